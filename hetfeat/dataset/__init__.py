@@ -1,0 +1,1 @@
+"""Measured records: storing, splitting and pruning them."""

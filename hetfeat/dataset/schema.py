@@ -1,0 +1,78 @@
+"""The stored form of a record: an Arrow schema, a journal line, and the ways between."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from hetfeat.records import Measurement, Program, Task
+
+FEATURES_PER_STORE = 164
+
+SCHEMA = pa.schema(
+    [
+        ("device", pa.string()),
+        ("task", pa.string()),
+        ("operator", pa.string()),
+        ("shapes", pa.string()),
+        ("dtype", pa.string()),
+        ("flops", pa.float64()),
+        ("program", pa.string()),
+        ("trace", pa.string()),
+        ("latencies_s", pa.list_(pa.float64())),
+        ("error", pa.string()),
+        ("unix_s", pa.float64()),
+        ("versions", pa.string()),
+        ("stores", pa.list_(pa.float32())),
+    ]
+)
+"""Columns of a record; `stores` is the per-store features flattened to [stores * 164]."""
+
+
+def to_row(measurement: Measurement) -> dict[str, Any]:
+    """A measurement as a row of `SCHEMA`, in plain Python values."""
+    program, task = measurement.program, measurement.program.task
+    return {
+        "device": measurement.device,
+        "task": task.hash,
+        "operator": task.operator,
+        "shapes": json.dumps(task.shapes, separators=(",", ":")),
+        "dtype": task.dtype,
+        "flops": task.flops,
+        "program": program.key,
+        "trace": program.trace,
+        "latencies_s": list(measurement.latencies_s),
+        "error": measurement.error,
+        "unix_s": measurement.unix_s,
+        "versions": measurement.versions,
+        "stores": None if program.stores is None else program.stores.ravel().tolist(),
+    }
+
+
+def to_table(rows: Iterable[dict[str, Any]]) -> pa.Table:
+    """Rows of `to_row` as an Arrow table."""
+    return pa.Table.from_pylist(list(rows), schema=SCHEMA)
+
+
+def from_table(table: pa.Table) -> Iterator[Measurement]:
+    """The measurements of a table with all columns of `SCHEMA`."""
+    tasks: dict[str, Task] = {}
+    for row in table.to_pylist():
+        task = tasks.get(row["task"])
+        if task is None:
+            shapes = tuple(tuple(shape) for shape in json.loads(row["shapes"]))
+            task = Task(row["task"], row["operator"], shapes, row["dtype"], row["flops"])
+            tasks[row["task"]] = task
+        stores = row["stores"]
+        if stores is not None:
+            stores = np.asarray(stores, np.float32).reshape(-1, FEATURES_PER_STORE)
+        yield Measurement(
+            Program(task, row["trace"], stores),
+            row["device"],
+            tuple(row["latencies_s"]),
+            row["error"],
+            row["unix_s"],
+            row["versions"],
+        )

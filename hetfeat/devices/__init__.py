@@ -1,0 +1,1 @@
+"""Device profiles: what a machine is, and how it is reached."""

@@ -1,0 +1,114 @@
+"""A device profile: everything the toolkit knows about a piece of hardware."""
+
+import dataclasses
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hetfeat.errors import DataError, RequestError
+
+FAMILIES = ("cpu-x86", "cpu-arm", "gpu-nvidia", "gpu-amd")
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class DeviceProfile:
+    """A device's target, its parameters (the paper's Table 2) and its measured figures.
+
+    A parameter that the hardware class does not have is None: a CPU has no warp, a GPU no cores.
+
+    Attributes:
+        name: A slug; enters records, models and bundles.
+        family: One of `FAMILIES`.
+        target: TVM target as its JSON dictionary.
+        threads: Threads every measurement on the device uses (1 for a GPU).
+        num_cores: Cores the target is compiled for.
+        vector_unit_bytes: Width of a vector register in bytes.
+        cache_line_bytes: Cache line in bytes.
+        max_shared_memory_per_block_bytes: GPU only.
+        max_local_memory_per_block_bytes: GPU only.
+        max_threads_per_block: GPU only.
+        max_vthread_extent: GPU only.
+        warp_size: GPU only.
+        peak_gflops: Measured fp32 peak with all threads, in GFLOP/s.
+        bandwidth_gb_s: Measured memory bandwidth with all threads, in 1e9 bytes/s.
+        source: Where the figures come from.
+        route: How to reach the device: `{"kind": "local"}` or `{"kind": "rpc", "key": ...}`.
+    """
+
+    name: str
+    family: str
+    target: dict[str, Any]
+    threads: int
+    num_cores: int | None = None
+    vector_unit_bytes: int | None = None
+    cache_line_bytes: int = 64
+    max_shared_memory_per_block_bytes: int | None = None
+    max_local_memory_per_block_bytes: int | None = None
+    max_threads_per_block: int | None = None
+    max_vthread_extent: int | None = None
+    warp_size: int | None = None
+    peak_gflops: float | None = None
+    bandwidth_gb_s: float | None = None
+    source: str = ""
+    route: dict[str, Any] = field(default_factory=lambda: {"kind": "local"})
+
+    def __post_init__(self) -> None:
+        if not NAME_PATTERN.fullmatch(self.name):
+            raise RequestError(
+                f"device name {self.name!r}",
+                "lower-case letters, digits, dots, dashes",
+                "choose another name",
+            )
+        if self.family not in FAMILIES:
+            raise RequestError(
+                f"family {self.family!r} of device {self.name!r}",
+                f"one of {', '.join(FAMILIES)}",
+                "correct the profile",
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The profile as plain data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Any, where: str) -> "DeviceProfile":
+        """A profile from plain data; `where` names the source in an error."""
+        names = {f.name for f in dataclasses.fields(cls)}
+        if not isinstance(data, dict) or not {"name", "family", "target", "threads"} <= set(data):
+            raise DataError(
+                f"device profile {where}",
+                "a mapping with at least name, family, target and threads",
+                "write it with `hetfeat devices probe --out FILE`",
+            )
+        if unknown := sorted(set(data) - names):
+            raise DataError(
+                f"device profile {where} with unknown keys {', '.join(unknown)}",
+                f"keys among {', '.join(sorted(names))}",
+                "remove them",
+            )
+        return cls(**data)
+
+
+def save_profile(profile: DeviceProfile, path: Path) -> None:
+    """Writes a profile as YAML."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(profile.to_dict(), sort_keys=False))
+
+
+def load_profile(path: Path) -> DeviceProfile:
+    """Reads a profile written by `save_profile`.
+
+    Raises:
+        DataError: The file is missing, is not YAML or is not a profile.
+    """
+    try:
+        data = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"device profile {path}", "a readable YAML file", f"check it ({error})"
+        ) from error
+    return DeviceProfile.from_dict(data, str(path))

@@ -1,0 +1,37 @@
+"""One tree of errors; every message says what was given, what was expected and what to do."""
+
+
+class HetfeatError(Exception):
+    """Root of the errors that a command turns into one line and an exit code.
+
+    Args:
+        given: What was asked for or found.
+        expected: What would have been right.
+        action: What to do about it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, given: str, expected: str, action: str) -> None:
+        super().__init__(f"{given}; expected {expected}; {action}")
+        self.given, self.expected, self.action = given, expected, action
+
+
+class RequestError(HetfeatError):
+    """The request was wrong: nothing was done."""
+
+    exit_code = 2
+
+
+class DataError(RequestError):
+    """A file, store, model or bundle is not what it should be."""
+
+
+class WorkFailed(HetfeatError):
+    """The request was right and the work failed."""
+
+
+class GateRefused(HetfeatError):
+    """A promotion gate said no."""
+
+    exit_code = 3

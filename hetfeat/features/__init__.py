@@ -1,0 +1,1 @@
+"""Named and versioned features of programs, tasks and hardware."""

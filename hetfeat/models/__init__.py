@@ -1,0 +1,1 @@
+"""Cost models and the metrics they are judged by."""

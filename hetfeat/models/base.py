@@ -1,0 +1,50 @@
+"""The contract of a cost model."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from hetfeat.features.batch import Batch, Examples
+
+OnEpoch = Callable[[int, dict[str, float]], None]
+"""Called after each epoch (or boosting round) with its number and its figures by name."""
+
+
+class CostModel(Protocol):
+    """Predicts how fast programs run, relative to others of the same task and device.
+
+    Scores are strictly positive and higher is faster. The same folder loads to the same
+    predictions; nothing is pickled.
+    """
+
+    def fit(self, train: Examples, valid: Examples, on_epoch: OnEpoch | None = None) -> None:
+        """Learns from `train`; `valid` decides when to stop and calibrates."""
+
+    def predict(
+        self, batch: Batch, support: Examples | None = None
+    ) -> npt.NDArray[np.float64]:
+        """Scores, float64 [n], of the programs of `batch`."""
+
+    def fine_tune(self, records: Examples) -> Self:
+        """A model adapted to a few measurements of another device; this one is unchanged."""
+
+    def calibrate(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Scores turned into estimates of y = best latency of the task / latency."""
+
+    def save(self, folder: Path) -> None:
+        """Writes the model into an empty folder."""
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The model of a folder written by `save`.
+
+        Raises:
+            DataError: The folder is not such a model, or is of other features.
+        """
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Hyperparameters by name, as logged."""

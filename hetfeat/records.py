@@ -1,0 +1,91 @@
+"""The record: one measured program of one task on one device."""
+
+import hashlib
+import math
+import statistics
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+SCHEMA_VERSION = 1
+"""Version of the stored form of a record; old versions keep their readers."""
+
+ErrorKind = Literal["schedule", "build", "timeout", "crash", "run", "memory"]
+"""Why a candidate has no latency: its trace would not replay, it would not compile, it hung,
+it took the worker down, it raised, or it asked for too much memory."""
+
+ERROR_KINDS: tuple[str, ...] = get_args(ErrorKind)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One tensor computation, whatever the device.
+
+    Attributes:
+        hash: Structural hash of the workload, without its target.
+        operator: Anchor operator, e.g. `conv2d`, `matmul`, `max_pool2d`.
+        shapes: Shape of each argument, outputs last.
+        dtype: Element type of the output.
+        flops: Floating-point operations of one run.
+    """
+
+    hash: str
+    operator: str
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    flops: float
+
+
+@dataclass(frozen=True)
+class Program:
+    """A task with a schedule.
+
+    Attributes:
+        task: What is computed.
+        trace: The schedule as compact JSON, `[instructions, decisions]`.
+        stores: Per-store features, float32 [stores, 164], or None if not extracted.
+    """
+
+    task: Task
+    trace: str
+    stores: npt.NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def key(self) -> str:
+        """Identity of the program: a digest of its task and trace."""
+        return hashlib.sha256(f"{self.task.hash}\n{self.trace}".encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a device said of a program. A failure is data, never an exception and never infinity.
+
+    Attributes:
+        program: What was run.
+        device: Name of the device profile.
+        latencies_s: One mean latency in seconds per repeat; empty if the program failed.
+        error: Why it failed, or None.
+        unix_s: When it was measured.
+        versions: Tools that took part, e.g. `tvm 0.27.0.post1`.
+    """
+
+    program: Program
+    device: str
+    latencies_s: tuple[float, ...]
+    error: ErrorKind | None
+    unix_s: float
+    versions: str
+
+    def __post_init__(self) -> None:
+        if (self.error is None) != bool(self.latencies_s):
+            raise ValueError("a measurement has either latencies or an error")
+        if not all(math.isfinite(s) and s > 0 for s in self.latencies_s):
+            raise ValueError(f"latencies must be positive and finite, not {self.latencies_s}")
+
+    @property
+    def latency_s(self) -> float | None:
+        """Median latency in seconds, or None for a failure."""
+        return statistics.median(self.latencies_s) if self.latencies_s else None
