@@ -20,7 +20,7 @@ from hetfeat.schedules.tvm import TaskSpace, as_candidate
 from hetfeat.workloads.tvm import load_workload
 
 REPEATS = 3
-REPEAT_S = 0.012
+REPEAT_S = 0.01
 """Each repeat runs the program often enough to last this long."""
 SLOW_RATIO, SLOW_S = 3.0, 0.02
 """A first run over both 3x the best so far and 20 ms settles the matter: no repeats."""
