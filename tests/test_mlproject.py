@@ -1,0 +1,110 @@
+"""MLproject's entry points and the commands: the same names and the same defaults."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+import mlproject
+from registry.commands import _cli
+
+ENTRY_POINTS: dict[str, dict[str, Any]] = yaml.safe_load(
+    (Path(__file__).parent.parent / "MLproject").read_text()
+)["entry_points"]
+
+entry_points = pytest.mark.parametrize("name", ENTRY_POINTS)
+
+
+def command_line(name: str) -> list[str]:
+    return shlex.split(ENTRY_POINTS[name]["command"])
+
+
+def command_of(name: str) -> click.Command:
+    return mlproject.cli.load(command_line(name)[3])
+
+
+def parameters_of(name: str) -> dict[str, click.Parameter]:
+    return {p.name: p for p in command_of(name).params if p.name and p.name != "as_json"}
+
+
+def defaults_of(name: str) -> dict[str, str]:
+    return {key: spec["default"] for key, spec in ENTRY_POINTS[name]["parameters"].items()}
+
+
+@entry_points
+def test_runs_a_command_of_the_table(name):
+    assert command_line(name)[:3] == ["python", "-m", "mlproject"]
+    assert command_line(name)[3] in mlproject.COMMANDS
+    assert command_line(name)[3] == ("train" if name == "main" else name)
+
+
+def test_main_is_train():
+    assert ENTRY_POINTS["main"] == ENTRY_POINTS["train"]
+
+
+@entry_points
+def test_parameters_are_the_commands_own(name):
+    assert set(defaults_of(name)) == set(parameters_of(name))
+
+
+@entry_points
+def test_every_parameter_reaches_its_option(name):
+    arguments = command_line(name)[4:]
+    passed = []
+    for key, parameter in parameters_of(name).items():
+        at = arguments.index(f"{{{key}}}")
+        if isinstance(parameter, click.Option):
+            assert arguments[at - 1] in parameter.opts
+            passed.append(arguments[at - 1])
+        passed.append(arguments[at])
+    assert sorted(passed) == sorted(arguments)
+
+
+@entry_points
+def test_defaults_are_the_commands_own(name):
+    expected = {
+        key: "" if parameter.default is None else str(parameter.to_info_dict()["default"])
+        for key, parameter in parameters_of(name).items()
+    }
+    expected = {key: "" if text in ("None", "Sentinel.UNSET") else text for key, text in expected.items()}
+    assert defaults_of(name) == expected
+
+
+@entry_points
+def test_the_whole_line_parses_as_no_line(name):
+    """Parsed with MLproject's defaults, the command sees what it sees without any argument."""
+    line = [
+        re.sub(r"\{(\w+)\}", lambda match: defaults_of(name)[match[1]], argument)
+        for argument in command_line(name)[4:]
+    ]
+    command = command_of(name)
+    assert command.make_context(name, line).params == command.make_context(name, []).params
+
+
+@entry_points
+def test_switches_take_true_or_false(name):
+    for parameter in parameters_of(name).values():
+        assert not getattr(parameter, "is_flag", False)
+        assert not isinstance(parameter.type, type(click.BOOL))
+        if str(parameter.default).lower() in ("true", "false"):
+            assert parameter.type is _cli.SWITCH
+
+
+def test_mlflow_reads_the_project(project: Path):
+    from mlflow.projects._project_spec import load_project
+
+    loaded = load_project(str(project))
+    assert loaded.name == "hetfeat"
+    assert Path(loaded.env_config_path).name == "python_env.yaml"
+    for name in ENTRY_POINTS:
+        command = loaded.get_entry_point(name).compute_command({}, None)
+        assert "{" not in command
+
+
+def test_every_command_of_the_table_loads():
+    for name in mlproject.COMMANDS:
+        assert mlproject.cli.load(name).name == name
