@@ -1,3 +1,4 @@
+import json
 import os
 import shlex
 import subprocess
@@ -21,7 +22,7 @@ entry_points:
       text: {type: string, default: "two words"}
     command: python -m probe --unset {unset} --text {text}
 """
-PROBE = "import pathlib, sys; pathlib.Path('seen').write_text(repr([sys.prefix, *sys.argv[1:]]))"
+PROBE = "import json, sys; json.dump([sys.prefix, *sys.argv[1:]], open('seen', 'w'))"
 
 
 def pins(project: Path) -> list[str]:
@@ -139,6 +140,6 @@ def test_mlflow_run_without_flags_uses_the_link(tmp_path):
     )
 
     assert done.returncode == 0, done.stderr
-    prefix, *arguments = eval((clone / "seen").read_text())
+    prefix, *arguments = json.loads((clone / "seen").read_text())
     assert Path(prefix).resolve() == Path(sys.prefix).resolve()
     assert arguments == shlex.split("--unset '' --text 'two words'")

@@ -66,11 +66,8 @@ def test_every_parameter_reaches_its_option(name):
 
 @entry_points
 def test_defaults_are_the_commands_own(name):
-    expected = {
-        key: "" if parameter.default is None else str(parameter.to_info_dict()["default"])
-        for key, parameter in parameters_of(name).items()
-    }
-    expected = {key: "" if text in ("None", "Sentinel.UNSET") else text for key, text in expected.items()}
+    given = {key: p.to_info_dict()["default"] for key, p in parameters_of(name).items()}
+    expected = {key: "" if value is None else str(value) for key, value in given.items()}
     assert defaults_of(name) == expected
 
 

@@ -49,14 +49,14 @@ class Result:
 
 
 def command(
-    name: str | None = None, *, render: Render = _output.as_text, **settings: Any
+    name: str, *, render: Render = _output.as_text, **settings: Any
 ) -> Callable[[Callable[..., Value | Result | None]], click.Command]:
     """Makes a function the command of its file: adds `--json`, prints what it returns, once.
 
     While the function runs, everything printed to standard output goes to standard error.
 
     Args:
-        name: The command's name; by default the function's.
+        name: The command's name, as in the table of commands.
         render: The result as text for people.
         **settings: As in `click.command`.
 
