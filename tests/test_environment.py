@@ -1,5 +1,4 @@
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -71,7 +70,7 @@ class TestLink:
     def test_is_made_with_its_folders(self, link, venv):
         link_environment(link, venv)
         assert link.readlink() == venv
-        assert os.listdir(link.parent) == [link.name]
+        assert list(link.parent.iterdir()) == [link]
 
     def test_is_left_when_it_is_right(self, link, venv):
         link_environment(link, venv)

@@ -73,7 +73,8 @@ def test_command_works_away_from_the_repository(installed, tmp_path):
 
 
 def test_packages_are_the_wheels_own(installed, tmp_path):
-    script = "import hetfeat, registry, mlproject as m; print(*[x.__file__ for x in (hetfeat, registry, m)], sep='\\n')"
+    names = ("hetfeat", "registry", "mlproject")
+    script = f"import {', '.join(names)}\n" + "\n".join(f"print({name}.__file__)" for name in names)
     done = subprocess.run(
         [installed / "python", "-c", script],
         cwd=tmp_path,
