@@ -1,0 +1,29 @@
+"""The door: `hetfeat COMMAND` for people, `python -m mlproject COMMAND` for MLflow."""
+
+import sys
+from collections.abc import Sequence
+
+from registry.commands import _cli
+
+COMMANDS = {
+    "collect": ("registry.commands.collect:command", "Measure programs of networks on a device."),
+    "train": ("registry.commands.train:command", "Train and register a cost model."),
+    "promote": ("registry.commands.promote:command", "Move a model version to another stage."),
+    "deploy": ("registry.commands.deploy:command", "Tune and compile a network for a device."),
+}
+"""Name -> import string and line of help: listing the commands imports none of them."""
+
+cli = _cli.LazyGroup(
+    COMMANDS,
+    help="Cost models that know the hardware: learn them, keep them, tune with them.",
+    no_args_is_help=True,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits with its code."""
+    sys.exit(_cli.run(cli, arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Everything that talks to MLflow: runs, model versions, stages, history, bundles."""

@@ -1,0 +1,195 @@
+"""What every command shares: one result on standard output, one line for what went wrong."""
+
+import functools
+import importlib
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from hetfeat.errors import HetfeatError, RequestError
+from registry.commands import _output
+from registry.commands._params import EFFORT, NAMES, SWITCH, argument, option, seed
+
+__all__ = [
+    "EFFORT",
+    "NAMES",
+    "SWITCH",
+    "Group",
+    "LazyGroup",
+    "Result",
+    "argument",
+    "command",
+    "option",
+    "run",
+    "seed",
+]
+
+PROGRAM = "hetfeat"
+INTERRUPTED = 130
+
+Value = Mapping[str, Any]
+Render = Callable[[Value], str]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command returns when the exit code says more than "done".
+
+    Attributes:
+        value: Printed as from any other command.
+        exit_code: 1 for what was found and not repaired, 3 for a gate that refused.
+    """
+
+    value: Value
+    exit_code: int = 0
+
+
+def command(
+    name: str, *, render: Render = _output.as_text, **settings: Any
+) -> Callable[[Callable[..., Value | Result | None]], click.Command]:
+    """Makes a function the command of its file: adds `--json`, prints what it returns, once.
+
+    While the function runs, everything printed to standard output goes to standard error.
+
+    Args:
+        name: The command's name, as in the table of commands.
+        render: The result as text for people.
+        **settings: As in `click.command`.
+
+    Returns:
+        A decorator that goes above the options.
+    """
+
+    def decorate(function: Callable[..., Value | Result | None]) -> click.Command:
+        @functools.wraps(function)
+        def run_and_print(as_json: bool, **given: Any) -> None:
+            with _output.stdout_kept_for_the_result():
+                returned = function(**given)
+            result = returned if isinstance(returned, Result) else Result(returned or {})
+            if result.value:
+                click.echo(_output.as_json(result.value) if as_json else render(result.value))
+            click.get_current_context().exit(result.exit_code)
+
+        made: click.Command = click.command(name, cls=click.Command, **settings)(run_and_print)
+        made.params.append(_json_option())
+        return made
+
+    return decorate
+
+
+def _json_option() -> click.Option:
+    help_text = "Print one JSON object and nothing else on standard output."
+    return click.Option(["--json", "as_json"], is_flag=True, help=help_text)
+
+
+class Group(click.Group):
+    """A group of commands that names the nearest ones when there is none of the name given."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the command that the arguments ask for."""
+        names = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in names:
+            raise _unknown_command(args[0], names, ctx.command_path)
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(Group):
+    """A group that imports a command when it runs, never to list it.
+
+    Args:
+        table: Name of a command -> its import string `module:attribute`, its line in the help.
+        **settings: As in `click.Group`.
+    """
+
+    def __init__(self, table: Mapping[str, tuple[str, str]], **settings: Any) -> None:
+        super().__init__(**settings)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every name, in the table's order."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports the command of a name."""
+        return self.load(cmd_name) if cmd_name in self.table else None
+
+    def load(self, name: str) -> click.Command:
+        """Imports the command of a name in the table."""
+        module, attribute = self.table[name][0].split(":")
+        found = getattr(importlib.import_module(module), attribute)
+        if not isinstance(found, click.Command):
+            raise TypeError(f"{module}:{attribute} is not a click command")
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of commands from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
+
+
+def run(group: click.Command, arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line.
+
+    Args:
+        group: The commands.
+        arguments: What follows the program's name; by default this process's own.
+
+    Returns:
+        The exit code: 0 done, 1 the work failed, 2 the request was wrong, 3 a gate refused,
+        130 interrupted. Any other exception is a defect and passes through.
+    """
+    _log_to_stderr()
+    try:
+        code = group.main(arguments, prog_name=PROGRAM, standalone_mode=False)
+    except HetfeatError as error:
+        return _fail(str(error), error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else error.format_message())
+        return 0
+    except click.ClickException as error:
+        return _fail(_usage_line(error), RequestError.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted; what was done is kept", INTERRUPTED)
+    return code if isinstance(code, int) else 0
+
+
+def _unknown_command(given: str, names: Sequence[str], path: str) -> RequestError:
+    import difflib  # only here: the door stays quick
+
+    near = difflib.get_close_matches(given, names) or names
+    return RequestError(f"command '{given}'", " or ".join(near), f"`{path} --help` lists them all")
+
+
+def _usage_line(error: click.ClickException) -> str:
+    message = error.format_message().rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{message}; see `{context.command_path if context else PROGRAM} --help`"
+
+
+def _fail(message: str, exit_code: int) -> int:
+    one_line = " ".join(message.split())
+    click.echo(f"{PROGRAM}: {one_line}", err=True)
+    return exit_code
+
+
+def _log_to_stderr() -> None:
+    """Shows our own progress, and leaves other libraries' loggers as they are."""
+    for package in ("hetfeat", "registry"):
+        logger = logging.getLogger(package)
+        logger.setLevel(logging.INFO)
+        if not logger.handlers:
+            logger.addHandler(_StderrHandler())
+
+
+class _StderrHandler(logging.StreamHandler[Any]):
+    """Writes to what standard error is at that moment, so that a redirected one is honoured."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)

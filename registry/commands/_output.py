@@ -1,0 +1,101 @@
+"""A command's result as one JSON object, or as text for people."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+STDOUT, STDERR = 1, 2
+
+
+@contextlib.contextmanager
+def stdout_kept_for_the_result() -> Iterator[None]:
+    """Sends to standard error whatever is printed meanwhile: by Python, by C code, by children."""
+    sys.stdout.flush()
+    kept = os.dup(STDOUT)
+    os.dup2(STDERR, STDOUT)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, STDOUT)
+        os.close(kept)
+
+
+def as_json(result: Mapping[str, Any]) -> str:
+    """One line of JSON; what JSON has no number for (NaN, infinities) becomes null."""
+    return json.dumps(_plain(result), allow_nan=False)
+
+
+def as_text(result: Mapping[str, Any]) -> str:
+    """Lines of name and value, nested names joined by dots, then each list of rows as a table."""
+    fields: list[tuple[str, str]] = []
+    tables: list[str] = []
+    _collect("", _plain(result), fields, tables)
+    return "\n\n".join(filter(None, [columns(fields), *tables]))
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of texts as columns, each as wide as its widest cell."""
+    if not rows:
+        return ""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(lines)
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a table under the names of the first row's keys."""
+    if not rows:
+        return ""
+    names = list(rows[0])
+    return columns([names, *([_cell(_plain(row.get(name))) for name in names] for row in rows)])
+
+
+def _collect(prefix: str, value: Any, fields: list[tuple[str, str]], tables: list[str]) -> None:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _collect(f"{prefix}.{key}" if prefix else key, inner, fields, tables)
+    elif isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+        tables.append(f"{prefix}\n{table(value)}")
+    else:
+        fields.append((prefix, _cell(value)))
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:.4g}"
+        case list():
+            return ", ".join(map(_cell, value)) or "-"
+        case dict():
+            return ", ".join(f"{key}={_cell(inner)}" for key, inner in value.items()) or "-"
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """Only what JSON knows: dictionaries, lists, texts, finite numbers, booleans and None."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _plain({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    if hasattr(value, "tolist"):  # NumPy's scalars and arrays, without importing NumPy
+        return _plain(value.tolist())
+    raise TypeError(f"a result holds a {type(value).__name__}, which JSON cannot carry")

@@ -1,0 +1,79 @@
+"""Options as MLflow can pass them: always `--key value`, where an empty value means unset."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+
+class _EmptyIsUnset(click.Parameter):
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, Any]:
+        given = {key: value for key, value in opts.items() if key != self.name or value != ""}
+        return super().consume_value(ctx, given)
+
+
+class _Option(_EmptyIsUnset, click.Option):
+    pass
+
+
+class _Argument(_EmptyIsUnset, click.Argument):
+    pass
+
+
+class _Switch(click.ParamType[bool]):
+    name = "true|false"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        if isinstance(value, bool):
+            return value
+        if value in ("true", "false"):
+            return bool(value == "true")
+        self.fail(f"{value!r} is not true or false", param, ctx)
+
+
+class _Names(click.ParamType[tuple[str, ...]]):
+    name = "name,name"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(name.strip() for name in value.split(","))
+        if not all(names):
+            self.fail(f"{value!r} has an empty name between its commas", param, ctx)
+        return names
+
+
+SWITCH = _Switch()
+"""`true` or `false`, as a bool. Give the default as a string: `default="false"`."""
+
+NAMES = _Names()
+"""A list separated by commas, as a tuple of strings. Give the default as a string, too."""
+
+EFFORT = click.Choice(["quick", "standard", "full"])
+"""Budgets of long work."""
+
+
+def option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`click.option` for which an empty string is the same as not given: the default applies.
+
+    Args:
+        *names: As in `click.option`.
+        **settings: As in `click.option`; `show_default` is on.
+    """
+    return click.option(*names, cls=_Option, **({"show_default": True} | settings))
+
+
+def argument(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`click.argument` for which an empty string is the same as not given.
+
+    Args:
+        *names: As in `click.argument`.
+        **settings: As in `click.argument`.
+    """
+    return click.argument(*names, cls=_Argument, **settings)
+
+
+seed = option("--seed", type=click.IntRange(0), default=0, help="Makes the run repeatable.")
+"""The `--seed` that every command with chance in it takes."""

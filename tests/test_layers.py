@@ -1,0 +1,74 @@
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TORCH_AT_MODULE_LEVEL = {"hetfeat/models/attention.py", "hetfeat/models/mlp.py"}
+"""What trains a network may import torch at once; everything else imports it where it is used."""
+
+
+def sources(project: Path) -> Iterator[tuple[str, ast.Module]]:
+    paths = [*project.glob("hetfeat/**/*.py"), *project.glob("registry/**/*.py")]
+    for path in [*sorted(paths), project / "mlproject.py"]:
+        yield path.relative_to(project).as_posix(), ast.parse(path.read_text())
+
+
+def imported_at_module_level(tree: ast.AST) -> Iterator[str]:
+    """Top names of what a module imports when it is imported itself."""
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name.split(".")[0] for alias in names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield module.split(".")[0]
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                pass
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                pass
+            case _:
+                yield from imported_at_module_level(node)
+
+
+@pytest.mark.slow
+def test_import_contracts(project: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()"]
+        + ["--no-cache", "--no-logo"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_only_modules_named_tvm_import_tvm_at_module_level(project: Path):
+    offenders = [
+        path
+        for path, tree in sources(project)
+        if {"tvm", "tvm_ffi"} & set(imported_at_module_level(tree)) and Path(path).name != "tvm.py"
+    ]
+    assert offenders == []
+
+
+def test_torch_is_imported_where_it_is_used(project: Path):
+    importers = {
+        path
+        for path, tree in sources(project)
+        if {"torch", "torchvision"} & set(imported_at_module_level(tree))
+    }
+    assert importers <= TORCH_AT_MODULE_LEVEL
+
+
+def test_nothing_imports_the_door(project: Path):
+    """The top layer; import-linter knows packages only, and the door is a single file."""
+    offenders = [
+        path
+        for path, tree in sources(project)
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Import) and any(a.name == "mlproject" for a in node.names))
+        or (isinstance(node, ast.ImportFrom) and node.module == "mlproject")
+    ]
+    assert offenders == []
