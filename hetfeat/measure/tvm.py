@@ -16,6 +16,8 @@ import numpy as np
 import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+from hetfeat.measure.serving import serve
+from hetfeat.records import ErrorKind
 from hetfeat.schedules.tvm import TaskSpace, as_candidate
 from hetfeat.workloads.tvm import load_workload
 
@@ -87,26 +89,12 @@ class Service:
         return self._arrays[key]
 
 
-ERROR_OF_REQUEST = {"build": "build", "run": "run"}
-
-
-def serve(connection: Connection, service: Service) -> None:
-    """Answers requests until the other side closes."""
-    while True:
-        try:
-            request = json.loads(connection.recv_bytes())
-        except EOFError:
-            return
-        name = request.pop("do")
-        try:
-            reply = {"value": getattr(service, name)(**request)}
-        except MemoryError:
-            reply = {"error": "memory"}
-        except Exception as error:
-            message = str(error)
-            kind = "memory" if "bad_alloc" in message else ERROR_OF_REQUEST.get(name, "schedule")
-            reply = {"error": kind, "message": message[-2000:]}
-        connection.send_bytes(json.dumps(reply).encode())
+def error_kind(request: str, error: Exception) -> ErrorKind:
+    """The kind of a failed request."""
+    if isinstance(error, MemoryError) or "bad_alloc" in str(error):
+        return "memory"
+    kinds: dict[str, ErrorKind] = {"build": "build", "run": "run"}
+    return kinds.get(request, "schedule")
 
 
 def _packed(trace: str, features: Any) -> list[str]:
@@ -117,4 +105,4 @@ if __name__ == "__main__":
     descriptor, target_json, line, limit = sys.argv[1:5]
     resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    serve(Connection(int(descriptor)), Service(json.loads(target_json), int(line)))
+    serve(Connection(int(descriptor)), Service(json.loads(target_json), int(line)), error_kind)

@@ -28,18 +28,20 @@ class Budget:
     """What tuning may spend.
 
     Attributes:
-        trials_per_task: Measured programs, times the number of tasks, shared as the loop sees fit.
         seconds: Wall time after which no new round starts.
+        trials_per_task: Default of `trials`, for each task.
+        trials: Programs measured in all, shared among tasks as the loop sees fit.
     """
 
-    trials_per_task: int
     seconds: float
+    trials_per_task: int
+    trials: int = 0
 
 
 BUDGETS = {
-    "quick": Budget(trials_per_task=20, seconds=210),
-    "standard": Budget(trials_per_task=64, seconds=1300),
-    "full": Budget(trials_per_task=192, seconds=3300),
+    "quick": Budget(seconds=210, trials_per_task=20),
+    "standard": Budget(seconds=1300, trials_per_task=64),
+    "full": Budget(seconds=3300, trials_per_task=192),
 }
 
 
@@ -141,16 +143,15 @@ def tune(
         if mine := [m for m in known if m.program.task.hash == state.task.hash]:
             state.tell(mine)
     tuned = Tuned(resumed=len(known))
-    total = budget.trials_per_task * len(states)
     refit_at = len(known) + REFIT_EVERY
     try:
-        while tuned.trials + tuned.resumed < total:
+        while tuned.trials + tuned.resumed < budget.trials:
             tuned.seconds = time.monotonic() - started
             open_states = [s for s in states if not s.exhausted]
             if not open_states or tuned.seconds > budget.seconds:
                 break
             state = max(open_states, key=lambda s: s.priority)
-            batch = state.search.ask(min(BATCH, total - tuned.trials - tuned.resumed))
+            batch = state.search.ask(min(BATCH, budget.trials - tuned.trials - tuned.resumed))
             state.exhausted = not batch
             incumbent = state.best and state.best.latency_s
             done = []
