@@ -1,0 +1,98 @@
+"""The MLflow run that a command logs into."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from registry.system import system_tags
+
+if TYPE_CHECKING:
+    import mlflow
+    from mlflow.data.dataset import Dataset
+
+EXPERIMENT = "hetfeat"
+DIGEST_CHARACTERS = 36
+"""Most that MLflow keeps of a data set's digest; a tag carries the whole."""
+_NOISY = ("alembic", "mlflow", "git")
+
+
+@contextlib.contextmanager
+def tracked_run(name: str, tags: Mapping[str, str]) -> Iterator["mlflow.ActiveRun"]:
+    """A run for the length of the block: that of `mlflow run` if there is one, else a new one.
+
+    It goes where MLflow's own variables say, by default into `mlflow.db` in the working folder.
+    An exception inside ends it as failed.
+    """
+    for logger in _NOISY:
+        logging.getLogger(logger).setLevel(logging.WARNING)
+    import mlflow
+
+    inside_project = bool(os.environ.get("MLFLOW_RUN_ID"))
+    if not inside_project and not os.environ.get("MLFLOW_EXPERIMENT_NAME"):
+        mlflow.set_experiment(EXPERIMENT)
+    with mlflow.start_run(run_name=None if inside_project else name) as run:
+        mlflow.set_tags({**tags, **system_tags()})
+        yield run
+
+
+def log_resolved(settings: Mapping[str, Any]) -> None:
+    """Logs what the command's options came to.
+
+    `mlflow run` has logged the options as given, under their own names, and a parameter cannot
+    be logged twice with two values: hence the prefix.
+    """
+    import mlflow
+
+    mlflow.log_params({f"resolved.{key}": value for key, value in settings.items()})
+
+
+def dataset_of(path: Path, digest: str, name: str) -> "Dataset":
+    """A record store as an MLflow data set: where it lies and its digest, not its contents."""
+    from mlflow.data.dataset_source_registry import resolve_dataset_source
+    from mlflow.data.meta_dataset import MetaDataset
+
+    source = resolve_dataset_source(str(path.resolve()))
+    return MetaDataset(source, name=name, digest=digest[:DIGEST_CHARACTERS])
+
+
+@dataclass
+class Curve:
+    """Figures of each epoch, collected and logged in a few requests.
+
+    A request an epoch would take longer than the epoch.
+    """
+
+    epochs: list[int]
+    figures: dict[str, list[float]]
+
+    @classmethod
+    def empty(cls) -> "Curve":
+        """A curve without points."""
+        return cls([], {})
+
+    def add(self, epoch: int, figures: dict[str, float]) -> None:
+        """Keeps the figures of an epoch."""
+        self.epochs.append(epoch)
+        for name, value in figures.items():
+            self.figures.setdefault(name, []).append(value)
+
+    def log(self, run_id: str) -> None:
+        """Logs every point at its own step."""
+        import time
+
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        points = [
+            Metric(name, value, now, step)
+            for name, values in self.figures.items()
+            for step, value in zip(self.epochs, values, strict=True)
+        ]
+        client, most = MlflowClient(), 1000
+        for start in range(0, len(points), most):
+            client.log_batch(run_id, metrics=points[start : start + most])
