@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -96,3 +97,17 @@ class Curve:
         client, most = MlflowClient(), 1000
         for start in range(0, len(points), most):
             client.log_batch(run_id, metrics=points[start : start + most])
+
+
+def log_final(
+    metrics: Mapping[str, float], step: int, model_id: str | None, dataset: "Dataset"
+) -> None:
+    """Logs final figures of the run, linked to the logged model and the data set.
+
+    Without `model_id` MLflow gives a logged model only what was logged at its own step before.
+    A figure that does not exist (NaN) is left out: not every store takes it.
+    """
+    import mlflow
+
+    known = {key: float(value) for key, value in metrics.items() if math.isfinite(value)}
+    mlflow.log_metrics(known, step=step, model_id=model_id, dataset=dataset)

@@ -20,6 +20,10 @@ class CostModel(Protocol):
     predictions; nothing is pickled.
     """
 
+    @classmethod
+    def for_effort(cls, effort: str, seed: int) -> Self:
+        """An untrained model with the budget of `quick`, `standard` or `full`."""
+
     def fit(self, train: Examples, valid: Examples, on_epoch: OnEpoch | None = None) -> None:
         """Learns from `train`; `valid` decides when to stop and calibrates."""
 
