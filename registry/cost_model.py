@@ -56,7 +56,6 @@ def log_cost_model(
             pip_requirements=[
                 f"{name}=={importlib.metadata.version(name)}" for name in REQUIREMENTS
             ],
-            params={key: str(value) for key, value in model.parameters.items()},
             tags=dict(tags),
             model_type="cost model",
             step=step,
@@ -68,9 +67,7 @@ def register_cost_model(
     name: str, info: "ModelInfo", manifest_sha256: str, run_id: str, tags: Mapping[str, str]
 ) -> Version:
     """Makes a logged model a new version of `name`, in no stage."""
-    return register(
-        name, info, folder_manifest_sha256=manifest_sha256, tags=tags, run_id=run_id
-    )
+    return register(name, info, folder_manifest_sha256=manifest_sha256, tags=tags, run_id=run_id)
 
 
 def signature() -> "ModelSignature":
@@ -84,7 +81,7 @@ def signature() -> "ModelSignature":
             [
                 *texts,
                 ColSpec("double", "flops"),
-                ColSpec(Array(DataType.float), "stores"),
+                ColSpec(Array(DataType.double), "stores"),
                 ColSpec("string", "profile"),
             ]
         ),
@@ -103,4 +100,5 @@ def input_example(store: RecordStore) -> "pd.DataFrame":
         name: json.dumps(profile.to_dict()) for name, profile in store.devices().items()
     }
     frame["profile"] = frame["device"].map(profiles)
-    return frame[[*columns, "profile"]]
+    example: pd.DataFrame = frame[[*columns, "profile"]]
+    return example

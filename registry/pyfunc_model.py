@@ -3,7 +3,7 @@
 Input: one row a program, with the columns of a record store and the device's profile:
 
     operator, shapes, dtype, flops   as in the store's shards
-    stores                           per-store features, float [stores * 164]
+    stores                           per-store features, double [stores * 164]
     profile                          the device profile as JSON
 
 Output: `score` (higher is faster, comparable inside a task on a device) and `y` (estimate of
@@ -14,10 +14,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import mlflow.pyfunc
 import numpy as np
 import pandas as pd
 from mlflow.models import set_model
+from mlflow.pyfunc.model import PythonModel
 
 from hetfeat.dataset.schema import FEATURES_PER_STORE
 from hetfeat.devices.profile import DeviceProfile
@@ -26,7 +26,7 @@ from hetfeat.models.table import load_model
 from hetfeat.records import Program, Task
 
 
-class CostModelFunction(mlflow.pyfunc.PythonModel):
+class CostModelFunction(PythonModel):
     """Scores rows of a data frame with the cost model among its artifacts."""
 
     def load_context(self, context: Any) -> None:

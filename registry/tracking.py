@@ -4,6 +4,7 @@ import contextlib
 import logging
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +29,11 @@ def tracked_run(name: str, tags: Mapping[str, str]) -> Iterator["mlflow.ActiveRu
     It goes where MLflow's own variables say, by default into `mlflow.db` in the working folder.
     An exception inside ends it as failed.
     """
-    for logger in _NOISY:
-        logging.getLogger(logger).setLevel(logging.WARNING)
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     import mlflow
 
+    for logger in _NOISY:  # after the import, which sets its own levels
+        logging.getLogger(logger).setLevel(logging.WARNING)
     inside_project = bool(os.environ.get("MLFLOW_RUN_ID"))
     if not inside_project and not os.environ.get("MLFLOW_EXPERIMENT_NAME"):
         mlflow.set_experiment(EXPERIMENT)
@@ -56,8 +58,13 @@ def dataset_of(path: Path, digest: str, name: str) -> "Dataset":
     from mlflow.data.dataset_source_registry import resolve_dataset_source
     from mlflow.data.meta_dataset import MetaDataset
 
-    source = resolve_dataset_source(str(path.resolve()))
-    return MetaDataset(source, name=name, digest=digest[:DIGEST_CHARACTERS])
+    with warnings.catch_warnings():
+        # MLflow registers its class for local paths twice, then warns that it cannot choose.
+        warnings.filterwarnings("ignore", message=".*interpreted in multiple ways")
+        source = resolve_dataset_source(str(path.resolve()))
+    return MetaDataset(  # type: ignore[abstract]  # it is not, only so annotated
+        source, name=name, digest=digest[:DIGEST_CHARACTERS]
+    )
 
 
 @dataclass

@@ -139,9 +139,7 @@ def _load(request: TrainingRequest) -> _Data:
     family = request.family or common_family(profiles)
     wanted = np.isin(examples.device.astype(str), devices_of_family(profiles, family))
     examples = examples.take(np.flatnonzero(wanted))
-    split = split_examples(
-        examples, request.split, request.seed, request.holdout, store.networks()
-    )
+    split = split_examples(examples, request.split, request.seed, request.holdout, store.networks())
     train, valid, test = (examples.take(getattr(split, side)) for side in _SIDES)
     return _Data(store, store.digest(), family, train, valid, test)
 

@@ -108,9 +108,7 @@ def _metrics(side: _Side, scores: Floats, estimate: Floats, seed: int) -> dict[s
         "pca_pairs_within_noise": pairs.within_noise,
     }
     for k in (1, 5):
-        found = top_k_of_networks(
-            scores, latency_s, side.groups, side.keys, side.networks, k, seed
-        )
+        found = top_k_of_networks(scores, latency_s, side.groups, side.keys, side.networks, k, seed)
         if found.networks:
             metrics[f"top{k}_networks_mean_of_ratios"] = found.mean_of_ratios
             metrics[f"top{k}_networks_ratio_of_sums"] = found.ratio_of_sums
