@@ -1,5 +1,6 @@
 """Trains a cost model on a record store, judges it, logs it and registers it."""
 
+import hashlib
 import logging
 import time
 from collections.abc import Mapping
@@ -23,7 +24,13 @@ from hetfeat.report import figures
 from registry import tracking
 from registry.cost_model import input_example, log_cost_model, register_cost_model
 from registry.names import cost_model_name
-from registry.versions import DATASET_TAG, FEATURES_TAG, Version, metric_tags
+from registry.versions import (
+    DATASET_TAG,
+    EVALUATION_TAG,
+    FEATURES_TAG,
+    Version,
+    metric_tags,
+)
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +108,7 @@ def train_and_register(request: TrainingRequest) -> dict[str, Any]:
         "model": request.model,
         FEATURES_TAG: str(FEATURES_VERSION),
         DATASET_TAG: data.digest,
+        EVALUATION_TAG: _evaluation_digest(data.test),
     }
     with tracking.tracked_run(f"train {request.model} {request.split}", tags) as run:
         run_id = run.info.run_id
@@ -142,6 +150,13 @@ def _load(request: TrainingRequest) -> _Data:
     split = split_examples(examples, request.split, request.seed, request.holdout, store.networks())
     train, valid, test = (examples.take(getattr(split, side)) for side in _SIDES)
     return _Data(store, store.digest(), family, train, valid, test)
+
+
+def _evaluation_digest(test: Examples) -> str:
+    """Digest of what was tested on: figures of two versions compare where it is the same."""
+    columns = (test.device, test.program, test.latency_s)
+    rows = sorted(map(repr, zip(*(column.tolist() for column in columns), strict=True)))
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
 def _fit(model: CostModel, data: _Data) -> tuple[tracking.Curve, float]:
