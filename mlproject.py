@@ -9,6 +9,7 @@ COMMANDS = {
     "collect": ("registry.commands.collect:command", "Measure programs of networks on a device."),
     "train": ("registry.commands.train:command", "Train and register a cost model."),
     "promote": ("registry.commands.promote:command", "Move a model version to another stage."),
+    "history": ("registry.commands.history:command", "Print who moved which version, and why."),
     "deploy": ("registry.commands.deploy:command", "Tune and compile a network for a device."),
 }
 """Name -> import string and line of help: listing the commands imports none of them."""

@@ -49,6 +49,7 @@ class Examples:
         device: Device name of each program, object [n].
         operator: Anchor operator of each program, object [n].
         program: Program key of each, object [n].
+        shapes: Argument shapes of each program's task as JSON, object [n].
     """
 
     batch: Batch
@@ -57,6 +58,7 @@ class Examples:
     device: npt.NDArray[np.object_]
     operator: npt.NDArray[np.object_]
     program: npt.NDArray[np.object_]
+    shapes: npt.NDArray[np.object_]
 
     def __len__(self) -> int:
         return len(self.latency_s)
@@ -70,4 +72,5 @@ class Examples:
             self.device[index],
             self.operator[index],
             self.program[index],
+            self.shapes[index],
         )

@@ -1,0 +1,224 @@
+"""Three ways to hold records out, each a different claim about what a model generalises to.
+
+- `within_task`: records of tasks and devices that were trained on. A record is a program on a
+  device: every duplicate of it lies on one side.
+- `by_task`: tasks never trained on, on any device. Tasks with the same operator and the same
+  leading argument shapes (one convolution under two epilogues) lie on one side.
+- `by_target`: devices never trained on. The validation side shares no program with the rest.
+"""
+
+import json
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from hetfeat.errors import DataError, RequestError
+
+SplitKind = Literal["within_task", "by_task", "by_target"]
+SPLITS: tuple[str, ...] = get_args(SplitKind)
+TEST_SHARE, VALID_SHARE = 0.2, 0.1
+
+
+Texts = npt.NDArray[np.object_]
+
+
+class Keyed(Protocol):
+    """Whatever says of n records which device, task and program they are of, each object [n].
+
+    `shapes` is JSON as in the store. `features.batch.Examples` is such a thing.
+    """
+
+    @property
+    def device(self) -> Texts:
+        """Device names."""
+
+    @property
+    def task(self) -> Texts:
+        """Task hashes."""
+
+    @property
+    def operator(self) -> Texts:
+        """Anchor operators."""
+
+    @property
+    def program(self) -> Texts:
+        """Program keys."""
+
+    @property
+    def shapes(self) -> Texts:
+        """Argument shapes as JSON, as in the store."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Positions, int64, of the examples of each side."""
+
+    train: npt.NDArray[np.int64]
+    valid: npt.NDArray[np.int64]
+    test: npt.NDArray[np.int64]
+
+
+def split_examples(
+    examples: Keyed,
+    kind: str,
+    seed: int = 0,
+    holdout: Sequence[str] = (),
+    networks: dict[str, dict[str, int]] | None = None,
+) -> Split:
+    """Divides examples into train, valid and test.
+
+    Args:
+        examples: n measured programs.
+        kind: One of `SPLITS`.
+        seed: Same seed, same split.
+        holdout: For by_target the devices to test on; for by_task networks whose tasks to test
+            on (by default a share of all tasks).
+        networks: Occurrences by network and task hash, as the store keeps them.
+
+    Raises:
+        RequestError: Unknown split, device or network, or a holdout that the split does not use.
+        DataError: A side would be empty.
+    """
+    rng = np.random.default_rng(seed)
+    if kind == "within_task":
+        _refuse_holdout(holdout)
+        test, rest = _take(_codes(_records(examples)), _per_task(examples), TEST_SHARE, rng)
+        valid, train = _take(
+            _codes(_records(examples))[rest], _per_task(examples)[rest], VALID_SHARE, rng
+        )
+    elif kind == "by_task":
+        units = task_units(examples)
+        test, rest = _test_tasks(examples, units, holdout, networks or {}, rng)
+        valid, train = _take(units[rest], np.zeros(len(rest), np.int64), VALID_SHARE, rng)
+    elif kind == "by_target":
+        held = _held_devices(examples, holdout)
+        test, rest = np.flatnonzero(held), np.flatnonzero(~held)
+        programs = _codes(zip(examples.task.tolist(), examples.program.tolist(), strict=True))
+        valid, train = _take(programs[rest], np.zeros(len(rest), np.int64), VALID_SHARE, rng)
+    else:
+        raise RequestError(f"split {kind!r}", f"one of {', '.join(SPLITS)}", "choose one")
+    split = Split(rest[train], rest[valid], test)
+    for name in ("train", "valid", "test"):
+        if not len(getattr(split, name)):
+            raise DataError(
+                f"{len(examples.task)} records of {len(set(examples.task.tolist()))} tasks on "
+                f"{len(set(examples.device.tolist()))} devices, whose {kind} split has an "
+                f"empty {name} side",
+                "at least one record on each side",
+                "collect more tasks or programs, or choose another split",
+            )
+    return split
+
+
+def task_units(examples: Keyed) -> npt.NDArray[np.int64]:
+    """Codes of what by_task holds out as a whole: connected tasks, int64 [n].
+
+    Two examples are connected when they share the task hash, or the operator and the shapes of
+    the first two arguments (which are the anchor's data and weights).
+    """
+    codes: dict[Hashable, int] = {}
+    parent: list[int] = []
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    def code(key: Hashable) -> int:
+        if key not in codes:
+            codes[key] = len(parent)
+            parent.append(len(parent))
+        return codes[key]
+
+    leading: dict[str, str] = {}
+    own = []
+    fields = (examples.task, examples.operator, examples.shapes)
+    for task, operator, shapes in zip(*(f.tolist() for f in fields), strict=True):
+        if shapes not in leading:
+            leading[shapes] = json.dumps(json.loads(shapes)[:2])
+        here = code(("task", task))
+        parent[root(code(("anchor", operator, leading[shapes])))] = root(here)
+        own.append(here)
+    return np.array([root(i) for i in own], np.int64)
+
+
+def _test_tasks(
+    examples: Keyed,
+    units: npt.NDArray[np.int64],
+    holdout: Sequence[str],
+    networks: dict[str, dict[str, int]],
+    rng: np.random.Generator,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    if not holdout:
+        return _take(units, np.zeros(len(units), np.int64), TEST_SHARE, rng)
+    if unknown := sorted(set(holdout) - set(networks)):
+        raise RequestError(
+            f"--holdout {', '.join(unknown)} with the by_task split",
+            f"networks of the record store ({', '.join(sorted(networks)) or 'it names none'})",
+            "choose among them, or use --split by_target to hold devices out",
+        )
+    tasks = {task for network in holdout for task in networks[network]}
+    named = np.array([task in tasks for task in examples.task.tolist()], bool)
+    held = np.isin(units, units[named])
+    return np.flatnonzero(held), np.flatnonzero(~held)
+
+
+def _held_devices(examples: Keyed, holdout: Sequence[str]) -> npt.NDArray[np.bool_]:
+    devices = sorted(set(examples.device.tolist()))
+    if not holdout or set(holdout) - set(devices):
+        raise RequestError(
+            f"--holdout {','.join(holdout) or '(none)'} with the by_target split",
+            f"devices of the records ({', '.join(devices)})",
+            "name at least one of them and leave at least one to train on",
+        )
+    return np.isin(examples.device.astype(str), list(holdout))
+
+
+def _refuse_holdout(holdout: Sequence[str]) -> None:
+    if holdout:
+        raise RequestError(
+            f"--holdout {','.join(holdout)} with the within_task split",
+            "no --holdout, since part of every task is held out",
+            "use --split by_target or by_task",
+        )
+
+
+def _take(
+    units: npt.NDArray[np.int64],
+    strata: npt.NDArray[np.int64],
+    share: float,
+    rng: np.random.Generator,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Positions of about `share` of the examples of each stratum, and the others.
+
+    Whole units go to one side; a unit lies in one stratum. A stratum of one unit gives none.
+    """
+    order = rng.permutation(int(units.max()) + 1 if len(units) else 0)
+    held = np.zeros(len(units), bool)
+    for stratum in np.unique(strata):
+        rows = np.flatnonzero(strata == stratum)
+        names, counts = np.unique(units[rows], return_counts=True)
+        shuffled = np.argsort(order[names])
+        names, counts = names[shuffled], counts[shuffled]
+        before = np.cumsum(counts) - counts
+        chosen = names[:-1][before[:-1] < share * len(rows)]
+        held[rows[np.isin(units[rows], chosen)]] = True
+    return np.flatnonzero(held), np.flatnonzero(~held)
+
+
+def _records(examples: Keyed) -> Iterator[tuple[str, str, str]]:
+    fields = (examples.device, examples.task, examples.program)
+    return zip(*(f.tolist() for f in fields), strict=True)
+
+
+def _per_task(examples: Keyed) -> npt.NDArray[np.int64]:
+    return _codes(zip(examples.device.tolist(), examples.task.tolist(), strict=True))
+
+
+def _codes(keys: Iterable[Hashable]) -> npt.NDArray[np.int64]:
+    seen: dict[Hashable, int] = {}
+    return np.array([seen.setdefault(key, len(seen)) for key in keys], np.int64)

@@ -1,0 +1,163 @@
+"""Every feature column: its name, unit and version.
+
+The per-store names follow the order in which `PerStoreFeature` of TVM 0.27 writes its values.
+A column whose meaning changes gets a new version; a model is bound to the labels it was
+trained on, `name@version`, and refuses any other.
+"""
+
+from dataclasses import dataclass
+
+from hetfeat.errors import DataError
+
+FEATURES_VERSION = 1
+"""Version of the whole set, logged with each run; a model's own check is by column."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One feature.
+
+    Attributes:
+        name: Unique within its kind (per store, task or hardware).
+        unit: Unit of the stored value; `log2(1+x)` is signed and rounds nothing.
+        version: Raised when the same name gets another meaning.
+    """
+
+    name: str
+    unit: str
+    version: int = 1
+
+    @property
+    def label(self) -> str:
+        """What a model records: `name@version`."""
+        return f"{self.name}@{self.version}"
+
+
+_COUNT, _BYTES, _FLAG = "log2(1+count)", "log2(1+bytes)", "0 or 1"
+_MATH = ("mad", "add_sub", "mul", "div_mod", "compare", "math_function", "other")
+_POSITIONS = (
+    "none",
+    "inner_spatial",
+    "middle_spatial",
+    "outer_spatial",
+    "inner_reduce",
+    "middle_reduce",
+    "outer_reduce",
+    "mixed",
+)
+_THREADS = (
+    "block_x",
+    "block_y",
+    "block_z",
+    "thread_x",
+    "thread_y",
+    "thread_z",
+    "vthread",
+)
+_ACCESS = (
+    ("is_read", _FLAG),
+    ("is_write", _FLAG),
+    ("is_read_write", _FLAG),
+    ("bytes", _BYTES),
+    ("unique_bytes", _BYTES),
+    ("lines", _COUNT),
+    ("unique_lines", _COUNT),
+    ("reuse_is_loop", _FLAG),
+    ("reuse_is_serial", _FLAG),
+    ("reuse_is_none", _FLAG),
+    ("reuse_distance_iterations", _COUNT),
+    ("reuse_distance_bytes", _BYTES),
+    ("reuse_count", _COUNT),
+    ("bytes_per_reuse", _BYTES),
+    ("unique_bytes_per_reuse", _BYTES),
+    ("lines_per_reuse", _COUNT),
+    ("unique_lines_per_reuse", _COUNT),
+    ("stride", "log2(1+elements)"),
+)
+BUFFERS = 5
+"""Buffers a store describes, those with the most cache lines first."""
+
+
+def _store_columns() -> tuple[Column, ...]:
+    columns = [Column(f"{kind}_{op}", _COUNT) for kind in ("float", "int") for op in _MATH]
+    columns += [Column("bool_op", _COUNT), Column("select", _COUNT)]
+    for kind in ("vectorize", "unroll", "parallel"):
+        columns += [Column(f"{kind}_{part}", _COUNT) for part in ("loops", "product", "length")]
+        columns += [Column(f"{kind}_at_{position}", _FLAG) for position in _POSITIONS]
+    columns.append(Column("is_gpu", _FLAG))
+    columns += [Column(f"{thread}_length", _COUNT) for thread in _THREADS]
+    for buffer in range(BUFFERS):
+        columns += [Column(f"buffer{buffer}_{name}", unit) for name, unit in _ACCESS]
+    columns += [Column(f"intensity_{i}", "log2(1+flop/byte)") for i in range(10)]
+    columns += [Column("allocated", _BYTES)]
+    columns += [Column(f"allocated_{part}", _COUNT) for part in ("product", "outer", "inner")]
+    columns += [Column(name, _COUNT) for name in ("outer_product", "loops", "auto_unroll")]
+    return tuple(columns)
+
+
+STORE = _store_columns()
+"""The 164 columns of a buffer store."""
+
+OPERATORS = (
+    "conv2d",
+    "group_conv2d",
+    "matmul",
+    "max_pool2d",
+    "avg_pool2d",
+    "softmax",
+    "reduction",
+    "elementwise",
+)
+"""Operators with a column of their own; the rest share `operator_other`."""
+
+TASK = (
+    Column("flops", "log2(1+flop)"),
+    Column("bytes", _BYTES),
+    Column("intensity", "log2(flop/byte)"),
+    Column("output_elements", _COUNT),
+    Column("largest_input_elements", _COUNT),
+    Column("second_input_elements", _COUNT),
+    Column("output_last_extent", _COUNT),
+    Column("arguments", "count"),
+    Column("element_bytes", "bytes"),
+    *(Column(f"operator_{name}", _FLAG) for name in (*OPERATORS, "other")),
+)
+"""Columns of a task, the same for all its programs."""
+
+HARDWARE = (
+    Column("threads", "log2(count)"),
+    Column("num_cores", "log2(count)"),
+    Column("vector_unit_bytes", "log2(bytes)"),
+    Column("cache_line_bytes", "log2(bytes)"),
+    Column("max_shared_memory_per_block_bytes", "log2(bytes)"),
+    Column("max_local_memory_per_block_bytes", "log2(bytes)"),
+    Column("max_threads_per_block", "log2(count)"),
+    Column("max_vthread_extent", "log2(count)"),
+    Column("warp_size", "log2(count)"),
+    Column("peak_gflops", "log2(GFLOP/s)"),
+    Column("bandwidth_gb_s", "log2(GB/s)"),
+)
+"""Columns of a device, named after the fields of `DeviceProfile`; NaN where it has none."""
+
+
+def labels(columns: tuple[Column, ...]) -> list[str]:
+    """What a model records of its columns."""
+    return [column.label for column in columns]
+
+
+def refuse_other_columns(recorded: list[str], columns: tuple[Column, ...], where: str) -> None:
+    """Raises unless `recorded` are the labels of `columns`, in order.
+
+    Raises:
+        DataError: Naming the columns that differ.
+    """
+    current = labels(columns)
+    if recorded == current:
+        return
+    differing = sorted(set(recorded) ^ set(current)) or ["their order"]
+    shown = ", ".join(differing[:4]) + (", ..." if len(differing) > 4 else "")
+    raise DataError(
+        f"{where} trained on other feature columns ({shown})",
+        f"the {len(current)} columns of features version {FEATURES_VERSION}",
+        "train it again with this version of hetfeat",
+    )

@@ -1,0 +1,34 @@
+"""The cost models there are: a name and an import string each, loaded when asked for."""
+
+import importlib
+from pathlib import Path
+
+from hetfeat.errors import RequestError
+from hetfeat.models.base import CostModel
+from hetfeat.models.persist import read_head
+
+MODELS = {
+    "xgb": "hetfeat.models.gbdt:XgbModel",
+}
+
+
+def model_class(name: str) -> type[CostModel]:
+    """The class of a model's name.
+
+    Raises:
+        RequestError: No such model.
+    """
+    if name not in MODELS:
+        raise RequestError(f"model {name!r}", f"one of {', '.join(MODELS)}", "choose one of them")
+    module, attribute = MODELS[name].split(":")
+    found: type[CostModel] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def load_model(folder: Path) -> CostModel:
+    """Any model that `save` has written.
+
+    Raises:
+        DataError: The folder is not a model, is damaged, or is of other features.
+    """
+    return model_class(read_head(folder)["model"]).load(folder)

@@ -1,0 +1,118 @@
+"""The MLflow client, and its errors in our words."""
+
+import contextlib
+import getpass
+import os
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from hetfeat.errors import HetfeatError, RequestError, WorkFailed
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+T = TypeVar("T")
+
+MISSING = frozenset({"RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"})
+EXISTS = frozenset({"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"})
+_ATTEMPTS = 8
+_HTTP_DEFAULTS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
+"""MLflow's own (7 retries, 120 s) leave a command silent for minutes when a server is gone."""
+
+
+def connect(tracking_uri: str | None = None) -> "MlflowClient":
+    """A client of the registry that MLflow's own variables name, or of `tracking_uri`."""
+    for variable, value in _HTTP_DEFAULTS.items():
+        os.environ.setdefault(variable, value)
+    # Stages are kept as a mirror of the aliases on purpose; MLflow would say so at each move.
+    warnings.filterwarnings("ignore", message=".*[Ss]tages", category=FutureWarning)
+    from mlflow import MlflowClient
+
+    with translated("connect to the registry"):
+        return MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
+
+
+def user() -> str:
+    """Who acts: the user of the MLflow server, else of this machine."""
+    return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
+
+
+def error_code(error: BaseException) -> str:
+    """MLflow's name of what went wrong, or an empty string for another exception."""
+    return str(getattr(error, "error_code", ""))
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether the store was short of a lock or a connection for a moment, as SQLite often is."""
+    return "database is locked" in str(error) or error_code(error) == "TEMPORARILY_UNAVAILABLE"
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """Makes a call that does no harm when it is repeated, again while the store is busy."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            return call()
+        except Exception as error:
+            if not is_busy(error) or attempt == _ATTEMPTS - 1:
+                raise
+            time.sleep(random.uniform(0.5, 1) * 0.05 * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+@contextlib.contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Turns what MLflow and the network raise into one line.
+
+    Args:
+        doing: What is being tried, as in `promote costmodel.cpu-x86`.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except HetfeatError:
+        raise
+    except MlflowException as error:
+        raise _in_our_words(error, doing) from error
+    except OSError as error:  # includes the exceptions of requests and of urllib3's sockets
+        raise WorkFailed(
+            f"no way to {doing} ({_first_line(error)})",
+            "storage that answers, with room left",
+            "check the disk and the server, then repeat the command",
+        ) from error
+
+
+def _in_our_words(error: Exception, doing: str) -> HetfeatError:
+    code, text = error_code(error), _first_line(error)
+    if code in ("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED") or "error code 401" in text:
+        return RequestError(
+            f"no right to {doing}: the server does not know this user",
+            "a valid user name and password, or token",
+            "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or a new "
+            "MLFLOW_TRACKING_TOKEN",
+        )
+    if code == "PERMISSION_DENIED" or "error code 403" in text:
+        return RequestError(
+            f"no right to {doing} as '{user()}'",
+            "a user with the permission EDIT on it",
+            "ask its owner or an administrator of the server",
+        )
+    if code in MISSING:
+        return RequestError(
+            f"no way to {doing} ({text})",
+            "a model, version and run that exist",
+            "`hetfeat versions` lists them",
+        )
+    return WorkFailed(
+        f"no way to {doing} ({text})",
+        "a registry that answers",
+        "check MLFLOW_TRACKING_URI and the server, then repeat the command",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:200]

@@ -1,0 +1,36 @@
+"""Moves a model version to another stage."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from registry.commands import _cli
+
+TARGETS = ("staging", "production", "archived")
+
+
+@_cli.command("promote", short_help="Move a model version to another stage.")
+@_cli.argument("name")
+@_cli.argument("version", type=click.IntRange(1))
+@_cli.option("--to", type=click.Choice(TARGETS, case_sensitive=False), default="staging")
+@_cli.option("--reason", default="", help="Kept in the history; an override needs one.")
+@_cli.option("--force", type=_cli.SWITCH, default="false", help="Override gates that refuse.")
+def command(name: str, version: int, to: str, reason: str, force: bool) -> Mapping[str, Any]:
+    """Moves VERSION of the registered model NAME to a stage, through its gates.
+
+    Exits with 3 if a gate refuses. A version that is there already stays, without a new entry in
+    the history.
+    """
+    from registry.stages import promote
+
+    outcome = promote(name, version, to, reason=reason, force=force)
+    return {
+        "name": name,
+        "version": version,
+        "from": outcome.from_,
+        "to": outcome.to,
+        "changed": outcome.entry is not None,
+        "previous": outcome.previous,
+        "gates": outcome.gates,
+    }

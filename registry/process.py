@@ -1,0 +1,46 @@
+"""Tells whether a process of this machine is still there, across containers and restarts."""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NAMESPACE = Path("/proc/self/ns/pid")
+
+
+def describe() -> str:
+    """This process, for `is_gone`."""
+    here = {**_machine(), "pid": os.getpid(), "started": _started(os.getpid())}
+    return json.dumps(here, sort_keys=True)
+
+
+def is_gone(description: str) -> bool:
+    """Whether the process described ran on this machine and runs no more.
+
+    False where that cannot be known: another machine, another container, no description.
+    """
+    try:
+        there = json.loads(description)
+        pid, started = int(there.pop("pid")), there.pop("started")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+    return bool(there == _machine() and started and _started(pid) != started)
+
+
+def _machine() -> dict[str, str]:
+    try:
+        boot, namespace = _BOOT.read_text().strip(), str(_NAMESPACE.readlink())
+    except OSError:
+        boot, namespace = "", ""
+    return {"host": socket.gethostname(), "boot": boot, "namespace": namespace}
+
+
+def _started(pid: int) -> str:
+    """Start time of a process in clock ticks, or an empty string if there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    # A zombie holds no lock any more.
+    return "" if fields[0] == "Z" else fields[19]

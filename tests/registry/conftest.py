@@ -1,0 +1,71 @@
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from registry.client import connect
+from registry.manifest import write_manifest
+from registry.versions import EVALUATION_TAG, Version, metric_tags, register
+
+FIGURES = {"pca": 0.90, "rmse": 0.1, "r2": 0.8, "top1": 0.7, "top5": 0.9}
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated MLflow database, which takes seconds to make and nothing to copy."""
+    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
+    connect(f"sqlite:///{path}").search_registered_models()
+    return path
+
+
+@pytest.fixture
+def tracking_uri(
+    empty_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """A registry of its own for each test, named by MLflow's variables."""
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("HETFEAT_HOME", str(tmp_path / "home"))
+    yield uri
+
+
+@pytest.fixture
+def client(tracking_uri: str):
+    return connect(tracking_uri)
+
+
+@pytest.fixture
+def model_name() -> str:
+    """A name that no other test uses: servers are shared."""
+    return f"costmodel.cpu-x86.{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def make_version(client, tmp_path: Path) -> Callable[..., Version]:
+    """Registers a version whose artifacts are a small folder with a manifest."""
+    experiment = client.create_experiment(f"made-{uuid.uuid4().hex[:8]}")
+
+    def make(name: str, files: dict[str, bytes] | None = None, parent: str | None = None, **tags):
+        folder = tmp_path / f"folder-{uuid.uuid4().hex[:8]}"
+        for path, content in (files or {"model.ubj": b"{" + uuid.uuid4().bytes}).items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+        digest = write_manifest(folder)
+        run = client.create_run(experiment)
+        client.log_artifacts(run.info.run_id, str(folder), "model")
+        client.set_terminated(run.info.run_id)
+        return register(
+            name,
+            f"runs:/{run.info.run_id}/model",
+            folder_manifest_sha256=digest,
+            tags={EVALUATION_TAG: "e1", **metric_tags(FIGURES), **tags},
+            parent_uri=parent,
+            run_id=run.info.run_id,
+            client=client,
+        )
+
+    return make

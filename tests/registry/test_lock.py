@@ -1,0 +1,123 @@
+import json
+import threading
+import time
+
+import pytest
+
+from hetfeat.errors import WorkFailed
+from registry import lock, process
+from registry.lock import locked, locks_of
+
+NAME = "costmodel.cpu-x86"
+
+
+@pytest.fixture
+def model(client) -> str:
+    client.create_registered_model(NAME)
+    return NAME
+
+
+def leave_lock(client, key: str = f"lock--{NAME}", **tags: str) -> None:
+    """A lock whose holder is on another machine and never comes back."""
+    client.create_registered_model(key, tags={"token": key, "holder": "eve", **tags})
+
+
+def test_it_is_there_while_held_and_gone_after(client, model):
+    with locked(client, model):
+        assert [seen.key for seen in locks_of(client, model)] == [f"lock--{NAME}"]
+    assert locks_of(client, model) == []
+
+
+def test_it_is_released_when_the_work_fails(client, model):
+    with pytest.raises(ZeroDivisionError), locked(client, model):
+        _ = 1 / 0
+    assert locks_of(client, model) == []
+
+
+def test_one_at_a_time(client, model):
+    inside: list[int] = []
+    most: list[int] = []
+
+    def work() -> None:
+        with locked(client, model):
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.02)
+            inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 6
+
+
+def test_a_live_lock_is_waited_for_and_its_holder_named(client, model):
+    leave_lock(client)
+    with pytest.raises(WorkFailed, match="held by eve"), locked(client, model, wait_s=0.3):
+        pass
+
+
+def test_a_stale_lock_of_another_user_is_passed_not_deleted(client, model):
+    leave_lock(client)
+    started = time.monotonic()
+    with locked(client, model, stale_s=0.5):
+        keys = [seen.key for seen in locks_of(client, model)]
+        assert keys == [f"lock--{NAME}", f"lock--{NAME}--2"]
+    assert 0.5 <= time.monotonic() - started < 3
+    assert [seen.key for seen in locks_of(client, model)] == [f"lock--{NAME}"]
+
+
+def test_who_comes_later_need_not_wait_for_a_lock_that_was_passed(client, model):
+    leave_lock(client)
+    with locked(client, model, stale_s=0.5):
+        pass
+    started = time.monotonic()
+    with locked(client, model, stale_s=30):
+        pass
+    assert time.monotonic() - started < 5
+
+
+def test_a_lock_of_a_dead_process_of_this_machine_is_no_wait(client, model):
+    dead = json.loads(process.describe()) | {"pid": 2**22 - 3, "started": "1"}
+    leave_lock(client, owner=json.dumps(dead, sort_keys=True))
+    started = time.monotonic()
+    with locked(client, model):
+        pass
+    assert time.monotonic() - started < 3
+
+
+def test_a_new_lock_of_the_plain_name_keeps_out_of_a_later_generation(client, model):
+    leave_lock(client, f"lock--{NAME}--2")
+    with pytest.raises(WorkFailed), locked(client, model, wait_s=0.3):
+        pass
+    assert [seen.key for seen in locks_of(client, model)] == [f"lock--{NAME}--2"]
+
+
+def test_the_lock_of_a_longer_name_is_another(client, model):
+    leave_lock(client, f"lock--{NAME}.laptop")
+    with locked(client, model, wait_s=0.3):
+        pass
+
+
+def test_a_holder_that_was_away_stops(client, model):
+    with locked(client, model, hold_s=0.0) as held, pytest.raises(WorkFailed, match="repeat"):
+        time.sleep(0.01)
+        held.check()
+
+
+def test_a_lock_that_may_not_be_deleted_is_marked_as_released(client, model, monkeypatch):
+    monkeypatch.setattr(lock, "_delete", lambda client, key: False)
+    with locked(client, model):
+        pass
+    monkeypatch.undo()
+    assert len(locks_of(client, model)) == 1
+    with locked(client, model, stale_s=30, wait_s=5):
+        pass
+
+
+def test_a_process_knows_itself_and_the_dead():
+    assert not process.is_gone(process.describe())
+    assert not process.is_gone("")
+    assert not process.is_gone(json.dumps({"pid": 1, "started": "1", "host": "elsewhere"}))
