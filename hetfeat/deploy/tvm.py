@@ -12,7 +12,7 @@ from tvm import relax
 
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.records import Measurement
-from hetfeat.schedules.tvm import TaskSpace
+from hetfeat.schedules.tvm import replay
 from hetfeat.workloads.tvm import NetworkTask, as_target
 
 PARAMETER_ELEMENTS = 16
@@ -48,12 +48,10 @@ def compile_network(
     """
     target = as_target(profile.target)
     step = relax.transform
-    passes: list[Any] = []
-    if best:
-        passes = [step.MetaScheduleApplyDatabase(enable_warning=False)]
-    passes += [step.SplitLayoutRewritePreproc(), step.LiftTransformParams(), step.FoldConstant()]
     with target, _database(profile, tasks, best):
-        module = tvm.ir.transform.Sequential(passes)(lowered)
+        apply = [step.MetaScheduleApplyDatabase(enable_warning=False)] if best else []
+        pack = [step.SplitLayoutRewritePreproc(), step.LiftTransformParams(), step.FoldConstant()]
+        module = tvm.ir.transform.Sequential([*apply, *pack])(lowered)
     module, parameters = _constants_as_parameters(module)
     with target:
         executable = tvm.compile(module, target)
@@ -69,8 +67,7 @@ def _database(
         found = best.get(task.task.hash)
         if found is None:
             continue
-        space = TaskSpace(task.module, target, profile.cache_line_bytes)
-        schedule = space.replay(found.program.trace)
+        schedule = replay(task.module, found.program.trace)
         record = ms.database.TuningRecord(
             schedule.trace,
             database.commit_workload(task.module),

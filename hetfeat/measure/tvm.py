@@ -18,7 +18,7 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from hetfeat.measure.serving import serve
 from hetfeat.records import ErrorKind
-from hetfeat.schedules.tvm import TaskSpace, as_candidate
+from hetfeat.schedules.tvm import TaskSpace, as_candidate, replay
 from hetfeat.workloads.tvm import load_workload
 
 REPEATS = 3
@@ -58,7 +58,7 @@ class Service:
 
     def build(self, task: str, program: str, trace: str) -> None:
         """Compiles a program in memory and keeps it for `run`."""
-        candidate = as_candidate(self._spaces[task].replay(trace))
+        candidate = as_candidate(replay(self._spaces[task].module, trace))
         module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(candidate.sch.mod)
         library = tvm.compile(module, self._target).jit()
         library["main"]  # LLVM compiles on the first look-up: here, not in the timed run
