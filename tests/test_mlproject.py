@@ -32,7 +32,26 @@ def parameters_of(name: str) -> dict[str, click.Parameter]:
 
 
 def defaults_of(name: str) -> dict[str, str]:
-    return {key: spec["default"] for key, spec in ENTRY_POINTS[name]["parameters"].items()}
+    """Of the parameters that have one; the others must be given."""
+    parameters = ENTRY_POINTS[name]["parameters"]
+    return {key: spec["default"] for key, spec in parameters.items() if "default" in spec}
+
+
+def required_of(name: str) -> dict[str, str]:
+    """A value for each parameter without a default."""
+    return dict.fromkeys(ENTRY_POINTS[name]["parameters"].keys() - defaults_of(name).keys(), "1")
+
+
+def parsed(name: str, values: dict[str, str]) -> dict[str, Any]:
+    """What the command sees when `MLproject`'s line passes these values, and only these."""
+    arguments = command_line(name)[4:]
+    kept = []
+    for at, argument in enumerate(arguments):
+        if key := re.fullmatch(r"\{(\w+)\}", argument):
+            kept += [values[key[1]]] if key[1] in values else []
+        elif arguments[at + 1].strip("{}") in values:
+            kept.append(argument)
+    return command_of(name).make_context(name, kept).params
 
 
 @entry_points
@@ -48,7 +67,8 @@ def test_main_is_train():
 
 @entry_points
 def test_parameters_are_the_commands_own(name):
-    assert set(defaults_of(name)) == set(parameters_of(name))
+    assert set(ENTRY_POINTS[name]["parameters"]) == set(parameters_of(name))
+    assert set(required_of(name)) == {k for k, p in parameters_of(name).items() if p.required}
 
 
 @entry_points
@@ -66,20 +86,16 @@ def test_every_parameter_reaches_its_option(name):
 
 @entry_points
 def test_defaults_are_the_commands_own(name):
-    given = {key: p.to_info_dict()["default"] for key, p in parameters_of(name).items()}
+    parameters = {key: p for key, p in parameters_of(name).items() if not p.required}
+    given = {key: p.to_info_dict()["default"] for key, p in parameters.items()}
     expected = {key: "" if value is None else str(value) for key, value in given.items()}
     assert defaults_of(name) == expected
 
 
 @entry_points
-def test_the_whole_line_parses_as_no_line(name):
-    """Parsed with MLproject's defaults, the command sees what it sees without any argument."""
-    line = [
-        re.sub(r"\{(\w+)\}", lambda match: defaults_of(name)[match[1]], argument)
-        for argument in command_line(name)[4:]
-    ]
-    command = command_of(name)
-    assert command.make_context(name, line).params == command.make_context(name, []).params
+def test_defaults_passed_are_defaults_left_out(name):
+    required = required_of(name)
+    assert parsed(name, required | defaults_of(name)) == parsed(name, required)
 
 
 @entry_points
@@ -98,7 +114,7 @@ def test_mlflow_reads_the_project(project: Path):
     assert loaded.name == "hetfeat"
     assert Path(loaded.env_config_path).name == "python_env.yaml"
     for name in ENTRY_POINTS:
-        command = loaded.get_entry_point(name).compute_command({}, None)
+        command = loaded.get_entry_point(name).compute_command(required_of(name), None)
         assert "{" not in command
 
 

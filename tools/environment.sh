@@ -3,32 +3,36 @@
 # Quick when nothing changed. Paths are relative to the clone, whose own path may hold spaces.
 set -eu
 
-python=$1
-need='Python 3.11 with pip'
-if ! "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
-    echo "hetfeat: '$python' does not run Python 3.11; expected $need; run \`make env PYTHON=/path/to/python3.11\`" >&2
-    exit 2
-fi
+is_311='import sys; sys.exit(sys.version_info[:2] != (3, 11))'
+
+make_venv() {
+    if ! "$1" -c "$is_311" 2>/dev/null; then
+        echo "hetfeat: '$1' does not run Python 3.11; expected Python 3.11 with pip; run \`make env PYTHON=/path/to/python3.11\`" >&2
+        exit 2
+    fi
+    # $1 may be .venv's own, which is about to go.
+    base=$("$1" -c 'import sys; print(f"{sys.base_prefix}/bin/python3.11")')
+    rm -rf .venv
+    # Debian's Python may come without what puts pip into an environment, but with a pip of its own.
+    "$base" -m venv .venv 2>/dev/null || {
+        rm -rf .venv
+        "$base" -m venv --without-pip .venv
+        "$base" -m pip --python .venv/bin/python install pip
+    }
+    pwd -P >.venv/made-for
+}
 
 # Scripts in .venv name its path, so a clone that was moved needs a new one.
-home="$(pwd -P) $("$python" --version)"
-pins=$(cat pyproject.toml python_env.yaml tools/environment.sh | cksum)
-
-if [ "$(cat .venv/made-for 2>/dev/null)" != "$home" ]; then
-    rm -rf .venv
-    # Debian's python3.11 may lack the venv package's own pip, and then brings its pip along.
-    "$python" -m venv .venv 2>/dev/null || {
-        rm -rf .venv
-        "$python" -m venv --without-pip .venv
-        "$python" -m pip --python .venv/bin/python install pip
-    }
-    echo "$home" >.venv/made-for
+if [ "$(cat .venv/made-for 2>/dev/null)" != "$(pwd -P)" ] || ! .venv/bin/python -c "$is_311" 2>/dev/null; then
+    make_venv "$1"
 fi
 
-if [ "$(cat .venv/made-from 2>/dev/null)" != "$pins" ]; then
+# Written last: an installation that was interrupted is taken up again.
+made_from=$(cat pyproject.toml python_env.yaml tools/environment.sh | cksum)
+if [ "$(cat .venv/made-from 2>/dev/null)" != "$made_from" ]; then
     rm -f .venv/made-from .venv/mlflow-env-name
     .venv/bin/python -m pip install --no-input --disable-pip-version-check -e '.[dev]'
-    echo "$pins" >.venv/made-from
+    echo "$made_from" >.venv/made-from
 fi
 
 .venv/bin/python -m registry.project_env

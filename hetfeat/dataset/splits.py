@@ -32,15 +32,24 @@ class Keyed(Protocol):
     """
 
     @property
-    def device(self) -> Texts: ...
+    def device(self) -> Texts:
+        """Device names."""
+
     @property
-    def task(self) -> Texts: ...
+    def task(self) -> Texts:
+        """Task hashes."""
+
     @property
-    def operator(self) -> Texts: ...
+    def operator(self) -> Texts:
+        """Anchor operators."""
+
     @property
-    def program(self) -> Texts: ...
+    def program(self) -> Texts:
+        """Program keys."""
+
     @property
-    def shapes(self) -> Texts: ...
+    def shapes(self) -> Texts:
+        """Argument shapes as JSON, as in the store."""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@
     DIR/journal.jsonl          records not yet in a shard; an interrupt loses at most a torn line
     DIR/devices/NAME.yaml      profile of each device that has records
     DIR/networks.json          network -> task hash -> occurrences
-    DIR/workloads.jsonl        task hash -> the task's TVM module, serialised
+    DIR/workloads.jsonl.gz     task hash -> the task's TVM module, serialised
 """
 
+import gzip
 import hashlib
 import json
 import os
@@ -25,6 +26,7 @@ from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile
 from hetfeat.errors import DataError
 from hetfeat.records import SCHEMA_VERSION, Measurement
 
+WORKLOADS = "workloads.jsonl.gz"
 COLLECT_HINT = "make one with `hetfeat collect --out DIR`"
 
 
@@ -82,7 +84,7 @@ class RecordStore:
                 f"'{path}'", "a record store or an empty folder", "choose another --out"
             )
         path.mkdir(parents=True, exist_ok=True)
-        _write_atomically(path / "store.json", json.dumps({"schema_version": SCHEMA_VERSION}))
+        _write_atomically(path / "store.json", json.dumps({"schema_version": SCHEMA_VERSION}).encode())
         return cls(path)
 
     def shards(self) -> list[dict[str, Any]]:
@@ -160,12 +162,11 @@ class RecordStore:
     def add_network(self, name: str, weights: dict[str, int], modules: dict[str, str]) -> None:
         """Keeps a network's tasks: occurrences and serialised TVM modules by task hash."""
         networks = self.networks() | {name: weights}
-        _write_atomically(self.path / "networks.json", json.dumps(networks, indent=1))
+        _write_atomically(self.path / "networks.json", json.dumps(networks, indent=1).encode())
         known = self.workloads()
-        with (self.path / "workloads.jsonl").open("a") as file:
-            for task, module in modules.items():
-                if task not in known:
-                    file.write(json.dumps([task, module]) + "\n")
+        if new := {task: module for task, module in modules.items() if task not in known}:
+            lines = "".join(json.dumps(pair) + "\n" for pair in (known | new).items())
+            _write_atomically(self.path / WORKLOADS, gzip.compress(lines.encode(), mtime=0))
 
     def networks(self) -> dict[str, dict[str, int]]:
         """Occurrences of each task, by network and task hash."""
@@ -174,7 +175,7 @@ class RecordStore:
 
     def workloads(self) -> dict[str, str]:
         """Serialised TVM module of each task, by task hash."""
-        return dict(_json_lines(self.path / "workloads.jsonl"))
+        return dict(_json_lines(self.path / WORKLOADS))
 
     def _add_shard(self, folder: str, table: pa.Table) -> None:
         (self.path / folder).mkdir(parents=True, exist_ok=True)
@@ -219,7 +220,7 @@ def _json_lines(path: Path) -> Iterator[Any]:
     """Lines of a JSON-lines file; a torn last line, the mark of an interrupt, is left out."""
     if not path.is_file():
         return
-    with path.open() as file:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
         for line in file:
             try:
                 yield json.loads(line)
@@ -241,9 +242,9 @@ def _end_torn_line(path: Path) -> None:
                 file.truncate(data.rfind(b"\n") + 1)
 
 
-def _write_atomically(path: Path, text: str) -> None:
+def _write_atomically(path: Path, data: bytes) -> None:
     draft = path.with_name(path.name + ".draft")
-    draft.write_text(text)
+    draft.write_bytes(data)
     os.replace(draft, path)
 
 

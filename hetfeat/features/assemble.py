@@ -108,9 +108,7 @@ def _latest(table: pa.Table) -> npt.NDArray[np.int64]:
     return np.array(sorted(newest.values()), np.int64)
 
 
-def _stores(
-    column: pa.ChunkedArray, store: RecordStore
-) -> tuple[Floats, npt.NDArray[np.int64]]:
+def _stores(column: pa.ChunkedArray, store: RecordStore) -> tuple[Floats, npt.NDArray[np.int64]]:
     """Per-store features of all rows end to end, and where each row's begin."""
     lengths = pc.list_value_length(column).to_numpy().astype(np.int64)
     if (lengths % FEATURES_PER_STORE).any():

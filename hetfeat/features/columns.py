@@ -100,15 +100,12 @@ STORE = _store_columns()
 
 OPERATORS = (
     "conv2d",
-    "depthwise_conv2d",
     "group_conv2d",
     "matmul",
-    "batch_matmul",
-    "dense",
-    "pool",
+    "max_pool2d",
+    "avg_pool2d",
     "softmax",
-    "norm",
-    "reduce",
+    "reduction",
     "elementwise",
 )
 """Operators with a column of their own; the rest share `operator_other`."""

@@ -1,12 +1,19 @@
-"""Per-store features of a program folded into one row, for models that read flat tables."""
+"""Per-store features of a program folded into one row, for models that read flat tables.
+
+Three folds of the stores, chosen by measurement (docs/models.md): the store that computes most,
+as it is; the sum of all, taken of the quantities and not of their logarithms; the maximum.
+"""
 
 import numpy as np
+import numpy.typing as npt
 
 from hetfeat.features.batch import Batch, Floats
 from hetfeat.features.columns import HARDWARE, STORE, TASK
 
-FOLDS = {"sum": np.add, "max": np.maximum}
-"""How the stores of a program become one value a column."""
+FOLDS = ("main", "total", "max")
+_NAMES = [column.name for column in STORE]
+_FLOAT_MATH = slice(_NAMES.index("float_mad"), _NAMES.index("float_other") + 1)
+_OUTER_PRODUCT = _NAMES.index("outer_product")
 
 
 def flat_names() -> list[str]:
@@ -23,12 +30,29 @@ def flat_features(batch: Batch) -> Floats:
 
     A program without stores has zeros.
     """
-    counts = np.diff(batch.offsets)
-    some = counts > 0
-    parts = []
-    for fold in FOLDS.values():
-        folded = np.zeros((len(batch), len(STORE)), np.float32)
-        if some.any():
-            folded[some] = fold.reduceat(batch.stores, batch.offsets[:-1][some], axis=0)
-        parts.append(folded)
-    return np.concatenate([*parts, batch.task, batch.hardware], axis=1)
+    some = np.diff(batch.offsets) > 0
+    starts = batch.offsets[:-1][some]
+    flat = np.zeros((len(batch), len(FOLDS) * len(STORE)), np.float32)
+    if len(starts):
+        # Signed log2(1 + |x|) undone, summed and done again; float64 holds any product of loops.
+        quantity = np.sign(batch.stores) * (np.exp2(np.abs(batch.stores, dtype=np.float64)) - 1)
+        total = np.add.reduceat(quantity, starts, axis=0)
+        flat[some] = np.concatenate(
+            [
+                batch.stores[_main_stores(batch, quantity)],
+                np.sign(total) * np.log2(1 + np.abs(total)),
+                np.maximum.reduceat(batch.stores, starts, axis=0),
+            ],
+            axis=1,
+        )
+    return np.concatenate([flat, batch.task, batch.hardware], axis=1)
+
+
+def _main_stores(batch: Batch, quantity: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Row of the store with the most float operations and loops, of each program with stores."""
+    math = np.log2(1 + quantity[:, _FLOAT_MATH].sum(axis=1))
+    work = math + batch.stores[:, _OUTER_PRODUCT]
+    program = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))
+    order = np.lexsort((work, program))
+    ends = batch.offsets[1:][np.diff(batch.offsets) > 0] - 1
+    return order[ends]

@@ -20,12 +20,14 @@ class CostModel(Protocol):
     predictions; nothing is pickled.
     """
 
+    @classmethod
+    def for_effort(cls, effort: str, seed: int) -> Self:
+        """An untrained model with the budget of `quick`, `standard` or `full`."""
+
     def fit(self, train: Examples, valid: Examples, on_epoch: OnEpoch | None = None) -> None:
         """Learns from `train`; `valid` decides when to stop and calibrates."""
 
-    def predict(
-        self, batch: Batch, support: Examples | None = None
-    ) -> npt.NDArray[np.float64]:
+    def predict(self, batch: Batch, support: Examples | None = None) -> npt.NDArray[np.float64]:
         """Scores, float64 [n], of the programs of `batch`."""
 
     def fine_tune(self, records: Examples) -> Self:

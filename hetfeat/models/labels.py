@@ -23,7 +23,7 @@ def best_latencies(*parts: Examples) -> Best:
 
 
 def labels(examples: Examples, best: Best) -> npt.NDArray[np.float64]:
-    """y = best latency of the task / latency, float64 [n] in [0, 1]; 0 for a failed program."""
+    """Y = best latency of the task / latency, float64 [n] in [0, 1]; 0 for a failed program."""
     groups, keys = group_codes(examples)
     reference = np.array([best[key] for key in keys])[groups]
     return np.nan_to_num(reference / examples.latency_s, nan=0.0)

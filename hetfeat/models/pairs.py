@@ -43,8 +43,8 @@ class Pairs:
         scale = self.programs / (2 * max(1, len(self)))
         slope, bend = scale * wrong, scale * wrong * (1 - wrong)
         n = self.programs
-        gradient = np.bincount(self.slower, slope, n) - np.bincount(self.faster, slope, n)
-        hessian = np.bincount(self.slower, bend, n) + np.bincount(self.faster, bend, n)
+        gradient = _sums(self.slower, slope, n) - _sums(self.faster, slope, n)
+        hessian = _sums(self.slower, bend, n) + _sums(self.faster, bend, n)
         return gradient, hessian
 
     def loss(self, margins: Floats) -> float:
@@ -78,3 +78,8 @@ def pairs_of(examples: Examples, seed: int = 0, noise: float = NOISE) -> Pairs:
         slower += [second[lead > np.log1p(noise)], first[-lead > np.log1p(noise)]]
     none = [np.empty(0, np.int64)]
     return Pairs(np.concatenate(none + faster), np.concatenate(none + slower), len(examples))
+
+
+def _sums(positions: Ints, values: Floats, n: int) -> Floats:
+    """Sum of the values at each position, float64 [n]; of no values, too."""
+    return np.bincount(positions, values, n).astype(np.float64)

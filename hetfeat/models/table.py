@@ -19,9 +19,7 @@ def model_class(name: str) -> type[CostModel]:
         RequestError: No such model.
     """
     if name not in MODELS:
-        raise RequestError(
-            f"model {name!r}", f"one of {', '.join(MODELS)}", "choose one of them"
-        )
+        raise RequestError(f"model {name!r}", f"one of {', '.join(MODELS)}", "choose one of them")
     module, attribute = MODELS[name].split(":")
     found: type[CostModel] = getattr(importlib.import_module(module), attribute)
     return found

@@ -1,0 +1,51 @@
+"""What this machine says of itself, read from the operating system."""
+
+import os
+import platform
+import re
+from pathlib import Path
+
+CGROUP_QUOTAS = (
+    Path("/sys/fs/cgroup/cpu.max"),
+    Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+)
+
+
+def usable_cores() -> int:
+    """Cores this process may use: its affinity, bounded by the cgroup's CPU quota."""
+    cores = len(os.sched_getaffinity(0))
+    quota = _quota_cores()
+    return max(1, min(cores, int(quota))) if quota else cores
+
+
+def cpu_model() -> str:
+    """The processor's own name, e.g. `AMD EPYC 9R14`."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found.group(1).strip() if found else platform.processor() or platform.machine()
+
+
+def cache_line_bytes() -> int:
+    """Size of a data-cache line; 64 where the system does not say."""
+    path = Path("/sys/devices/system/cpu/cpu0/cache/index0/coherency_line_size")
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return 64
+
+
+def _quota_cores() -> float | None:
+    for path in CGROUP_QUOTAS:
+        try:
+            words = path.read_text().split()
+            if path.name == "cpu.cfs_quota_us":
+                words.append((path.parent / "cpu.cfs_period_us").read_text().strip())
+        except OSError:
+            continue
+        if len(words) == 2 and words[0].isdigit() and int(words[1]) > 0:
+            return int(words[0]) / int(words[1])
+        return None
+    return None

@@ -1,0 +1,118 @@
+"""Probing this machine: its target, its parameters and its measured figures."""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from hetfeat.devices import host
+from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile
+from hetfeat.errors import RequestError, WorkFailed
+
+PROBE_TIMEOUT_S = 300
+FAMILY_OF_MACHINE = {"x86_64": "cpu-x86", "aarch64": "cpu-arm"}
+
+
+def probe(name: str | None = None, threads: int | None = None) -> DeviceProfile:
+    """This machine's profile, measured now (about ten seconds).
+
+    Args:
+        name: Its name; by default a slug of CPU, micro-architecture, ISA and threads.
+        threads: Threads to measure with; by default all cores this process may use.
+
+    Raises:
+        RequestError: Not a machine the probe knows.
+        WorkFailed: The micro-benchmarks failed.
+    """
+    family = FAMILY_OF_MACHINE.get(platform.machine())
+    if family is None:
+        raise RequestError(
+            f"a machine of type {platform.machine()}",
+            " or ".join(FAMILY_OF_MACHINE),
+            "write a profile by hand and pass its file as --device",
+        )
+    from hetfeat.devices import tvm as device_tvm
+
+    threads = threads or host.usable_cores()
+    target = device_tvm.host_target(threads)
+    isa, vector_bytes = device_tvm.vector_isa(target)
+    figures = _measure(target, threads)
+    return DeviceProfile(
+        name=name or _slug(host.cpu_model(), str(target["mcpu"]), isa, f"{threads}t"),
+        family=family,
+        target=target,
+        threads=threads,
+        num_cores=threads,
+        vector_unit_bytes=vector_bytes,
+        cache_line_bytes=host.cache_line_bytes(),
+        peak_gflops=round(figures["peak_gflops"], 1),
+        bandwidth_gb_s=round(figures["bandwidth_gb_s"], 2),
+        source=f"probed on {host.cpu_model()}, tvm {version('apache-tvm')}",
+    )
+
+
+def local_profile() -> DeviceProfile:
+    """This machine's profile: probed once, then read from the cache.
+
+    The cache is keyed on what would change the profile, so that a container with other cores or
+    a disk moved to another machine probes anew.
+    """
+    key = _slug(platform.machine(), host.cpu_model(), f"{host.usable_cores()}t")
+    path = home() / "devices" / f"{key}.yaml"
+    if path.is_file():
+        return load_profile(path)
+    profile = probe()
+    save_profile(profile, path)
+    return profile
+
+
+def find_profile(device: str) -> DeviceProfile:
+    """The profile of `local`, of this machine's own name, or of a profile file.
+
+    Raises:
+        RequestError: No such device.
+    """
+    if device.endswith((".yaml", ".yml")):
+        return load_profile(Path(device))
+    profile = local_profile()
+    if device not in ("local", profile.name):
+        raise RequestError(
+            f"device '{device}'",
+            f"'local', '{profile.name}' or the path of a profile file (.yaml)",
+            "correct --device, or write a profile with `hetfeat devices probe --out FILE`",
+        )
+    return profile
+
+
+def home() -> Path:
+    """Folder of the toolkit's caches: `HETFEAT_HOME`, or the user's cache folder."""
+    given = os.environ.get("HETFEAT_HOME")
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(given).expanduser() if given else Path(base).expanduser() / "hetfeat"
+
+
+def _measure(target: dict[str, object], threads: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "hetfeat.devices.tvm", json.dumps(target)]
+    environment = os.environ | {"TVM_NUM_THREADS": str(threads)}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, timeout=PROBE_TIMEOUT_S, check=True
+        )
+        figures: dict[str, float] = json.loads(done.stdout)
+    except (subprocess.SubprocessError, ValueError) as error:
+        detail = getattr(error, "stderr", b"") or b""
+        lines = detail.decode(errors="replace").strip().splitlines()
+        raise WorkFailed(
+            f"the micro-benchmarks of this machine ({lines[-1] if lines else error})",
+            "GFLOP/s and GB/s",
+            "run `hetfeat doctor --environment true`",
+        ) from error
+    return figures
+
+
+def _slug(*parts: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")

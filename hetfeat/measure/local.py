@@ -1,0 +1,216 @@
+"""Measures on this machine: several children build in parallel, one at a time runs."""
+
+import base64
+import contextlib
+import itertools
+import json
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from itertools import repeat
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import psutil
+
+from hetfeat.dataset.schema import FEATURES_PER_STORE
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import WorkFailed
+from hetfeat.measure.worker import Lost, Worker
+from hetfeat.records import ErrorKind, Measurement, Program, Task
+
+CHILD = "hetfeat.measure.tvm"
+BUILDS_AHEAD = 8
+"""Programs a child builds before the running starts."""
+BUILD_TIMEOUT_S = 8.0
+"""Most programs build in 0.2 s; a few, unrolled too far, would keep LLVM busy for a minute."""
+RUN_TIMEOUT_S = 10.0
+PROPOSE_TIMEOUT_S = 120.0
+
+
+class LocalMeasurer:
+    """Proposes and measures programs in persistent children.
+
+    Building uses one child a thread of the device; running is exclusive, so that a program has
+    all cores to itself. A child that dies or hangs costs the program it was at, nothing else.
+    """
+
+    def __init__(
+        self,
+        profile: DeviceProfile,
+        build_timeout_s: float = BUILD_TIMEOUT_S,
+        run_timeout_s: float = RUN_TIMEOUT_S,
+        memory_limit_bytes: int | None = None,
+    ) -> None:
+        self.profile = profile
+        self._timeouts = {"build": build_timeout_s, "run": run_timeout_s}
+        limit = memory_limit_bytes or psutil.virtual_memory().total // 2
+        arguments = [json.dumps(profile.target), str(profile.cache_line_bytes), str(limit)]
+        self._workers = [Worker(CHILD, arguments, profile.threads) for _ in range(profile.threads)]
+        self._threads = ThreadPoolExecutor(len(self._workers))
+        self._tasks: dict[str, tuple[Task, str]] = {}
+        self._known: dict[tuple[int, str], int] = {}
+        self._built: dict[str, tuple[int, int]] = {}
+        self._versions = f"tvm {version('apache-tvm')}"
+
+    def __enter__(self) -> Self:
+        for worker in self._workers:
+            worker.start()
+        for worker in self._workers:
+            worker.wait_ready()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for worker in self._workers:
+            worker.stop()
+        self._threads.shutdown(cancel_futures=True)
+
+    def add_task(self, task: Task, module: str) -> None:
+        """Makes a task known by its module, as `save_workload` writes it."""
+        self._tasks[task.hash] = task, module
+
+    def sample(self, task: Task, count: int, seed: int) -> list[Program]:
+        """Up to `count` distinct random programs with their per-store features."""
+        return self._propose(task, count, seed, {"do": "sample"})
+
+    def vary(self, task: Task, parents: list[str], count: int, seed: int) -> list[Program]:
+        """Up to `count` distinct programs a few changes away from the traces `parents`."""
+        return self._propose(task, count, seed, {"do": "vary", "parents": parents})
+
+    def measure(
+        self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None
+    ) -> list[Measurement]:
+        """See `Measurer.measure`."""
+        done = {m.program.key: m for m in self.measure_each(programs, incumbent_s)}
+        return [done[program.key] for program in programs]
+
+    def measure_each(
+        self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None
+    ) -> Iterator[Measurement]:
+        """Yields each measurement as it is made, not in the order of `programs`."""
+        best = dict(incumbent_s or {})
+        size = BUILDS_AHEAD * len(self._workers)
+        for start in range(0, len(programs), size):
+            queue = deque(programs[start : start + size])
+            built = self._threads.map(self._build_from, range(len(self._workers)), repeat(queue))
+            for index, share in enumerate(list(built)):  # a child's programs in a row
+                for program, error in share:
+                    result = self._run(index, program, error, best)
+                    if result.latency_s is not None:
+                        known = best.get(program.task.hash, result.latency_s)
+                        best[program.task.hash] = min(known, result.latency_s)
+                    yield result
+
+    def _build_from(
+        self, index: int, queue: deque[Program]
+    ) -> list[tuple[Program, ErrorKind | None]]:
+        """Lets one child build from the queue until it is empty."""
+        share = []
+        with contextlib.suppress(IndexError):
+            while True:
+                program = queue.popleft()
+                share.append((program, self._ensure_built(index, program)))
+        return share
+
+    def _run(
+        self, index: int, program: Program, error: ErrorKind | None, best: Mapping[str, float]
+    ) -> Measurement:
+        # The child may have been restarted since it built the program.
+        error = error or self._ensure_built(index, program)
+        latencies: list[float] = []
+        if error is None:
+            request = {
+                "do": "run",
+                "program": program.key,
+                "incumbent_s": best.get(program.task.hash),
+            }
+            latencies, error = self._ask(index, program.task, request, self._timeouts["run"])
+            self._built.pop(program.key, None)
+        return Measurement(
+            program,
+            self.profile.name,
+            tuple(latencies or ()),
+            error,
+            round(time.time(), 3),
+            self._versions,
+        )
+
+    def _ensure_built(self, index: int, program: Program) -> ErrorKind | None:
+        if self._built.get(program.key) == (index, self._workers[index].generation):
+            return None
+        request = {
+            "do": "build",
+            "task": program.task.hash,
+            "program": program.key,
+            "trace": program.trace,
+        }
+        _, error = self._ask(index, program.task, request, self._timeouts["build"])
+        if error is None:
+            self._built[program.key] = index, self._workers[index].generation
+        return error
+
+    def _ask(
+        self, index: int, task: Task, request: dict[str, Any], timeout_s: float
+    ) -> tuple[Any, ErrorKind | None]:
+        """The value of a request or the kind of its failure; the child may be a new one after."""
+        try:
+            reply = self._worker_of(index, task).ask(request, timeout_s)
+        except Lost as lost:
+            return None, lost.kind
+        return reply.get("value"), reply.get("error")
+
+    def _worker_of(self, index: int, task: Task) -> Worker:
+        """The child, up and knowing the task."""
+        worker = self._workers[index]
+        worker.start()
+        if self._known.get((index, task.hash)) != worker.generation:
+            setup = {"do": "task", "task": task.hash, "module": self._tasks[task.hash][1]}
+            _checked(worker.ask(setup, PROPOSE_TIMEOUT_S), task)
+            self._known[index, task.hash] = worker.generation
+        return worker
+
+    def _propose(
+        self, task: Task, count: int, seed: int, request: dict[str, Any]
+    ) -> list[Program]:
+        share = -(-count // len(self._workers))
+
+        def ask(index: int) -> list[Any]:
+            wanted = {"task": task.hash, "count": share, "seed": seed * 64 + index}
+            try:
+                reply = self._worker_of(index, task).ask(request | wanted, PROPOSE_TIMEOUT_S)
+            except Lost:
+                return []
+            return list(_checked(reply, task))
+
+        found = itertools.chain.from_iterable(
+            self._threads.map(ask, range(len(self._workers)))
+        )
+        programs = {
+            trace: Program(
+                task,
+                trace,
+                np.frombuffer(base64.b64decode(features), np.float32).reshape(
+                    -1, FEATURES_PER_STORE
+                ),
+            )
+            for trace, features in found
+        }
+        return list(programs.values())[:count]
+
+
+def _checked(reply: dict[str, Any], task: Task) -> Any:
+    if "error" in reply:
+        raise WorkFailed(
+            f"task {task.hash} ({task.operator}): {reply.get('message', reply['error'])}",
+            "a task whose design space TVM can generate",
+            "leave the network out, or report it with the task's hash",
+        )
+    return reply.get("value")

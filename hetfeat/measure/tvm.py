@@ -1,0 +1,108 @@
+"""The measuring child: proposes, builds and times programs of tasks it was given.
+
+    python -m hetfeat.measure.tvm FILE_DESCRIPTOR TARGET_JSON CACHE_LINE_BYTES MEMORY_LIMIT_BYTES
+
+Requests and replies are JSON; a failed request is answered with its kind of error.
+"""
+
+import base64
+import json
+import resource
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+from hetfeat.measure.serving import serve
+from hetfeat.records import ErrorKind
+from hetfeat.schedules.tvm import TaskSpace, as_candidate
+from hetfeat.workloads.tvm import load_workload
+
+REPEATS = 3
+REPEAT_S = 0.01
+"""Each repeat runs the program often enough to last this long."""
+SLOW_RATIO, SLOW_S = 3.0, 0.02
+"""A first run over both 3x the best so far and 20 ms settles the matter: no repeats."""
+
+
+class Service:
+    """State of the child: the tasks it knows and the programs it has built."""
+
+    def __init__(self, target: dict[str, Any], cache_line_bytes: int) -> None:
+        self._target = tvm.target.Target(target)
+        self._cache_line_bytes = cache_line_bytes
+        self._spaces: dict[str, TaskSpace] = {}
+        self._built: dict[str, Any] = {}
+        self._arrays: dict[tuple[int, tuple[int, ...], str], Any] = {}
+        self._device = tvm.cpu()
+
+    def hello(self) -> None:
+        """Answers."""
+
+    def task(self, task: str, module: str) -> None:
+        """Makes a task known."""
+        self._spaces[task] = TaskSpace(
+            load_workload(module), self._target, self._cache_line_bytes
+        )
+
+    def sample(self, task: str, count: int, seed: int) -> list[list[str]]:
+        """Random programs, `[trace, features]` each."""
+        return [_packed(*found) for found in self._spaces[task].sample(count, seed)]
+
+    def vary(self, task: str, parents: list[str], count: int, seed: int) -> list[list[str]]:
+        """Programs near `parents`, `[trace, features]` each."""
+        return [_packed(*found) for found in self._spaces[task].vary(parents, count, seed)]
+
+    def build(self, task: str, program: str, trace: str) -> None:
+        """Compiles a program in memory and keeps it for `run`."""
+        candidate = as_candidate(self._spaces[task].replay(trace))
+        module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(candidate.sch.mod)
+        library = tvm.compile(module, self._target).jit()
+        library["main"]  # LLVM compiles on the first look-up: here, not in the timed run
+        arguments = [
+            self._array(position, tuple(int(n) for n in a.shape), str(a.dtype))
+            for position, a in enumerate(candidate.args_info)
+        ]
+        self._built[program] = library, arguments
+
+    def run(self, program: str, incumbent_s: float | None) -> list[float]:
+        """Seconds of one run, a mean per repeat; the built program is let go."""
+        library, arguments = self._built.pop(program)
+        (first,) = self._timed(library, arguments, number=1, repeat=1)
+        if first > max(SLOW_RATIO * (incumbent_s or float("inf")), SLOW_S):
+            return [first]
+        number = max(1, round(REPEAT_S / first))
+        return self._timed(library, arguments, number, REPEATS)
+
+    def _timed(self, library: Any, arguments: Any, number: int, repeat: int) -> list[float]:
+        timer = library.time_evaluator("main", self._device, number=number, repeat=repeat)
+        return [float(s) for s in timer(*arguments).results]
+
+    def _array(self, position: int, shape: tuple[int, ...], dtype: str) -> Any:
+        key = (position, shape, dtype)
+        if key not in self._arrays:
+            values = np.random.default_rng(position).random(shape).astype(dtype)
+            self._arrays[key] = tvm.runtime.tensor(values)
+        return self._arrays[key]
+
+
+def error_kind(request: str, error: Exception) -> ErrorKind:
+    """The kind of a failed request."""
+    if isinstance(error, MemoryError) or "bad_alloc" in str(error):
+        return "memory"
+    kinds: dict[str, ErrorKind] = {"build": "build", "run": "run"}
+    return kinds.get(request, "schedule")
+
+
+def _packed(trace: str, features: Any) -> list[str]:
+    return [trace, base64.b64encode(features.tobytes()).decode()]
+
+
+if __name__ == "__main__":
+    descriptor, target_json, line, limit = sys.argv[1:5]
+    resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    serve(Connection(int(descriptor)), Service(json.loads(target_json), int(line)), error_kind)

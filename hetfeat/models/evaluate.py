@@ -1,0 +1,127 @@
+"""Every figure of a model on held-out records, beside what no model at all would reach."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hetfeat.features.batch import Examples
+from hetfeat.models.base import CostModel
+from hetfeat.models.calibration import fit_calibration
+from hetfeat.models.labels import best_latencies, group_codes, labels
+from hetfeat.models.metrics import (
+    pairwise_accuracy,
+    pairwise_accuracy_tenset,
+    r2,
+    rmse,
+)
+from hetfeat.models.topk import top_k, top_k_of_networks
+
+Floats = npt.NDArray[np.float64]
+Networks = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model judged.
+
+    Attributes:
+        metrics: `pca`, `rmse`, `r2`, `top1`, `top5` and the figures that explain them.
+        baselines: The same main figures for random scores and for one score for all.
+        y: Labels, float64 [n].
+        estimate: Calibrated predictions of y, float64 [n].
+        operator_rmse: RMSE of y by operator.
+    """
+
+    metrics: dict[str, float]
+    baselines: dict[str, dict[str, float]]
+    y: Floats
+    estimate: Floats
+    operator_rmse: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Held-out examples with what the figures need of them."""
+
+    examples: Examples
+    y: Floats
+    groups: npt.NDArray[np.int64]
+    keys: list[tuple[str, str]]
+    networks: Networks
+
+
+def evaluate(
+    model: CostModel,
+    train: Examples,
+    valid: Examples,
+    test: Examples,
+    networks: Networks | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """Judges a fitted model on `test`.
+
+    Args:
+        model: Fitted on `train` and `valid`.
+        train: Gives best latencies of tasks that `test` shares with it.
+        valid: Gives the baselines their calibration, as it gave the model's.
+        test: What the figures are of.
+        networks: Occurrences by network and task hash, for top-k of networks.
+        seed: Of the random baseline and of ties.
+    """
+    groups, keys = group_codes(test)
+    y = labels(test, best_latencies(train, valid, test))
+    side = _Side(test, y, groups, keys, networks or {})
+    scores = model.predict(test.batch)
+    estimate = model.calibrate(scores)
+    return Evaluation(
+        _metrics(side, scores, estimate, seed),
+        _baselines(side, labels(valid, best_latencies(train, valid)), seed),
+        y,
+        estimate,
+        {
+            str(operator): rmse(estimate[rows], y[rows])
+            for operator in sorted(set(test.operator.tolist()))
+            if len(rows := np.flatnonzero(test.operator == operator))
+        },
+    )
+
+
+def _metrics(side: _Side, scores: Floats, estimate: Floats, seed: int) -> dict[str, float]:
+    latency_s = side.examples.latency_s
+    pairs = pairwise_accuracy(scores, latency_s, side.groups)
+    first, fifth = (top_k(scores, side.y, side.groups, k, seed) for k in (1, 5))
+    metrics = {
+        "pca": pairs.value,
+        "rmse": rmse(estimate, side.y),
+        "r2": r2(estimate, side.y),
+        "top1": first.value,
+        "top5": fifth.value,
+        "top1_above_random": first.above_random,
+        "top5_above_random": fifth.above_random,
+        "topk_tasks": first.tasks,
+        "topk_smallest_task": first.smallest,
+        "topk_by_definition": float(first.by_definition),
+        "pca_tenset": pairwise_accuracy_tenset(scores, side.y, side.groups),
+        "pca_tasks": pairs.groups,
+        "pca_pairs": pairs.pairs,
+        "pca_pairs_within_noise": pairs.within_noise,
+    }
+    for k in (1, 5):
+        found = top_k_of_networks(scores, latency_s, side.groups, side.keys, side.networks, k, seed)
+        if found.networks:
+            metrics[f"top{k}_networks_mean_of_ratios"] = found.mean_of_ratios
+            metrics[f"top{k}_networks_ratio_of_sums"] = found.ratio_of_sums
+    return metrics
+
+
+def _baselines(side: _Side, valid_y: Floats, seed: int) -> dict[str, dict[str, float]]:
+    rng = np.random.default_rng(seed)
+    chance, same = rng.random(len(side.y)), np.ones(len(side.y))
+    curve = fit_calibration(rng.random(len(valid_y)), valid_y)
+    rows = {
+        "random": _metrics(side, chance, curve(chance), seed),
+        "constant": _metrics(side, same, same * valid_y.mean(), seed),
+    }
+    main = ("pca", "rmse", "r2", "top1", "top5")
+    return {name: {figure: row[figure] for figure in main} for name, row in rows.items()}

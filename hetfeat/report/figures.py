@@ -1,0 +1,47 @@
+"""Figures of one training. Each returns a matplotlib figure that no window ever shows."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = npt.NDArray[np.float64]
+
+
+def learning_curve(rounds: list[int], figures: dict[str, list[float]]) -> "Figure":
+    """Each figure of the valid side over the rounds, one panel each."""
+    figure, axes = _panels(len(figures), width=4.0)
+    for axis, (name, values) in zip(axes, figures.items(), strict=True):
+        axis.plot(rounds, values)
+        axis.set(xlabel="round", ylabel=name)
+    return figure
+
+
+def predicted_against_measured(y: Floats, estimate: Floats) -> "Figure":
+    """Estimates of y over measured y, float64 [n] each, as a density."""
+    figure, (axis,) = _panels(1, width=5.0)
+    axis.hexbin(y, estimate, gridsize=40, extent=(0, 1, 0, 1), bins="log", cmap="viridis")
+    axis.plot([0, 1], [0, 1], color="white", linewidth=1)
+    axis.set(xlabel="measured: best latency / latency", ylabel="predicted")
+    return figure
+
+
+def error_by_operator(operator_rmse: dict[str, float]) -> "Figure":
+    """RMSE of y of each operator, as bars."""
+    figure, (axis,) = _panels(1, width=6.0)
+    names = sorted(operator_rmse, key=lambda name: operator_rmse[name])
+    axis.barh(names, [operator_rmse[name] for name in names])
+    axis.set(xlabel="RMSE of best latency / latency")
+    return figure
+
+
+def _panels(count: int, width: float) -> tuple["Figure", list["Axes"]]:
+    # A figure made without pyplot draws with Agg and is freed like any object.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * count, 4.0), layout="constrained")
+    return figure, [figure.add_subplot(1, count, i + 1) for i in range(count)]

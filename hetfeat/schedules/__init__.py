@@ -1,0 +1,1 @@
+"""Schedules of a task: its design space, sampling it, varying a trace, replaying one."""

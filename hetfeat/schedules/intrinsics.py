@@ -1,0 +1,29 @@
+"""Keeps TVM from parsing every tensor intrinsic of every target.
+
+`TuneContext` imports `tvm.s_tir.tensor_intrin`, whose CUDA module alone takes 20 seconds to parse.
+A CPU needs those of its own architecture, 0.2 s: this puts a package in the place of the full
+one that finds the same modules but imports none by itself.
+"""
+
+import importlib
+import importlib.util
+import platform
+import sys
+from types import ModuleType
+
+PACKAGE = "tvm.s_tir.tensor_intrin"
+MODULE_OF_MACHINE = {"x86_64": "x86", "aarch64": "arm_cpu"}
+
+
+def load_for_cpu() -> None:
+    """Registers the tensor intrinsics of this CPU's architecture, and no others."""
+    if PACKAGE in sys.modules:
+        return
+    found = importlib.util.find_spec(PACKAGE)
+    if found is None or found.submodule_search_locations is None:
+        return
+    package = ModuleType(PACKAGE)
+    package.__path__ = list(found.submodule_search_locations)
+    sys.modules[PACKAGE] = package
+    if module := MODULE_OF_MACHINE.get(platform.machine()):
+        importlib.import_module(f"{PACKAGE}.{module}")

@@ -1,0 +1,104 @@
+"""A task's design space in TVM: sampling it, varying programs, replaying traces."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm.s_tir.meta_schedule as ms
+from tvm.s_tir.schedule import Schedule
+from tvm.s_tir.schedule import Trace as TvmTrace
+
+from hetfeat.features.tvm import StoreFeatures
+from hetfeat.schedules import trace as traces
+from hetfeat.schedules.intrinsics import load_for_cpu
+
+TRIES_PER_PROGRAM = 4
+"""Draws allowed per program wanted; small tasks have fewer distinct programs than are asked."""
+
+
+class TaskSpace:
+    """The schedules that MetaSchedule's rules allow for one task on one target."""
+
+    def __init__(
+        self, module: tvm.IRModule, target: tvm.target.Target, cache_line_bytes: int
+    ) -> None:
+        load_for_cpu()
+        self.module = module
+        self._context = ms.TuneContext(
+            module, target=target, space_generator="post-order-apply", num_threads=1, rand_state=1
+        )
+        self._features = StoreFeatures(self._context, cache_line_bytes)
+        self._sketches = [s.trace for s in self._context.generate_design_space()]
+
+    def sample(self, count: int, seed: int) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        """Up to `count` distinct random programs: trace, and features float32 [stores, 164]."""
+        rng = random.Random(seed)
+
+        def draw() -> Schedule:
+            schedule = self._blank(rng)
+            sketch = rng.choice(self._sketches)
+            TvmTrace(sketch.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
+            return schedule
+
+        yield from self._distinct(draw, count, set())
+
+    def vary(
+        self, parents: list[str], count: int, seed: int
+    ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        """Up to `count` distinct programs, each one change (or a few) away from a parent."""
+        rng = random.Random(seed)
+
+        def draw() -> Schedule | None:
+            changed: traces.Trace | None = json.loads(rng.choice(parents))
+            for _ in range(rng.choice((1, 1, 2, 3))):
+                changed = changed and traces.vary(changed, rng)
+            if changed is None:
+                return None
+            schedule = self._blank(rng)
+            TvmTrace.apply_json_to_schedule(changed, schedule)
+            return schedule
+
+        yield from self._distinct(draw, count, set(parents))
+
+    def replay(self, trace: str) -> Schedule:
+        """The schedule of a recorded trace, post-processing included as it was recorded."""
+        schedule = Schedule(self.module, debug_mask="none")
+        TvmTrace.apply_json_to_schedule(json.loads(trace), schedule)
+        return schedule
+
+    def _blank(self, rng: random.Random) -> Schedule:
+        return Schedule(self.module, seed=rng.randrange(1, 2**31 - 1), debug_mask="none")
+
+    def _distinct(
+        self, draw: Any, count: int, seen: set[str]
+    ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        found = 0
+        for _ in range(TRIES_PER_PROGRAM * count):
+            if found == count:
+                return
+            try:
+                schedule = draw()
+                if schedule is None or not self._finish(schedule):
+                    continue
+                trace = traces.dump(schedule.trace.as_json())
+                if trace in seen:
+                    continue
+                features = self._features(as_candidate(schedule))
+            except (tvm.error.TVMError, ValueError):
+                continue  # a combination of decisions that the primitives refuse
+            seen.add(trace)
+            found += 1
+            yield trace, features
+
+    def _finish(self, schedule: Schedule) -> bool:
+        schedule.enter_postproc()
+        return all(step.apply(schedule) for step in self._context.space_generator.postprocs)
+
+
+def as_candidate(schedule: Schedule) -> ms.MeasureCandidate:
+    """A schedule with the arguments its program takes, weights in the layout it wants."""
+    arguments = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+    return ms.MeasureCandidate(schedule, arguments)

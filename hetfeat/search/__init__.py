@@ -1,0 +1,1 @@
+"""Proposing candidate programs."""

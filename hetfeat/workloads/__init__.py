@@ -1,0 +1,1 @@
+"""Networks, and the tensor computations they consist of."""

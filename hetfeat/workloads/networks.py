@@ -1,0 +1,117 @@
+"""Networks by name: torchvision's, or `module:function` of the user's own.
+
+Torch is imported when a network is loaded, never before.
+"""
+
+import difflib
+import importlib
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from hetfeat.errors import RequestError
+
+if TYPE_CHECKING:
+    import torch
+
+INPUT_SIDES = {"inception_v3": 299}
+"""Image side where it is not 224."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network ready to be exported.
+
+    Attributes:
+        name: Slug; enters bundles and records.
+        module: In evaluation mode, fp32.
+        inputs: Example inputs; their shapes are the shapes it is compiled for.
+    """
+
+    name: str
+    module: "torch.nn.Module"
+    inputs: tuple["torch.Tensor", ...]
+
+
+def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
+    """A network by name, with example inputs.
+
+    torchvision networks get seeded random weights: latency does not depend on the weights, and
+    nothing is fetched. For trained weights pass `module:function`, whose function takes the
+    batch size and returns a module and a tuple of example inputs.
+
+    Raises:
+        RequestError: No such network, or the function does not return what it should.
+    """
+    import torch
+
+    if batch < 1:
+        raise RequestError(f"batch {batch}", "a batch of at least 1", "pass --batch 1 or more")
+    torch.manual_seed(seed)
+    if ":" in name:
+        return _from_function(name, batch)
+    models = _torchvision().models
+    classifiers = models.list_models(module=models)
+    if name not in classifiers:
+        near = difflib.get_close_matches(name, classifiers, n=3)
+        raise RequestError(
+            f"network '{name}'",
+            f"a torchvision classifier{' such as ' + ', '.join(near) if near else ''}, "
+            "or module:function",
+            "correct --network",
+        )
+    options = {"init_weights": True} if name in ("inception_v3", "googlenet") else {}
+    module = models.get_model(name, weights=None, **options).eval()
+    side = INPUT_SIDES.get(name, 224)
+    return Network(name, module, (torch.randn(batch, 3, side, side),))
+
+
+def _from_function(name: str, batch: int) -> Network:
+    import torch
+
+    expected = "module:function, the function taking the batch size and returning " \
+        "(torch.nn.Module, (tensor, ...))"  # fmt: skip
+    module_name, _, function_name = name.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise RequestError(f"network '{name}' ({error})", expected, "correct --network") from error
+    if not inspect.isfunction(function):
+        raise RequestError(f"network '{name}', not a function", expected, "correct --network")
+    made = function(batch)
+    match made:
+        case (torch.nn.Module() as module, tuple() as inputs) if inputs and all(
+            isinstance(value, torch.Tensor) for value in inputs
+        ):
+            slug = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+            return Network(slug, module.eval(), inputs)
+    raise RequestError(f"network '{name}' returning {type(made)}", expected, "change the function")
+
+
+def _torchvision() -> ModuleType:
+    """torchvision, also where its compiled operators do not load.
+
+    torchvision's wheels are built for a CUDA torch. Beside a CPU build its own library stays
+    out, and the import fails on two detection operators that no classifier needs: declaring
+    them is enough.
+    """
+    import torch
+
+    try:
+        return importlib.import_module("torchvision")
+    except RuntimeError:
+        for name in [n for n in sys.modules if n.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        library = torch.library.Library("torchvision", "DEF")
+        for operator in ("nms", "qnms"):
+            library.define(f"{operator}(Tensor dets, Tensor scores, float threshold) -> Tensor")
+        _kept_alive.append(library)
+        return importlib.import_module("torchvision")
+
+
+_kept_alive: list[object] = []

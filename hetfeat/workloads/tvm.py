@@ -1,0 +1,153 @@
+"""From a network to weighted tuning tasks: the graph pipeline.
+
+Tasks are extracted, and tuned programs put back, through one and the same `lower`: a task's hash
+includes the `layout_free_buffers` attribute, so that another pipeline would miss silently.
+"""
+
+import re
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm.s_tir.meta_schedule as ms
+import tvm_ffi
+from tvm import relax
+from tvm.s_tir.analysis import estimate_tir_flops
+
+from hetfeat.errors import RequestError, WorkFailed
+from hetfeat.records import Task
+from hetfeat.workloads.networks import Network
+
+OPERATORS = (
+    ("group_conv", "group_conv2d"),
+    ("conv2d", "conv2d"),
+    ("matmul", "matmul"),
+    ("pool_max", "max_pool2d"),
+    ("pool", "avg_pool2d"),
+    ("softmax", "softmax"),
+)
+"""Part of a reduction block's name -> anchor operator; the first that fits."""
+
+
+@dataclass(frozen=True)
+class NetworkTask:
+    """A task as it occurs in a network.
+
+    Attributes:
+        task: Its identity.
+        module: The unscheduled TVM module.
+        weight: How often the network runs it.
+    """
+
+    task: Task
+    module: tvm.IRModule
+    weight: int
+
+
+def as_target(target: dict[str, Any]) -> tvm.target.Target:
+    """A TVM target from its dictionary (0.27 no longer takes command-line strings)."""
+    return tvm.target.Target(target)
+
+
+def import_network(network: Network) -> tvm.IRModule:
+    """A torch network as a Relax module, parameters bound as constants.
+
+    Raises:
+        RequestError: The network uses an operator that the importer does not know.
+    """
+    import torch
+    from tvm.relax.frontend.torch import from_exported_program
+
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            program = torch.export.export(network.module, network.inputs)
+            return from_exported_program(
+                program, keep_params_as_input=False, unwrap_unit_return_tuple=True
+            )
+        except (NotImplementedError, AssertionError, ValueError, RuntimeError) as error:
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise RequestError(
+                f"network '{network.name}', which TVM cannot import ({first})",
+                "operators that relax.frontend.torch knows",
+                "replace that operator in the network",
+            ) from error
+
+
+def lower(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """Graph-level passes up to the point where tasks are extracted or tuned programs applied.
+
+    Convolutions become NHWC, whose weights MetaSchedule may lay out anew for each program.
+    """
+    step = relax.transform
+    passes = tvm.ir.transform.Sequential(
+        [
+            step.CanonicalizeBindings(),
+            step.FoldBatchnormToConv2D(),
+            step.FoldConstant(),
+            step.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
+            step.FoldConstant(),
+            step.DecomposeOpsForInference(),
+            step.CanonicalizeBindings(),
+            relax.get_pipeline("zero"),
+            step.AttachAttrLayoutFreeBuffers(),
+        ]
+    )
+    with target:
+        return passes(module)
+
+
+def extract_tasks(lowered: tvm.IRModule, target: tvm.target.Target) -> list[NetworkTask]:
+    """The distinct tasks of a lowered network, largest share of the FLOPs first.
+
+    Raises:
+        WorkFailed: The network has none.
+    """
+    tasks = [
+        NetworkTask(describe(found.dispatched[0]), found.dispatched[0], int(found.weight))
+        for found in ms.relax_integration.extract_tasks(lowered, target)
+    ]
+    if not tasks:
+        raise WorkFailed("a network without tensor programs", "at least one task", "check it")
+    return sorted(tasks, key=lambda t: (-t.task.flops * t.weight, t.task.hash))
+
+
+def describe(module: tvm.IRModule) -> Task:
+    """The identity of a tuning task's module."""
+    arguments = ms.arg_info.ArgInfo.from_entry_func(module, remove_preproc=True)
+    return Task(
+        hash=workload_hash(module),
+        operator=_operator(module),
+        shapes=tuple(tuple(int(extent) for extent in a.shape) for a in arguments),
+        dtype=str(arguments[-1].dtype),
+        flops=float(estimate_tir_flops(module)),
+    )
+
+
+def workload_hash(module: tvm.IRModule) -> str:
+    """Structural hash of a module, 16 hexadecimal digits."""
+    return f"{tvm_ffi.structural_hash(module) & (2**64 - 1):016x}"
+
+
+def save_workload(module: tvm.IRModule) -> str:
+    """A task's module as text."""
+    return str(ms.database.Workload(module).as_json()[1])
+
+
+def load_workload(text: str) -> tvm.IRModule:
+    """A module written by `save_workload`."""
+    return ms.database.Workload.from_json(["0", text]).mod
+
+
+def _operator(module: tvm.IRModule) -> str:
+    schedule = tvm.s_tir.Schedule(module)
+    names = []
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        statement = schedule.get(block)
+        if any(int(axis.iter_type) == 2 for axis in statement.iter_vars):  # 2: a reduction axis
+            names.append(re.sub(r"\d+$", "", statement.name_hint))
+    for part, operator in OPERATORS:
+        if any(part in name for name in names):
+            return operator
+    return "reduction" if names else "elementwise"

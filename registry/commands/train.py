@@ -1,0 +1,56 @@
+"""`hetfeat train`: a cost model from measured records to a registered version."""
+
+from pathlib import Path
+from typing import Any
+
+from hetfeat.errors import RequestError
+from registry.commands import _cli, _output
+
+
+def _render(value: Any) -> str:
+    """The version, its figures beside those of no model, and what they rest on."""
+    rows = [
+        {"": "model", **value["metrics"]},
+        *({"": name, **figures} for name, figures in value["baselines"].items()),
+    ]
+    details = value["details"]
+    notes = [
+        f"{value['model']} version {value['version']}, run {value['run_id']}",
+        f"trained in {value['train_s']:.1f} s on {value['train_records']} records, "
+        f"tested on {value['test_records']}",
+        f"top-k over {details['topk_tasks']:.0f} tasks of at least "
+        f"{details['topk_smallest_task']:.0f} programs"
+        + ("" if details["topk_by_definition"] else " (the figure is defined on 256 or more)"),
+    ]
+    return "\n".join([*notes, "", _output.table(rows)])
+
+
+@_cli.command("train", render=_render)
+@_cli.option(
+    "--records", type=Path, help="Record store to train on.  [default: the packaged data set]"
+)
+@_cli.option("--family", help="Hardware family or union.  [default: that of the records]")
+@_cli.option("--model", default="xgb", help="Cost model to train.")
+@_cli.option("--split", default="by_task", help="within_task, by_task or by_target.")
+@_cli.option("--holdout", type=_cli.NAMES, help="Devices (by_target) or networks (by_task).")
+@_cli.option("--pruned", type=_cli.SWITCH, default="false", help="Train on pruned records.")
+@_cli.option("--effort", type=_cli.EFFORT, default="standard", help="Budget of the training.")
+@_cli.seed
+def command(
+    records: Path | None,
+    family: str | None,
+    model: str,
+    split: str,
+    holdout: tuple[str, ...] | None,
+    pruned: bool,
+    effort: str,
+    seed: int,
+) -> dict[str, Any]:
+    """Train a cost model, judge it on held-out records, log it and register it."""
+    if pruned:
+        raise RequestError("--pruned true", "false: pruning is not built yet", "leave it out")
+    from registry.training import TrainingRequest, train_and_register
+
+    return train_and_register(
+        TrainingRequest(records, family, model, split, holdout or (), effort, seed)
+    )

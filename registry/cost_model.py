@@ -1,0 +1,104 @@
+"""A trained cost model as an MLflow model and as a version in the registry."""
+
+import importlib.metadata
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hetfeat.dataset.store import RecordStore
+from hetfeat.models.base import CostModel
+from registry.manifest import write_manifest
+from registry.versions import Version, register
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from mlflow.models.model import ModelInfo
+    from mlflow.models.signature import ModelSignature
+
+ARTIFACT = "model"
+"""Name of the model's folder among the artifacts of the logged model."""
+
+REQUIREMENTS = ("cloudpickle", "mlflow", "numpy", "pandas", "pyarrow", "PyYAML", "xgboost")
+"""What loading needs beside hetfeat itself, which is installed from its own wheel."""
+
+_MODEL_FILE = Path(__file__).with_name("pyfunc_model.py")
+_EXAMPLE_ROWS = 2
+
+
+def log_cost_model(
+    model: CostModel, example: "pd.DataFrame", step: int, tags: Mapping[str, str]
+) -> tuple["ModelInfo", str]:
+    """Logs a model into the active run.
+
+    Args:
+        model: A trained model.
+        example: From `input_example`.
+        step: Of the run's final metrics, which MLflow links to the model by it.
+        tags: Of the logged model.
+
+    Returns:
+        What MLflow says of it, and the digest of its folder's manifest.
+    """
+    import mlflow.pyfunc
+
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / ARTIFACT
+        model.save(folder)
+        manifest_sha256 = write_manifest(folder)
+        info = mlflow.pyfunc.log_model(
+            name=ARTIFACT,
+            python_model=str(_MODEL_FILE),
+            artifacts={ARTIFACT: str(folder)},
+            signature=signature(),
+            input_example=example,
+            pip_requirements=[
+                f"{name}=={importlib.metadata.version(name)}" for name in REQUIREMENTS
+            ],
+            tags=dict(tags),
+            model_type="cost model",
+            step=step,
+        )
+    return info, manifest_sha256
+
+
+def register_cost_model(
+    name: str, info: "ModelInfo", manifest_sha256: str, run_id: str, tags: Mapping[str, str]
+) -> Version:
+    """Makes a logged model a new version of `name`, in no stage."""
+    return register(name, info, folder_manifest_sha256=manifest_sha256, tags=tags, run_id=run_id)
+
+
+def signature() -> "ModelSignature":
+    """Columns of the input and output, as `pyfunc_model` documents them."""
+    from mlflow.models.signature import ModelSignature
+    from mlflow.types.schema import Array, ColSpec, DataType, Schema
+
+    texts = [ColSpec("string", name) for name in ("operator", "shapes", "dtype")]
+    return ModelSignature(
+        Schema(
+            [
+                *texts,
+                ColSpec("double", "flops"),
+                ColSpec(Array(DataType.double), "stores"),
+                ColSpec("string", "profile"),
+            ]
+        ),
+        Schema([ColSpec("double", "score"), ColSpec("double", "y")]),
+    )
+
+
+def input_example(store: RecordStore) -> "pd.DataFrame":
+    """The first programs of a store that have features, as input of the logged model."""
+    import pyarrow.compute as pc
+
+    columns = ["operator", "shapes", "dtype", "flops", "stores"]
+    table = store.read([*columns, "device"])
+    frame = table.filter(pc.is_valid(table["stores"])).slice(0, _EXAMPLE_ROWS).to_pandas()
+    profiles: dict[str, Any] = {
+        name: json.dumps(profile.to_dict()) for name, profile in store.devices().items()
+    }
+    frame["profile"] = frame["device"].map(profiles)
+    example: pd.DataFrame = frame[[*columns, "profile"]]
+    return example

@@ -1,0 +1,120 @@
+"""The MLflow run that a command logs into."""
+
+import contextlib
+import logging
+import math
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from registry.system import system_tags
+
+if TYPE_CHECKING:
+    import mlflow
+    from mlflow.data.dataset import Dataset
+
+EXPERIMENT = "hetfeat"
+DIGEST_CHARACTERS = 36
+"""Most that MLflow keeps of a data set's digest; a tag carries the whole."""
+_NOISY = ("alembic", "mlflow", "git")
+
+
+@contextlib.contextmanager
+def tracked_run(name: str, tags: Mapping[str, str]) -> Iterator["mlflow.ActiveRun"]:
+    """A run for the length of the block: that of `mlflow run` if there is one, else a new one.
+
+    It goes where MLflow's own variables say, by default into `mlflow.db` in the working folder.
+    An exception inside ends it as failed.
+    """
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    import mlflow
+
+    for logger in _NOISY:  # after the import, which sets its own levels
+        logging.getLogger(logger).setLevel(logging.WARNING)
+    inside_project = bool(os.environ.get("MLFLOW_RUN_ID"))
+    if not inside_project and not os.environ.get("MLFLOW_EXPERIMENT_NAME"):
+        mlflow.set_experiment(EXPERIMENT)
+    with mlflow.start_run(run_name=None if inside_project else name) as run:
+        mlflow.set_tags({**tags, **system_tags()})
+        yield run
+
+
+def log_resolved(settings: Mapping[str, Any]) -> None:
+    """Logs what the command's options came to.
+
+    `mlflow run` has logged the options as given, under their own names, and a parameter cannot
+    be logged twice with two values: hence the prefix.
+    """
+    import mlflow
+
+    mlflow.log_params({f"resolved.{key}": value for key, value in settings.items()})
+
+
+def dataset_of(path: Path, digest: str, name: str) -> "Dataset":
+    """A record store as an MLflow data set: where it lies and its digest, not its contents."""
+    from mlflow.data.dataset_source_registry import resolve_dataset_source
+    from mlflow.data.meta_dataset import MetaDataset
+
+    with warnings.catch_warnings():
+        # MLflow registers its class for local paths twice, then warns that it cannot choose.
+        warnings.filterwarnings("ignore", message=".*interpreted in multiple ways")
+        source = resolve_dataset_source(str(path.resolve()))
+    return MetaDataset(  # type: ignore[abstract]  # it is not, only so annotated
+        source, name=name, digest=digest[:DIGEST_CHARACTERS]
+    )
+
+
+@dataclass
+class Curve:
+    """Figures of each epoch, collected and logged in a few requests.
+
+    A request an epoch would take longer than the epoch.
+    """
+
+    epochs: list[int]
+    figures: dict[str, list[float]]
+
+    @classmethod
+    def empty(cls) -> "Curve":
+        """A curve without points."""
+        return cls([], {})
+
+    def add(self, epoch: int, figures: dict[str, float]) -> None:
+        """Keeps the figures of an epoch."""
+        self.epochs.append(epoch)
+        for name, value in figures.items():
+            self.figures.setdefault(name, []).append(value)
+
+    def log(self, run_id: str) -> None:
+        """Logs every point at its own step."""
+        import time
+
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        points = [
+            Metric(name, value, now, step)
+            for name, values in self.figures.items()
+            for step, value in zip(self.epochs, values, strict=True)
+        ]
+        client, most = MlflowClient(), 1000
+        for start in range(0, len(points), most):
+            client.log_batch(run_id, metrics=points[start : start + most])
+
+
+def log_final(
+    metrics: Mapping[str, float], step: int, model_id: str | None, dataset: "Dataset"
+) -> None:
+    """Logs final figures of the run, linked to the logged model and the data set.
+
+    Without `model_id` MLflow gives a logged model only what was logged at its own step before.
+    A figure that does not exist (NaN) is left out: not every store takes it.
+    """
+    import mlflow
+
+    known = {key: float(value) for key, value in metrics.items() if math.isfinite(value)}
+    mlflow.log_metrics(known, step=step, model_id=model_id, dataset=dataset)

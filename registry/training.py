@@ -1,0 +1,230 @@
+"""Trains a cost model on a record store, judges it, logs it and registers it."""
+
+import hashlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hetfeat.dataset.packaged import packaged_store
+from hetfeat.dataset.splits import split_examples
+from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.families import common_family, devices_of_family
+from hetfeat.features.assemble import assemble
+from hetfeat.features.batch import Examples
+from hetfeat.features.columns import FEATURES_VERSION
+from hetfeat.models.base import CostModel
+from hetfeat.models.evaluate import Evaluation, evaluate
+from hetfeat.models.table import model_class
+from hetfeat.report import figures
+from registry import tracking
+from registry.cost_model import input_example, log_cost_model, register_cost_model
+from registry.names import cost_model_name
+from registry.versions import (
+    DATASET_TAG,
+    EVALUATION_TAG,
+    FEATURES_TAG,
+    Version,
+    metric_tags,
+)
+
+log = logging.getLogger(__name__)
+
+MAIN_METRICS = ("pca", "rmse", "r2", "top1", "top5")
+_ROUNDS_A_LINE = 50
+
+
+@dataclass(frozen=True)
+class TrainingRequest:
+    """What `hetfeat train` was asked for.
+
+    Attributes:
+        records: Record store, or None for the packaged one.
+        family: Family or union, or None for that of the records.
+        model: Name in `models.table.MODELS`.
+        split: Name in `dataset.splits.SPLITS`.
+        holdout: Devices or networks to test on.
+        effort: `quick`, `standard` or `full`.
+        seed: Of split and model.
+    """
+
+    records: Path | None
+    family: str | None
+    model: str
+    split: str
+    holdout: tuple[str, ...]
+    effort: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Records, divided."""
+
+    store: RecordStore
+    digest: str
+    family: str
+    train: Examples
+    valid: Examples
+    test: Examples
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Sizes and names, for parameters and tags."""
+        parts = (self.train, self.valid, self.test)
+        devices = sorted({device for part in parts for device in part.device.tolist()})
+        sizes = {f"{name}_records": len(part) for name, part in zip(_SIDES, parts, strict=True)}
+        tasks = {task for part in parts for task in part.task.tolist()}
+        return {"devices": ",".join(devices), "tasks": len(tasks), **sizes}
+
+
+_SIDES = ("train", "valid", "test")
+
+
+def train_and_register(request: TrainingRequest) -> dict[str, Any]:
+    """Does the whole of `hetfeat train`.
+
+    The version registered is the model that was evaluated: it has not seen the valid and test
+    sides. Nothing is logged before the data and the request have been found sound.
+
+    Returns:
+        What `--json` prints.
+
+    Raises:
+        RequestError: Unknown model, split, family or holdout.
+        DataError: Records that are missing, damaged or too few.
+    """
+    model = model_class(request.model).for_effort(request.effort, request.seed)
+    data = _load(request)
+    name = cost_model_name(data.family)
+    tags = {
+        "family": data.family,
+        "devices": data.facts["devices"],
+        "split": request.split,
+        "model": request.model,
+        FEATURES_TAG: str(FEATURES_VERSION),
+        DATASET_TAG: data.digest,
+        EVALUATION_TAG: _evaluation_digest(data.test),
+    }
+    with tracking.tracked_run(f"train {request.model} {request.split}", tags) as run:
+        run_id = run.info.run_id
+        curve, train_s = _fit(model, data)
+        judged = evaluate(
+            model, data.train, data.valid, data.test, data.store.networks(), request.seed
+        )
+        _log_settings(request, data, model)
+        version = _log_results(run_id, name, data, model, judged, curve, train_s, tags)
+    return {
+        "run_id": run_id,
+        "model": name,
+        "version": version.version,
+        "metrics": {key: judged.metrics[key] for key in MAIN_METRICS},
+        "details": {k: v for k, v in judged.metrics.items() if k not in MAIN_METRICS},
+        "baselines": judged.baselines,
+        "train_s": train_s,
+        "dataset_digest": data.digest,
+        **data.facts,
+    }
+
+
+def _load(request: TrainingRequest) -> _Data:
+    store = RecordStore.open(request.records or packaged_store())
+    log.info("reading %s", store.path)
+    assembled = assemble(store)
+    if assembled.without_features or assembled.duplicates:
+        log.info(
+            "left out: %d records without features, %d older duplicates",
+            assembled.without_features,
+            assembled.duplicates,
+        )
+    examples = assembled.examples
+    measured = set(examples.device.tolist())
+    profiles = {name: p for name, p in store.devices().items() if name in measured}
+    family = request.family or common_family(profiles)
+    wanted = np.isin(examples.device.astype(str), devices_of_family(profiles, family))
+    examples = examples.take(np.flatnonzero(wanted))
+    split = split_examples(examples, request.split, request.seed, request.holdout, store.networks())
+    train, valid, test = (examples.take(getattr(split, side)) for side in _SIDES)
+    return _Data(store, store.digest(), family, train, valid, test)
+
+
+def _evaluation_digest(test: Examples) -> str:
+    """Digest of what was tested on: figures of two versions compare where it is the same."""
+    columns = (test.device, test.program, test.latency_s)
+    rows = sorted(map(repr, zip(*(column.tolist() for column in columns), strict=True)))
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+
+def _fit(model: CostModel, data: _Data) -> tuple[tracking.Curve, float]:
+    """Fits the model; returns its learning curve and the seconds it took."""
+    curve = tracking.Curve.empty()
+
+    def on_epoch(epoch: int, values: dict[str, float]) -> None:
+        curve.add(epoch, values)
+        if epoch % _ROUNDS_A_LINE == 0:
+            shown = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+            log.info("round %d: %s", epoch, shown)
+
+    log.info(
+        "training on %d records, %d held out", len(data.train), len(data.valid) + len(data.test)
+    )
+    start = time.perf_counter()
+    model.fit(data.train, data.valid, on_epoch)
+    return curve, time.perf_counter() - start
+
+
+def _log_settings(request: TrainingRequest, data: _Data, model: CostModel) -> None:
+    import mlflow
+
+    tracking.log_resolved(
+        {
+            "records": data.store.path,
+            "family": data.family,
+            "model": request.model,
+            "split": request.split,
+            "holdout": ",".join(request.holdout),
+            "effort": request.effort,
+            "seed": request.seed,
+            **data.facts,
+        }
+    )
+    mlflow.log_params({f"model.{key}": value for key, value in model.parameters.items()})
+
+
+def _log_results(
+    run_id: str,
+    name: str,
+    data: _Data,
+    model: CostModel,
+    judged: Evaluation,
+    curve: tracking.Curve,
+    train_s: float,
+    tags: Mapping[str, str],
+) -> Version:
+    import mlflow
+
+    dataset = tracking.dataset_of(data.store.path, data.digest, data.store.path.name)
+    curve.log(run_id)
+    step = curve.epochs[-1] if curve.epochs else 0
+    info, manifest_sha256 = log_cost_model(model, input_example(data.store), step, tags)
+    mlflow.log_input(dataset, context="training", tags={"digest": data.digest})
+    final = {**judged.metrics, "train_s": train_s}
+    for baseline, values in judged.baselines.items():
+        final |= {f"{baseline}.{key}": value for key, value in values.items()}
+    tracking.log_final(final, step, info.model_id, dataset)
+    mlflow.log_figure(
+        figures.learning_curve(curve.epochs, curve.figures), "figures/learning_curve.png"
+    )
+    mlflow.log_figure(
+        figures.predicted_against_measured(judged.y, judged.estimate),
+        "figures/predicted_against_measured.png",
+    )
+    mlflow.log_figure(
+        figures.error_by_operator(judged.operator_rmse), "figures/error_by_operator.png"
+    )
+    kept = {**tags, **metric_tags({key: judged.metrics[key] for key in MAIN_METRICS})}
+    return register_cost_model(name, info, manifest_sha256, run_id, kept)

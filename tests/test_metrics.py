@@ -1,0 +1,119 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from hetfeat.models.metrics import pairwise_accuracy, pairwise_accuracy_tenset, r2, rmse
+from hetfeat.models.topk import expected_best, top_k, top_k_of_networks
+
+
+def f(*values: float):
+    return np.array(values, float)
+
+
+def i(*values: int):
+    return np.array(values, np.int64)
+
+
+def test_pca_by_hand():
+    # Group 0: latencies 1, 2, 3; scores order 1 < 3 < 2: pairs (1,2) wrong, (1,3) wrong, (2,3)
+    # right. Group 1: one pair, tied: one half. Mean of 1/3 and 1/2.
+    found = pairwise_accuracy(f(1, 3, 2, 5, 5), f(1, 2, 3, 1, 2), i(0, 0, 0, 1, 1))
+    assert found.value == pytest.approx((1 / 3 + 1 / 2) / 2)
+    assert (found.groups, found.pairs, found.within_noise) == (2, 4, 0)
+
+
+def test_pca_never_compares_across_groups():
+    """Each group is right in itself; across groups every pair would be wrong."""
+    found = pairwise_accuracy(f(2, 1, 20, 10), f(1, 2, 10, 20), i(0, 0, 1, 1))
+    assert found.value == 1
+    assert found.pairs == 2
+
+
+def test_pca_leaves_out_failures_noise_and_lone_programs():
+    latency_s = f(1, 1.04, 2, math.nan, 7)
+    found = pairwise_accuracy(f(1, 2, 3, 9, 0), latency_s, i(0, 0, 0, 0, 1))
+    assert found.within_noise == 1
+    assert found.pairs == 2
+    assert found.groups == 1
+    assert found.value == 0
+
+
+def test_pca_threshold_is_relative_and_inclusive():
+    assert pairwise_accuracy(f(2, 1), f(100, 105), i(0, 0), noise=0.05).pairs == 1
+    assert pairwise_accuracy(f(2, 1), f(100, 104), i(0, 0), noise=0.05).pairs == 0
+
+
+def test_pca_of_nothing_is_nan():
+    assert math.isnan(pairwise_accuracy(f(1), f(1), i(0)).value)
+    assert math.isnan(pairwise_accuracy(f(), f(), i()).value)
+
+
+def test_tensets_variant_by_hand():
+    # Pairs i < j of (0, 1, 2): said > is (F, F, T), true > is (F, T, T); the lone program is 0.5.
+    found = pairwise_accuracy_tenset(f(1, 2, 1, 4), f(0.5, 1.0, 0.2, 1), i(0, 0, 0, 1))
+    assert found == pytest.approx((2 / 3 + 0.5) / 2)
+
+
+def test_rmse_and_r2_by_hand():
+    y, estimate = f(1, 0.5, 0.0), f(0.5, 0.5, 0.5)
+    assert rmse(estimate, y) == pytest.approx(math.sqrt(0.5 / 3))
+    assert r2(estimate, y) == 0
+    assert r2(y, y) == 1
+    assert math.isnan(r2(estimate, f(1, 1, 1)))
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 1), (5, 2), (6, 5), (3, 3), (2, 5)])
+def test_expected_best_is_the_mean_over_all_draws(n, k):
+    values = np.random.default_rng(n * 10 + k).random(n)
+    draws = [max(draw) for draw in itertools.combinations(values, min(k, n))]
+    assert expected_best(values, k) == pytest.approx(np.mean(draws))
+
+
+def test_top_k_by_hand_on_a_task_of_the_defined_size():
+    y = np.linspace(1, 0.01, 256)
+    scores = np.arange(256.0)  # the worst program is scored best
+    groups = np.zeros(256, np.int64)
+    first = top_k(scores, y, groups, 1)
+    assert first.value == pytest.approx(0.01)
+    assert first.random == pytest.approx(y.mean())
+    assert first.above_random == pytest.approx((0.01 - y.mean()) / (1 - y.mean()))
+    assert first.by_definition
+    assert top_k(scores, y, groups, 5).value == pytest.approx(y[-5])
+
+
+def test_top_k_ignores_small_tasks_where_there_is_a_large_one():
+    groups = np.repeat([0, 1], [256, 30])
+    y = np.where(groups == 0, 0.5, 1.0)
+    found = top_k(np.ones(286), y, groups, 1)
+    assert (found.value, found.tasks, found.smallest) == (0.5, 1, 256)
+
+
+def test_top_k_without_a_large_task_says_so():
+    groups = np.repeat([0, 1, 2], [20, 12, 3])
+    found = top_k(np.ones(35), np.ones(35), groups, 1)
+    assert not found.by_definition
+    assert (found.tasks, found.smallest) == (2, 12)
+
+
+def test_ties_are_not_broken_by_position():
+    y = np.zeros(300)
+    y[0] = 1
+    firsts = [top_k(np.ones(300), y, np.zeros(300, np.int64), 1, seed).value for seed in range(9)]
+    assert sum(firsts) <= 1
+
+
+def test_top_k_of_networks_by_hand():
+    # Task a: best 1, chosen 2, weight 3. Task b: best 4, chosen 4, weight 1. Failures are skipped.
+    found = top_k_of_networks(
+        scores=f(1, 2, 9, 5, 3),
+        latency_s=f(1, 2, math.nan, 4, 8),
+        groups=i(0, 0, 0, 1, 1),
+        keys=[("d", "a"), ("d", "b")],
+        networks={"n": {"a": 3, "b": 1}, "m": {"b": 2}, "elsewhere": {"c": 1}},
+        k=1,
+    )
+    assert found.mean_of_ratios == pytest.approx((7 / 10 + 1) / 2)
+    assert found.ratio_of_sums == pytest.approx((7 + 8) / (10 + 8))
+    assert (found.networks, found.tasks) == (2, 2)

@@ -1,0 +1,180 @@
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetfeat.dataset.splits import SPLITS, Split, split_examples, task_units
+from hetfeat.errors import DataError, RequestError
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Records as a split sees them."""
+
+    device: np.ndarray
+    task: np.ndarray
+    operator: np.ndarray
+    program: np.ndarray
+    shapes: np.ndarray
+
+
+def keys_of(rows: list[tuple[str, str, str, str, str]]) -> Keys:
+    columns = [np.array(column, object) for column in zip(*rows, strict=True)]
+    device, task, operator, shapes, program = columns
+    return Keys(device, task, operator, program, shapes)
+
+
+def shapes(size: int, extra: int = 0) -> str:
+    return json.dumps([[1, size], [size, 4], *([[4]] * extra), [1, 4]])
+
+
+@st.composite
+def records(draw) -> Keys:
+    """Records with duplicates, programs shared by devices, and one anchor in several tasks."""
+    tasks = draw(
+        st.lists(
+            st.tuples(st.sampled_from(["conv2d", "matmul"]), st.integers(1, 4), st.integers(0, 2)),
+            min_size=4,
+            max_size=10,
+            unique=True,
+        )
+    )
+    rows = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["a", "b", "c"]),
+                st.integers(0, len(tasks) - 1),
+                st.integers(0, 9),
+            ),
+            min_size=12,
+            max_size=80,
+        )
+    )
+    return keys_of(
+        [
+            (device, f"hash{t}", tasks[t][0], shapes(*tasks[t][1:]), f"program{t}-{p}")
+            for device, t, p in rows
+        ]
+    )
+
+
+def division(keys: Keys, kind: str, seed: int) -> Split | None:
+    """The split, or None where the records are too few for it."""
+    try:
+        return split_examples(keys, kind, seed, ("a",) if kind == "by_target" else ())
+    except (DataError, RequestError):
+        return None
+
+
+def values(split: Split, of) -> tuple[set, set, set]:
+    sides = (split.train, split.valid, split.test)
+    return tuple({of(i) for i in side.tolist()} for side in sides)
+
+
+def disjoint(sides: tuple[set, set, set]) -> bool:
+    train, valid, test = sides
+    return not (train & valid or train & test or valid & test)
+
+
+@settings(max_examples=150, deadline=None)
+@given(records(), st.sampled_from(SPLITS), st.integers(0, 5))
+def test_nothing_leaks(keys, kind, seed):
+    split = division(keys, kind, seed)
+    if split is None:
+        return
+    everything = np.concatenate([split.train, split.valid, split.test])
+    assert sorted(everything.tolist()) == list(range(len(keys.task)))
+    assert min(len(split.train), len(split.valid), len(split.test)) > 0
+    assert disjoint(values(split, lambda i: (keys.device[i], keys.program[i])))
+    if kind == "by_task":
+        assert disjoint(values(split, lambda i: keys.task[i]))
+        assert disjoint(values(split, lambda i: (keys.operator[i], keys.shapes[i])))
+        anchors = values(split, lambda i: (keys.operator[i], str(json.loads(keys.shapes[i])[:2])))
+        assert disjoint(anchors)
+    if kind == "by_target":
+        train, valid, test = values(split, lambda i: keys.device[i])
+        assert test == {"a"}
+        assert "a" not in train | valid
+        train, valid, _ = values(split, lambda i: keys.program[i])
+        assert not train & valid
+    again = division(keys, kind, seed)
+    assert again is not None
+    np.testing.assert_array_equal(again.train, split.train)
+    np.testing.assert_array_equal(again.valid, split.valid)
+
+
+def many(devices=("a", "b"), tasks=20, programs=10) -> Keys:
+    return keys_of(
+        [
+            (device, f"hash{t}", "matmul", shapes(t + 1), f"program{t}-{p}")
+            for device in devices
+            for t in range(tasks)
+            for p in range(programs)
+        ]
+    )
+
+
+@pytest.mark.parametrize("kind", ["within_task", "by_task"])
+def test_sides_have_their_shares(kind):
+    split = split_examples(many(), kind, 0)
+    assert len(split.test) == pytest.approx(400 * 0.2, abs=20)
+    assert len(split.valid) == pytest.approx(400 * 0.8 * 0.1, abs=20)
+
+
+def test_within_task_leaves_every_task_on_the_training_side():
+    keys = many()
+    split = split_examples(keys, "within_task", 0)
+    train, _, test = values(split, lambda i: (keys.device[i], keys.task[i]))
+    assert test <= train
+
+
+def test_another_seed_is_another_split():
+    first, second = (split_examples(many(), "by_task", seed).test.tolist() for seed in (0, 1))
+    assert first != second
+
+
+def test_one_hash_under_two_shapes_stays_together():
+    keys = keys_of(
+        [("a", "h1", "matmul", shapes(1), "p1"), ("a", "h1", "matmul", shapes(2), "p2")]
+        + [("a", "h2", "matmul", shapes(2), "p3"), ("a", "h3", "matmul", shapes(3), "p4")]
+    )
+    assert len(set(task_units(keys)[:3].tolist())) == 1
+    assert task_units(keys)[3] != task_units(keys)[0]
+
+
+def test_by_task_holds_out_a_network_and_what_shares_its_anchors():
+    networks = {"n": {"hash0": 1, "hash1": 2}, "m": {"hash2": 1}}
+    keys = many()
+    split = split_examples(keys, "by_task", 0, ("n",), networks)
+    assert {keys.task[i] for i in split.test} == {"hash0", "hash1"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "holdout", "said"),
+    [
+        ("by_target", (), r"devices of the records \(a, b\)"),
+        ("by_target", ("z",), r"--holdout z"),
+        ("within_task", ("a",), "no --holdout"),
+        ("by_task", ("z",), "networks of the record store"),
+        ("by_time", (), "one of within_task, by_task, by_target"),
+    ],
+)
+def test_wrong_requests(kind, holdout, said):
+    with pytest.raises(RequestError, match=said):
+        split_examples(many(), kind, 0, holdout)
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind", "holdout"),
+    [
+        (many(tasks=1), "by_task", ()),
+        (many(programs=1), "within_task", ()),
+        (many(), "by_target", ("a", "b")),
+    ],
+)
+def test_an_empty_side_is_an_error(keys, kind, holdout):
+    with pytest.raises(DataError, match="has an empty"):
+        split_examples(keys, kind, 0, holdout)
