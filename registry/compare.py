@@ -47,11 +47,12 @@ def compare(given: Sequence[str], client: "MlflowClient | None" = None) -> Compa
 
 
 def _run(client: "MlflowClient", given: str) -> Any:
-    run_id: str | None = given
+    run_id = given
     if "/" in given or "@" in given:
-        run_id = resolve(given, client=client).run_id
-        if run_id is None:
+        version = resolve(given, client=client)
+        if version.run_id is None:
             raise RequestError(f"'{given}'", "a version made by a run", "name a run by its id")
+        run_id = version.run_id
     with translated(f"read run {given}"):
         return client.get_run(run_id)
 

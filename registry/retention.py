@@ -40,7 +40,7 @@ def candidates(
         model = client.get_registered_model(name)
         held = {int(number) for number in model.aliases.values()}
         found = client.search_model_versions(f"name = '{name}'")
-        old = [Version.of(v) for v in found if v.last_updated_timestamp <= before_ms]
+        old = [Version.of(v) for v in found if (v.last_updated_timestamp or 0) <= before_ms]
         archived = [v for v in old if v.stage == "archived" and v.version not in held]
         return [v for v in archived if not any(True for _ in children_of(client, v.uri))]
 
