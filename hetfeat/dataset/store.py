@@ -1,12 +1,12 @@
 """The record store: a folder of Parquet shards that only grows.
 
-    DIR/store.json             schema version
-    DIR/shards.jsonl           one line a shard: path, SHA-256, rows
-    DIR/device=D/operator=O/   shards, each named by its own digest
-    DIR/journal.jsonl          records not yet in a shard; an interrupt loses at most a torn line
-    DIR/devices/NAME.yaml      profile of each device that has records
-    DIR/networks.json          network -> task hash -> occurrences
-    DIR/workloads.jsonl.gz     task hash -> the task's TVM module, serialised
+DIR/store.json             schema version
+DIR/shards.jsonl           one line a shard: path, SHA-256, rows
+DIR/device=D/operator=O/   shards, each named by its own digest
+DIR/journal.jsonl          records not yet in a shard; an interrupt loses at most a torn line
+DIR/devices/NAME.yaml      profile of each device that has records
+DIR/networks.json          network -> task hash -> occurrences
+DIR/workloads.jsonl.gz     task hash -> the task's TVM module, serialised
 """
 
 import gzip
@@ -45,9 +45,7 @@ class RecordStore:
         """
         head = path / "store.json"
         if not head.is_file():
-            raise DataError(
-                f"record store '{path}'", "a folder with a store.json", COLLECT_HINT
-            )
+            raise DataError(f"record store '{path}'", "a folder with a store.json", COLLECT_HINT)
         try:
             version = json.loads(head.read_text())["schema_version"]
         except (ValueError, KeyError, TypeError) as error:
@@ -84,7 +82,9 @@ class RecordStore:
                 f"'{path}'", "a record store or an empty folder", "choose another --out"
             )
         path.mkdir(parents=True, exist_ok=True)
-        _write_atomically(path / "store.json", json.dumps({"schema_version": SCHEMA_VERSION}).encode())
+        _write_atomically(
+            path / "store.json", json.dumps({"schema_version": SCHEMA_VERSION}).encode()
+        )
         return cls(path)
 
     def shards(self) -> list[dict[str, Any]]:
@@ -105,9 +105,7 @@ class RecordStore:
         table = self._journal_table()
         for device, operator in _pairs(table):
             part = table.filter(
-                pc.and_(
-                    pc.equal(table["device"], device), pc.equal(table["operator"], operator)
-                )
+                pc.and_(pc.equal(table["device"], device), pc.equal(table["operator"], operator))
             )
             self._add_shard(f"device={device}/operator={operator}", part)
         (self.path / "journal.jsonl").unlink(missing_ok=True)
@@ -204,7 +202,7 @@ class RecordStore:
         rows = list(_json_lines(self.path / "journal.jsonl"))
         if not rows:
             return to_table([])
-        done = set()
+        done: set[tuple[str, str]] = set()
         for shard in self.shards():
             part = self._read_shard(shard["path"], ["device", "program"]).to_pydict()
             done.update(zip(part["device"], part["program"], strict=True))

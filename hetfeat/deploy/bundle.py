@@ -1,10 +1,11 @@
 """A bundle: a compiled network in a folder, with a manifest that says all about it."""
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -102,15 +103,13 @@ def run_bundle(folder: Path, inputs: Sequence[Path]) -> Array:
     return output
 
 
-class _as_data_error:  # noqa: N801 - reads as a statement
+@contextlib.contextmanager
+def _as_data_error() -> Iterator[None]:
     """Turns the runtime's own error into the toolkit's."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, BundleError):
-            raise DataError(*error.parts) from error
+    try:
+        yield
+    except BundleError as error:
+        raise DataError(*error.parts) from error
 
 
 def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -159,9 +159,7 @@ def deploy(
     }
     with tempfile.TemporaryDirectory(dir=_parent(out), prefix=f".{out.name}.") as work:
         draft, untuned = Path(work) / "tuned", Path(work) / "untuned"
-        bundle.write_bundle(
-            draft, compiled.executable, compiled.parameters, profile, inputs, facts
-        )
+        bundle.write_bundle(draft, compiled.executable, compiled.parameters, profile, inputs, facts)
         plain = compile_network(lowered, profile, tasks, {})
         bundle.write_bundle(untuned, plain.executable, plain.parameters, profile, inputs, facts)
         build_s = time.monotonic() - build_started
@@ -239,9 +237,7 @@ def _bench(
     return measured | compare(plain, profile.threads, UNTUNED_ROUNDS)
 
 
-def _leaked(
-    source: SourceModel | None, profile: DeviceProfile, weights: Mapping[str, int]
-) -> int:
+def _leaked(source: SourceModel | None, profile: DeviceProfile, weights: Mapping[str, int]) -> int:
     """Records of this device's runs of this network's tasks that the cost model was trained on."""
     seen = source.model.seen.get(profile.name, {}) if source else {}
     return sum(seen.get(task, 0) for task in weights)

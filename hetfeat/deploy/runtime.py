@@ -19,7 +19,7 @@ MANIFEST = "bundle.json"
 CODE_FEATURES = re.compile(
     r"(avx|sse(?!4a)|fma$|bmi|f16c|popcnt|lzcnt|movbe|gfni|neon|sve|dotprod|fullfp16|i8mm|bf16)"
 )
-"""CPU features that a compiler makes instructions from; others do not keep a bundle from running."""
+"""CPU features that instructions are made from; a bundle runs without the others."""
 
 
 class BundleError(Exception):

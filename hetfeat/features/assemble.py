@@ -40,7 +40,7 @@ class Assembled:
     duplicates: int
 
 
-def batch_of(programs: list[Program], profile: DeviceProfile) -> Batch:
+def batch_of(programs: Sequence[Program], profile: DeviceProfile) -> Batch:
     """Features of programs on a device, as the tuner asks for them each round.
 
     Raises:

@@ -177,9 +177,7 @@ class LocalMeasurer:
             self._known[index, task.hash] = worker.generation
         return worker
 
-    def _propose(
-        self, task: Task, count: int, seed: int, request: dict[str, Any]
-    ) -> list[Program]:
+    def _propose(self, task: Task, count: int, seed: int, request: dict[str, Any]) -> list[Program]:
         share = -(-count // len(self._workers))
 
         def ask(index: int) -> list[Any]:
@@ -190,9 +188,7 @@ class LocalMeasurer:
                 return []
             return list(_checked(reply, task))
 
-        found = itertools.chain.from_iterable(
-            self._threads.map(ask, range(len(self._workers)))
-        )
+        found = itertools.chain.from_iterable(self._threads.map(ask, range(len(self._workers))))
         programs = {
             trace: Program(
                 task,

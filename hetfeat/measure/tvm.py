@@ -44,9 +44,7 @@ class Service:
 
     def task(self, task: str, module: str) -> None:
         """Makes a task known."""
-        self._spaces[task] = TaskSpace(
-            load_workload(module), self._target, self._cache_line_bytes
-        )
+        self._spaces[task] = TaskSpace(load_workload(module), self._target, self._cache_line_bytes)
 
     def sample(self, task: str, count: int, seed: int) -> list[list[str]]:
         """Random programs, `[trace, features]` each."""

@@ -10,7 +10,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.features.assemble import batch_of, examples_of
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.models.base import CostModel
-from hetfeat.records import Measurement, Program, Task
+from hetfeat.records import Measurement, Task
 from hetfeat.search.base import Score
 from hetfeat.search.evolution import Evolution
 
@@ -186,7 +186,4 @@ def _score(
         return None
     tuned = model.fine_tune(examples_of(known, profile)) if len(known) >= REFIT_EVERY else model
 
-    def score(programs: Sequence[Program]):  # type: ignore[no-untyped-def]
-        return tuned.predict(batch_of(programs, profile))
-
-    return score
+    return lambda programs: tuned.predict(batch_of(programs, profile))
