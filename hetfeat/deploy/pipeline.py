@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
@@ -19,6 +19,9 @@ from hetfeat.errors import RequestError
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.models.base import CostModel
 from hetfeat.tune.loop import BUDGETS, Budget, TaskState, Tuned, tune
+
+if TYPE_CHECKING:
+    from hetfeat.workloads.networks import Network
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +87,22 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
     return report
 
 
+def check_replaceable(out: Path) -> None:
+    """Sees that replacing `out` removes nothing but a bundle.
+
+    Raises:
+        DataError: Something else lies there.
+    """
+    if out.exists():
+        bundle.read_manifest(out)
+
+
 def deploy(
-    request: DeployRequest, profile: DeviceProfile, source: SourceModel | None, out: Path
+    request: DeployRequest,
+    network: "Network",
+    profile: DeviceProfile,
+    source: SourceModel | None,
+    out: Path,
 ) -> dict[str, Any]:
     """Tunes and compiles a network for this machine and writes the bundle.
 
@@ -96,15 +113,13 @@ def deploy(
         The report, as the manifest keeps it.
 
     Raises:
-        RequestError: The network cannot be loaded or imported.
+        RequestError: The network cannot be imported.
         WorkFailed: The compiled network is wrong or does not run.
     """
     from hetfeat.deploy.tvm import compile_network
-    from hetfeat.workloads.networks import load_network
     from hetfeat.workloads.tvm import as_target, extract_tasks, import_network, lower, save_workload
 
     started = time.monotonic()
-    network = load_network(request.network, request.batch, request.seed)
     target = as_target(profile.target)
     lowered = lower(import_network(network), target)
     tasks = extract_tasks(lowered, target)
