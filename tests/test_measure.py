@@ -139,7 +139,7 @@ def test_an_interrupt_ends_at_once_and_leaves_no_child(device):
     before = {child.pid for child in children()}
     timer = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT])
     with LocalMeasurer(device, build_timeout_s=3600, run_timeout_s=3600) as measurer:
-        programs = [kernels.known_to(measurer, kernels.scaled(20.0 + i)) for i in range(3)]
+        programs = [kernels.known_to(measurer, kernels.scaled(20.0 + i)) for i in range(6)]
         for worker in measurer._workers:  # a child that hangs while it builds
             os.kill(worker._process.pid, signal.SIGSTOP)
         with pytest.raises(KeyboardInterrupt):
@@ -206,6 +206,13 @@ def test_a_closed_worker_stays_closed(device):
     worker.close()
     with pytest.raises(Lost):
         worker.ask({"do": "hello"}, 1)
+
+
+def test_a_child_that_died_for_want_of_memory_says_so(child_environment, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", child_environment["PYTHONPATH"])
+    with pytest.raises(Lost) as lost:
+        Worker("child_out_of_memory", [], 1).ask({"do": "hello"}, 60)
+    assert lost.value.kind == "memory"
 
 
 def test_a_child_gone_before_its_answer_is_read(device):

@@ -11,22 +11,23 @@ from hetfeat.workloads.networks import load_network, network_slug
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
-TASKS_AS_JSON = """
+PRINT_TASKS = """
 import json, sys
-from hetfeat.workloads.networks import load_network
-from hetfeat.workloads.tvm import *
-target = as_target(json.loads(sys.argv[1]))
-found = extract_tasks(lower(import_network(load_network("nets:tiny")), target), target)
-print(json.dumps([[t.task.hash, t.task.operator, t.task.shapes, t.weight] for t in found]))
+from test_workloads import tasks_of
+print(json.dumps([found.task.hash for found in tasks_of("nets:tiny", json.loads(sys.argv[1]))]))
 """
+
+
+def tasks_of(network: str, target: dict) -> list:
+    from hetfeat.workloads.tvm import as_target, extract_tasks, import_network, lower
+
+    made = as_target(target)
+    return extract_tasks(lower(import_network(load_network(network)), made), made)
 
 
 @pytest.fixture(scope="module")
 def mixed_tasks(device):
-    from hetfeat.workloads.tvm import as_target, extract_tasks, import_network, lower
-
-    target = as_target(device.target)
-    return extract_tasks(lower(import_network(load_network("nets:mixed")), target), target)
+    return tasks_of("nets:mixed", device.target)
 
 
 def test_operators_and_flops_of_known_layers(mixed_tasks):
@@ -60,14 +61,11 @@ def test_a_stored_task_is_itself_again(mixed_tasks):
 
 
 def test_hashes_are_the_same_in_every_process(device, child_environment):
-    def tasks() -> list:
-        command = [sys.executable, "-c", TASKS_AS_JSON, json.dumps(device.target)]
-        done = subprocess.run(command, env=child_environment, capture_output=True, check=True)
-        return json.loads(done.stdout)
-
-    first = tasks()
-    assert first == tasks()
-    assert len(first) >= 4
+    command = [sys.executable, "-c", PRINT_TASKS, json.dumps(device.target)]
+    done = subprocess.run(command, env=child_environment, capture_output=True, check=True)
+    here = [found.task.hash for found in tasks_of("nets:tiny", device.target)]
+    assert json.loads(done.stdout) == here
+    assert len(here) >= 4
 
 
 class TestNames:
