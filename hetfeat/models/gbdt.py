@@ -184,6 +184,8 @@ class XgbModel:
             model = cls(GbdtParameters(**head["parameters"]))
             curve = head["calibration"]
             model._calibration = Calibration(tuple(curve["score"]), tuple(curve["y"]))
+            if BOOSTER not in head["files"]:  # its digest would be unchecked
+                raise KeyError(BOOSTER)
             model._booster = xgboost.Booster(model_file=folder / BOOSTER)
         except (KeyError, TypeError, xgboost.core.XGBoostError) as error:
             raise DataError(
