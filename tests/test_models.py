@@ -327,7 +327,6 @@ def test_flat_columns_fold_the_stores():
     )
     flat = dict(zip(flat_names(), flat_features(batch).T.tolist(), strict=True))
     assert flat["main.vectorize_product"] == [1, 0, 4]
-    assert flat["max.vectorize_product"] == [3, 0, 4]
     assert flat["total.vectorize_product"] == pytest.approx([np.log2(9), 0, 4])
     assert flat["task.flops"] == [1, 1, 1]
     assert flat["hardware.threads"] == [2, 2, 2]

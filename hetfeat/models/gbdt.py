@@ -41,7 +41,7 @@ class GbdtParameters:
     subsample: float = 0.8
     columns_per_tree: float = 0.5
     min_child_weight: float = 3.0
-    point_weight: float = 0.5
+    point_weight: float = 0.2
     fine_tune_rounds: int = 30
     seed: int = 0
 
