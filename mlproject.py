@@ -6,11 +6,24 @@ from collections.abc import Sequence
 from registry.commands import _cli
 
 COMMANDS = {
+    "devices": ("registry.commands.devices:command", "Profiles of devices; probe this machine."),
     "collect": ("registry.commands.collect:command", "Measure programs of networks on a device."),
+    "records": ("registry.commands.records:command", "What a record store holds; verify it."),
     "train": ("registry.commands.train:command", "Train and register a cost model."),
     "promote": ("registry.commands.promote:command", "Move a model version to another stage."),
+    "rollback": ("registry.commands.rollback:command", "Put production back as it was before."),
     "history": ("registry.commands.history:command", "Print who moved which version, and why."),
+    "versions": ("registry.commands.versions:command", "List registered models and versions."),
+    "compare": ("registry.commands.compare:command", "Print runs side by side."),
+    "lineage": ("registry.commands.lineage:command", "Print what a version comes from and led to."),
+    "pull": ("registry.commands.pull:command", "Bring a version's verified files to this machine."),
+    "doctor": ("registry.commands.doctor:command", "Find and repair inconsistencies."),
+    "retention": (
+        "registry.commands.retention:command",
+        "Remove old archived versions that nothing needs.",
+    ),
     "deploy": ("registry.commands.deploy:command", "Tune and compile a network for a device."),
+    "run": ("registry.commands.run:command", "Run a bundle."),
 }
 """Name -> import string and line of help: listing the commands imports none of them."""
 

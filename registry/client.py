@@ -19,13 +19,18 @@ T = TypeVar("T")
 MISSING = frozenset({"RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"})
 EXISTS = frozenset({"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"})
 _ATTEMPTS = 8
-_HTTP_DEFAULTS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
-"""MLflow's own (7 retries, 120 s) leave a command silent for minutes when a server is gone."""
+_DEFAULTS = {
+    # MLflow's own (7 retries, 120 s) leave a command silent for minutes when a server is gone.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    # A bar for each small file says nothing.
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
 
 
 def connect(tracking_uri: str | None = None) -> "MlflowClient":
     """A client of the registry that MLflow's own variables name, or of `tracking_uri`."""
-    for variable, value in _HTTP_DEFAULTS.items():
+    for variable, value in _DEFAULTS.items():
         os.environ.setdefault(variable, value)
     # Stages are kept as a mirror of the aliases on purpose; MLflow would say so at each move.
     warnings.filterwarnings("ignore", message=".*[Ss]tages", category=FutureWarning)

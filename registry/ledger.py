@@ -11,7 +11,7 @@ the holder of the model's lock.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,35 +97,53 @@ def entries(tags: Mapping[str, str]) -> list[dict[str, Any]]:
     return [entry for entry in found if entry is not None]
 
 
-def faults(name: str, tags: Mapping[str, str], witness: str | None) -> list[str]:
+def rest_digest(tags: Mapping[str, str], before: int) -> str:
+    """SHA-256 of all entries before a number as they are, damaged or not."""
+    rest = {key(number): tags[key(number)] for number in numbers(tags) if number < before}
+    return hashlib.sha256(encode(rest).encode()).hexdigest()
+
+
+def faults(name: str, tags: Mapping[str, str], witnesses: Iterable[str] = ()) -> list[str]:
     """What is wrong with a ledger; nothing if every entry is as it was written.
+
+    An entry that mends a damaged ledger vouches for what was left of it, and the chain begins
+    anew there: the damage stays on record, and further damage is found.
 
     Args:
         name: Of the registered model.
         tags: Of the registered model.
-        witness: The head as the version in production has it, or None if there is none.
+        witnesses: Heads as versions that are or were in production have them: a chain alone
+            cannot show that its tail was cut.
     """
-    found = []
-    before = ""
-    for expected, number in enumerate(numbers(tags), start=1):
-        if number != expected:
-            found.append(f"entry {expected} is missing")
-            break
+    first = _first_of_chain(tags)
+    digests: dict[int, str] = {}
+    before, last = "", first - 1
+    for number in (number for number in numbers(tags) if number >= first):
         entry = decode(tags[key(number)])
+        if number != last + 1:
+            return [f"entry {last + 1} is missing"]
         if entry is None or entry.get("digest") != digest_of(entry) or entry.get("n") != number:
-            found.append(f"entry {number} was changed")
-            break
+            return [f"entry {number} was changed"]
         if entry["before"] != before:
-            found.append(f"entry {number} does not follow entry {number - 1}")
-            break
+            return [f"entry {number} does not follow entry {number - 1}"]
         if entry.get("name") != name:
-            found.append(f"entry {number} belongs to {entry.get('name')!r}")
-            break
-        before = entry["digest"]
-    end = Head(len(numbers(tags)), before)
-    if not found and str(end) != str(Head.parse(tags.get(HEAD))):
-        found.append(f"{end.count} entries, but the head says {Head.parse(tags.get(HEAD)).count}")
-    if not found and witness is not None and Head.parse(witness) != end:
-        seen = Head.parse(witness).count
-        found.append(f"{end.count} entries, but the version in production has seen {seen}")
-    return found
+            return [f"entry {number} belongs to {entry.get('name')!r}"]
+        before, last = entry["digest"], number
+        digests[number] = before
+    end, head = Head(last, before), Head.parse(tags.get(HEAD))
+    if end != head:
+        return [f"the last entry is {end.count}, but the head says {head.count}"]
+    for seen in map(Head.parse, witnesses):
+        if seen.count >= first and digests.get(seen.count) != seen.digest:
+            return [f"entry {seen.count} is not the one that a version in production saw"]
+    return []
+
+
+def _first_of_chain(tags: Mapping[str, str]) -> int:
+    for number in reversed(numbers(tags)):
+        entry = decode(tags[key(number)])
+        if entry is None or "mends" not in entry or entry.get("digest") != digest_of(entry):
+            continue
+        if entry["before"] == "" and entry["mends"] == rest_digest(tags, number):
+            return number
+    return 1

@@ -46,6 +46,7 @@ class Seen:
         identity: Differs from that of any other lock, of the same key, too.
         holder: Who made it, for people.
         owner: The process that made it, as `registry.process` describes it.
+        created_s: When, by the server's clock.
     """
 
     key: str
@@ -53,6 +54,7 @@ class Seen:
     identity: str
     holder: str
     owner: str
+    created_s: float = 0.0
 
 
 @dataclass
@@ -143,8 +145,20 @@ def locks_of(client: "MlflowClient", name: str) -> list[Seen]:
             identity = f"{model.name}@{model.creation_timestamp}#{tags.get('token', '')}"
             holder = tags.get("holder", "an unknown user")
             generation = int(match[1] or 1)
-            seen.append(Seen(model.name, generation, identity, holder, tags.get("owner", "")))
+            owner, created_s = tags.get("owner", ""), (model.creation_timestamp or 0) / 1000
+            seen.append(Seen(model.name, generation, identity, holder, owner, created_s))
     return seen
+
+
+def discard(client: "MlflowClient", name: str) -> None:
+    """Deletes the locks of a registered model that nobody holds any more, where that is allowed.
+
+    The others are marked, so that nobody waits for them.
+    """
+    with locked(client, name) as mine:
+        left = [lock for lock in locks_of(client, name) if lock.identity != mine.identity]
+        if stay := [lock for lock in left if not _delete(client, lock.key)]:
+            _pass(client, name, stay)
 
 
 def _acquire(

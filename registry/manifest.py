@@ -49,7 +49,7 @@ def write_manifest(folder: Path) -> str:
         DataError: The folder holds something that `check_manifest` would refuse.
     """
     entries = []
-    for path in _files(folder):
+    for path in plain_files(folder):
         if path != MANIFEST:
             _refuse_pickle(folder / path)
             content = folder / path
@@ -77,7 +77,7 @@ def check_manifest(
         DataError: A changed, missing, added or over-size file, a pickle, a symbolic link, a path
             that leads outside, names that differ by case alone, or another manifest.
     """
-    found = set(_files(folder))
+    found = set(plain_files(folder))
     if MANIFEST not in found:
         raise DataError(f"'{folder}'", f"a folder with a {MANIFEST}", RESTORE)
     data = (folder / MANIFEST).read_bytes()
@@ -131,6 +131,22 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def plain_files(folder: Path) -> Iterator[str]:
+    """Relative paths of all files of a folder; a link or a device among them is refused."""
+    if folder.is_symlink() or not folder.is_dir():
+        raise DataError(f"'{folder}'", "a folder", "check the path")
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise DataError(
+                f"'{relative}' in '{folder}', a link or a special file",
+                "plain files and folders",
+                "replace it by a copy of what it leads to",
+            )
+        if path.is_file():
+            yield relative
+
+
 def _encode(entries: Iterable[FileEntry]) -> bytes:
     files = [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.path)]
     text = json.dumps({"format": FORMAT, "files": files}, sort_keys=True, separators=(",", ":"))
@@ -159,22 +175,6 @@ def _decode(data: bytes, where: str) -> Iterator[FileEntry]:
             f"{MANIFEST} of '{where}' of format {version!r}", f"format {FORMAT}", "update hetfeat"
         )
     yield from entries
-
-
-def _files(folder: Path) -> Iterator[str]:
-    """Relative paths of all files of a folder; a link or a device among them is refused."""
-    if folder.is_symlink() or not folder.is_dir():
-        raise DataError(f"'{folder}'", "a folder", "check the path")
-    for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder).as_posix()
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise DataError(
-                f"'{relative}' in '{folder}', a link or a special file",
-                "plain files and folders",
-                "replace it by a copy of what it leads to",
-            )
-        if path.is_file():
-            yield relative
 
 
 def _check_entries(entries: Iterable[FileEntry], where: str, max_file_bytes: int) -> None:

@@ -81,6 +81,12 @@ def read(client: "MlflowClient", name: str) -> Shown:
     return Shown(dict(model.tags), State.of(dict(model.aliases)), latest)
 
 
+def versions_of(client: "MlflowClient", name: str) -> list[Version]:
+    """All versions of a registered model."""
+    found = patiently(lambda: client.search_model_versions(f"name = '{name}'"))
+    return [Version.of(version) for version in found]
+
+
 def exists(client: "MlflowClient", name: str, number: int | None) -> bool:
     """Whether there is such a version."""
     try:
@@ -97,9 +103,9 @@ def differences(client: "MlflowClient", name: str, state: State) -> list[str]:
         is_on, wanted = getattr(shown, alias), getattr(state, alias)
         if is_on != wanted:
             found.append(f"alias {alias} is on {_said(is_on)}, not on {_said(wanted)}")
-    versions = patiently(lambda: client.search_model_versions(f"name = '{name}'"))
+    versions = versions_of(client, name)
     for stage in LIVE_STAGES:
-        holders = sorted(int(v.version) for v in versions if Version.of(v).stage == stage)
+        holders = sorted(version.version for version in versions if version.stage == stage)
         wanted = state.holder_of(stage)
         if holders != ([] if wanted is None else [wanted]):
             said = " and ".join(map(str, holders)) or "none"

@@ -1,23 +1,17 @@
-"""Moves of versions between stages: allowed, gated, locked, recorded.
+"""Moves of versions between stages: allowed, gated, locked, recorded."""
 
-The ledger says what should be; aliases say it to readers, and MLflow's own stages mirror it. A
-move is first written down as pending, whole, and then done step by step, each step the same when
-repeated: whoever holds the lock next finishes what a crash left, and nothing is half-done.
-"""
-
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from hetfeat.errors import DataError, GateRefused, RequestError
+from hetfeat.errors import GateRefused, RequestError
 from registry import ledger, mirror
-from registry.client import connect, patiently, translated, user
-from registry.ledger import Head
-from registry.lock import Lock, locked
-from registry.mirror import State
+from registry.client import connect, translated
+from registry.gates import OVERRIDDEN, REFUSED, GateResult, Gates, StandardGates
+from registry.lock import locked
+from registry.moves import carry_out, situation
 from registry.names import check_model_name
-from registry.versions import LIVE_STAGES, MANIFEST_TAG, STAGES, Version, check_known
+from registry.versions import MANIFEST_TAG, STAGES, Version, check_known
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -29,25 +23,6 @@ ALLOWED = {
     "archived": ("staging", "production"),
 }
 MAX_REASON_CHARACTERS = 500
-
-
-@dataclass(frozen=True)
-class GateResult:
-    """What one gate said.
-
-    Attributes:
-        gate: Its name.
-        outcome: `passed`, `refused`, `overridden` or `skipped`.
-        figures: What it compared, for people.
-    """
-
-    gate: str
-    outcome: str
-    figures: str
-
-
-Gates = Callable[[Version, Version | None, str], list[GateResult]]
-"""Of the version to move, the one it would replace, and the stage."""
 
 
 @dataclass(frozen=True)
@@ -69,24 +44,6 @@ class Outcome:
     previous: int | None = None
 
 
-@dataclass(frozen=True)
-class Situation:
-    """A registered model as the holder of its lock finds it, nothing pending."""
-
-    client: "MlflowClient"
-    lock: Lock
-    name: str
-    tags: Mapping[str, str]
-    state: State
-
-    def stage_of(self, version: Version) -> str:
-        """By the ledger; what was set past it does not count, but for `archived`."""
-        for stage in LIVE_STAGES:
-            if self.state.holder_of(stage) == version.version:
-                return stage
-        return "archived" if version.stage == "archived" else "none"
-
-
 def promote(
     name: str,
     version: int,
@@ -105,7 +62,7 @@ def promote(
         to: `staging`, `production` or `archived`.
         reason: Kept in the ledger.
         force: Moves it even if a gate refuses; needs a reason.
-        gates: What to ask first.
+        gates: What to ask first; by default those of `registry.rules`.
         client: Of the registry; by default where MLflow's variables say.
 
     Returns:
@@ -119,13 +76,17 @@ def promote(
     to = _target(to)
     check_reason(reason, force)
     with translated(f"promote {check_model_name(name)}"):
-        mirror.version_of(client, name, version)  # before the lock: a wrong name leaves no trace
+        known = mirror.version_of(client, name, version)  # a wrong name never takes a lock
+        if gates is None:
+            gates = StandardGates(client)
+            if known.stage != to:
+                gates.prepare(known, to)
         with locked(client, name) as lock:
             now = situation(client, name, lock)
             moved = mirror.version_of(client, name, version)
             from_ = now.stage_of(moved)
             if from_ == to and not mirror.differences(client, name, now.state):
-                return Outcome(None, from_, to, previous=now.state.previous)
+                return Outcome(None, from_, to)
             if from_ != to and to not in ALLOWED[from_]:
                 raise RequestError(
                     f"version {version} of '{name}', in {from_}, to {to}",
@@ -134,8 +95,7 @@ def promote(
                 )
             displaced = now.state.holder_of(to)
             replaced = mirror.version_of(client, name, displaced) if displaced else None
-            results = tuple(gates(moved, replaced, to) if gates else ())
-            results = _judged(results, moved, to, force)
+            results = _judged(tuple(gates(moved, replaced, to)), moved, to, force)
             content = {
                 "kind": "promote",
                 "version": version,
@@ -149,70 +109,6 @@ def promote(
             }
             entry = carry_out(now, content, now.state.after(version, to))
             return Outcome(entry, from_, to, results, displaced)
-
-
-def situation(client: "MlflowClient", name: str, lock: Lock) -> Situation:
-    """Finishes what a crash left of an earlier move, and reads what is so now.
-
-    Raises:
-        DataError: The ledger is not as it was written.
-    """
-    shown = mirror.read(client, name)
-    if (text := shown.tags.get(ledger.PENDING)) is not None:
-        pending = ledger.decode(text)
-        if pending is not None and pending.get("digest") == ledger.digest_of(pending):
-            _finish(client, lock, name, pending)
-        patiently(lambda: client.delete_registered_model_tag(name, ledger.PENDING))
-        shown = mirror.read(client, name)
-    if found := ledger.faults(name, shown.tags, None):
-        raise DataError(
-            f"the history of '{name}', in which {found[0]}",
-            "every entry as it was written",
-            "`hetfeat doctor` explains it; `hetfeat doctor --repair true` writes it down",
-        )
-    entries = ledger.entries(shown.tags)
-    state = State.of(entries[-1]["state"]) if entries else shown.aliases
-    gone = {
-        alias: None
-        for alias, number in asdict(state).items()
-        if number != getattr(shown.aliases, alias) and not mirror.exists(client, name, number)
-    }
-    return Situation(client, lock, name, shown.tags, replace(state, **gone))
-
-
-def carry_out(now: Situation, content: Mapping[str, Any], state: State) -> dict[str, Any]:
-    """Writes an entry down as pending, makes it so, and adds it to the ledger.
-
-    Args:
-        now: Of the registered model.
-        content: Of the entry, but for who, when, and the state.
-        state: What shall be so afterwards.
-
-    Returns:
-        The entry.
-    """
-    when = datetime.now(UTC).isoformat(timespec="milliseconds")
-    whole = {"name": now.name, "who": user(), "when": when, **content, "state": asdict(state)}
-    entry = ledger.seal(whole, Head.parse(now.tags.get(ledger.HEAD)))
-    now.lock.check()
-    text = ledger.encode(entry)
-    patiently(lambda: now.client.set_registered_model_tag(now.name, ledger.PENDING, text))
-    _finish(now.client, now.lock, now.name, entry)
-    patiently(lambda: now.client.delete_registered_model_tag(now.name, ledger.PENDING))
-    return entry
-
-
-def _finish(client: "MlflowClient", lock: Lock, name: str, entry: Mapping[str, Any]) -> None:
-    """Every step of a pending entry; the same when repeated after any of them."""
-    state, number = State.of(entry["state"]), entry["n"]
-    head = str(Head(number, entry["digest"]))
-    archived = entry["version"] if entry["to"] == "archived" else None
-    mirror.apply(client, name, state, archived, lock.check)
-    for key, text in ((ledger.key(number), ledger.encode(entry)), (ledger.HEAD, head)):
-        lock.check()
-        _set_tag(client, name, key, text)
-    if state.production is not None:
-        mirror.set_version_tag(client, name, state.production, ledger.HEAD, head)
 
 
 def check_reason(reason: str, force: bool) -> None:
@@ -240,7 +136,7 @@ def _target(to: str) -> str:
 def _judged(
     results: tuple[GateResult, ...], version: Version, to: str, force: bool
 ) -> tuple[GateResult, ...]:
-    refused = [result for result in results if result.outcome == "refused"]
+    refused = [result for result in results if result.outcome == REFUSED]
     if refused and not force:
         said = "; ".join(f"{result.gate} ({result.figures})" for result in refused)
         raise GateRefused(
@@ -249,13 +145,9 @@ def _judged(
             "train a better one, or override with --force true --reason TEXT",
         )
     return tuple(
-        GateResult(result.gate, "overridden", result.figures) if result in refused else result
+        GateResult(result.gate, OVERRIDDEN, result.figures) if result in refused else result
         for result in results
     )
-
-
-def _set_tag(client: "MlflowClient", name: str, key: str, value: str) -> None:
-    patiently(lambda: client.set_registered_model_tag(name, key, value))
 
 
 def history(
@@ -269,5 +161,6 @@ def history(
     client = client or connect()
     with translated(f"read the history of {check_model_name(name)}"):
         check_known(client, name)
-        shown = mirror.read(client, name)
-        return ledger.entries(shown.tags), ledger.faults(name, shown.tags, None)
+        tags = mirror.read(client, name).tags
+        seen = [version.tags.get(ledger.HEAD) for version in mirror.versions_of(client, name)]
+        return ledger.entries(tags), ledger.faults(name, tags, filter(None, seen))

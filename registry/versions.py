@@ -95,6 +95,8 @@ def register(
         run_id: Of the run that made it; a logged model brings its own.
         client: Where to register; by default where MLflow's variables say.
     """
+    from registry.card import describe  # which describes what is defined here
+
     client = client or connect()
     check_model_name(name)
     uri = str(getattr(model_uri_or_logged_model, "model_uri", model_uri_or_logged_model))
@@ -106,8 +108,11 @@ def register(
         if model_id is not None and run_id is None:
             run_id = client.get_logged_model(model_id).source_run_id
         _ensure_model(client, name)
-        made = client.create_model_version(name, uri, run_id, tags=kept, model_id=model_id)
-    return Version.of(made)
+        made = Version.of(
+            client.create_model_version(name, uri, run_id, tags=kept, model_id=model_id)
+        )
+        describe(client, made)
+    return made
 
 
 def resolve(

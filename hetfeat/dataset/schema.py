@@ -38,7 +38,7 @@ def to_row(measurement: Measurement) -> dict[str, Any]:
         "device": measurement.device,
         "task": task.hash,
         "operator": task.operator,
-        "shapes": json.dumps(task.shapes, separators=(",", ":")),
+        "shapes": shapes_as_text(task),
         "dtype": task.dtype,
         "flops": task.flops,
         "program": program.key,
@@ -49,6 +49,11 @@ def to_row(measurement: Measurement) -> dict[str, Any]:
         "versions": measurement.versions,
         "stores": None if program.stores is None else program.stores.ravel().tolist(),
     }
+
+
+def shapes_as_text(task: Task) -> str:
+    """A task's shapes as compact JSON."""
+    return json.dumps(task.shapes, separators=(",", ":"))
 
 
 def to_table(rows: Iterable[dict[str, Any]]) -> pa.Table:

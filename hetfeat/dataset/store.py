@@ -1,14 +1,15 @@
 """The record store: a folder of Parquet shards that only grows.
 
-    DIR/store.json             schema version
-    DIR/shards.jsonl           one line a shard: path, SHA-256, rows
-    DIR/device=D/operator=O/   shards, each named by its own digest
-    DIR/journal.jsonl          records not yet in a shard; an interrupt loses at most a torn line
-    DIR/devices/NAME.yaml      profile of each device that has records
-    DIR/networks.json          network -> task hash -> occurrences
-    DIR/workloads.jsonl        task hash -> the task's TVM module, serialised
+DIR/store.json             schema version
+DIR/shards.jsonl           one line a shard: path, SHA-256, rows
+DIR/device=D/operator=O/   shards, each named by its own digest
+DIR/journal.jsonl          records not yet in a shard; an interrupt loses at most a torn line
+DIR/devices/NAME.yaml      profile of each device that has records
+DIR/networks.json          network -> task hash -> occurrences
+DIR/workloads.jsonl.gz     task hash -> the task's TVM module, serialised
 """
 
+import gzip
 import hashlib
 import json
 import os
@@ -25,6 +26,7 @@ from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile
 from hetfeat.errors import DataError
 from hetfeat.records import SCHEMA_VERSION, Measurement
 
+WORKLOADS = "workloads.jsonl.gz"
 COLLECT_HINT = "make one with `hetfeat collect --out DIR`"
 
 
@@ -43,9 +45,7 @@ class RecordStore:
         """
         head = path / "store.json"
         if not head.is_file():
-            raise DataError(
-                f"record store '{path}'", "a folder with a store.json", COLLECT_HINT
-            )
+            raise DataError(f"record store '{path}'", "a folder with a store.json", COLLECT_HINT)
         try:
             version = json.loads(head.read_text())["schema_version"]
         except (ValueError, KeyError, TypeError) as error:
@@ -82,7 +82,9 @@ class RecordStore:
                 f"'{path}'", "a record store or an empty folder", "choose another --out"
             )
         path.mkdir(parents=True, exist_ok=True)
-        _write_atomically(path / "store.json", json.dumps({"schema_version": SCHEMA_VERSION}))
+        _write_atomically(
+            path / "store.json", json.dumps({"schema_version": SCHEMA_VERSION}).encode()
+        )
         return cls(path)
 
     def shards(self) -> list[dict[str, Any]]:
@@ -103,9 +105,7 @@ class RecordStore:
         table = self._journal_table()
         for device, operator in _pairs(table):
             part = table.filter(
-                pc.and_(
-                    pc.equal(table["device"], device), pc.equal(table["operator"], operator)
-                )
+                pc.and_(pc.equal(table["device"], device), pc.equal(table["operator"], operator))
             )
             self._add_shard(f"device={device}/operator={operator}", part)
         (self.path / "journal.jsonl").unlink(missing_ok=True)
@@ -160,12 +160,11 @@ class RecordStore:
     def add_network(self, name: str, weights: dict[str, int], modules: dict[str, str]) -> None:
         """Keeps a network's tasks: occurrences and serialised TVM modules by task hash."""
         networks = self.networks() | {name: weights}
-        _write_atomically(self.path / "networks.json", json.dumps(networks, indent=1))
+        _write_atomically(self.path / "networks.json", json.dumps(networks, indent=1).encode())
         known = self.workloads()
-        with (self.path / "workloads.jsonl").open("a") as file:
-            for task, module in modules.items():
-                if task not in known:
-                    file.write(json.dumps([task, module]) + "\n")
+        if new := {task: module for task, module in modules.items() if task not in known}:
+            lines = "".join(json.dumps(pair) + "\n" for pair in (known | new).items())
+            _write_atomically(self.path / WORKLOADS, gzip.compress(lines.encode(), mtime=0))
 
     def networks(self) -> dict[str, dict[str, int]]:
         """Occurrences of each task, by network and task hash."""
@@ -174,7 +173,7 @@ class RecordStore:
 
     def workloads(self) -> dict[str, str]:
         """Serialised TVM module of each task, by task hash."""
-        return dict(_json_lines(self.path / "workloads.jsonl"))
+        return dict(_json_lines(self.path / WORKLOADS))
 
     def _add_shard(self, folder: str, table: pa.Table) -> None:
         (self.path / folder).mkdir(parents=True, exist_ok=True)
@@ -203,7 +202,7 @@ class RecordStore:
         rows = list(_json_lines(self.path / "journal.jsonl"))
         if not rows:
             return to_table([])
-        done = set()
+        done: set[tuple[str, str]] = set()
         for shard in self.shards():
             part = self._read_shard(shard["path"], ["device", "program"]).to_pydict()
             done.update(zip(part["device"], part["program"], strict=True))
@@ -219,7 +218,7 @@ def _json_lines(path: Path) -> Iterator[Any]:
     """Lines of a JSON-lines file; a torn last line, the mark of an interrupt, is left out."""
     if not path.is_file():
         return
-    with path.open() as file:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
         for line in file:
             try:
                 yield json.loads(line)
@@ -241,9 +240,9 @@ def _end_torn_line(path: Path) -> None:
                 file.truncate(data.rfind(b"\n") + 1)
 
 
-def _write_atomically(path: Path, text: str) -> None:
+def _write_atomically(path: Path, data: bytes) -> None:
     draft = path.with_name(path.name + ".draft")
-    draft.write_text(text)
+    draft.write_bytes(data)
     os.replace(draft, path)
 
 

@@ -1,6 +1,7 @@
 """Probing this machine: its target, its parameters and its measured figures."""
 
 import json
+import logging
 import os
 import platform
 import re
@@ -12,6 +13,8 @@ from pathlib import Path
 from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile
 from hetfeat.errors import RequestError, WorkFailed
+
+log = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_S = 300
 FAMILY_OF_MACHINE = {"x86_64": "cpu-x86", "aarch64": "cpu-arm"}
@@ -56,18 +59,19 @@ def probe(name: str | None = None, threads: int | None = None) -> DeviceProfile:
 
 
 def local_profile() -> DeviceProfile:
-    """This machine's profile: probed once, then read from the cache.
-
-    The cache is keyed on what would change the profile, so that a container with other cores or
-    a disk moved to another machine probes anew.
-    """
-    key = _slug(platform.machine(), host.cpu_model(), f"{host.usable_cores()}t")
-    path = home() / "devices" / f"{key}.yaml"
+    """This machine's profile: probed once, then read from the cache."""
+    path = _cache_path()
     if path.is_file():
         return load_profile(path)
+    log.info("probing this machine, about ten seconds")
     profile = probe()
-    save_profile(profile, path)
+    remember(profile)
     return profile
+
+
+def remember(profile: DeviceProfile) -> None:
+    """Makes `profile` what `local` means on this machine."""
+    save_profile(profile, _cache_path())
 
 
 def find_profile(device: str) -> DeviceProfile:
@@ -95,6 +99,12 @@ def home() -> Path:
     return Path(given).expanduser() if given else Path(base).expanduser() / "hetfeat"
 
 
+def _cache_path() -> Path:
+    """Keyed on what would change the profile: a container with other cores probes anew."""
+    key = _slug(platform.machine(), host.cpu_model(), f"{host.usable_cores()}t")
+    return home() / "devices" / f"{key}.yaml"
+
+
 def _measure(target: dict[str, object], threads: int) -> dict[str, float]:
     command = [sys.executable, "-m", "hetfeat.devices.tvm", json.dumps(target)]
     environment = os.environ | {"TVM_NUM_THREADS": str(threads)}
@@ -109,7 +119,7 @@ def _measure(target: dict[str, object], threads: int) -> dict[str, float]:
         raise WorkFailed(
             f"the micro-benchmarks of this machine ({lines[-1] if lines else error})",
             "GFLOP/s and GB/s",
-            "run `hetfeat doctor --environment true`",
+            "run `python -m hetfeat.devices.tvm` to see the whole error",
         ) from error
     return figures
 

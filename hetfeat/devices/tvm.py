@@ -112,4 +112,4 @@ if __name__ == "__main__":
         "peak_gflops": peak_gflops(wanted, vector_isa(wanted)[1]),
         "bandwidth_gb_s": bandwidth_gb_s(wanted),
     }
-    print(json.dumps(figures))
+    sys.stdout.write(json.dumps(figures))

@@ -1,6 +1,7 @@
 """Records and programs as the arrays a cost model reads."""
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,14 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hetfeat.dataset.schema import FEATURES_PER_STORE
+from hetfeat.dataset.schema import FEATURES_PER_STORE, shapes_as_text
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 from hetfeat.features.batch import Batch, Examples, Floats
 from hetfeat.features.hardware import hardware_vector
 from hetfeat.features.task import task_vector
-from hetfeat.records import Program, Task
+from hetfeat.records import Measurement, Program, Task
 
 _COLUMNS = [
     *("device", "task", "operator", "shapes", "dtype", "flops", "program"),
@@ -39,7 +40,7 @@ class Assembled:
     duplicates: int
 
 
-def batch_of(programs: list[Program], profile: DeviceProfile) -> Batch:
+def batch_of(programs: Sequence[Program], profile: DeviceProfile) -> Batch:
     """Features of programs on a device, as the tuner asks for them each round.
 
     Raises:
@@ -59,6 +60,26 @@ def batch_of(programs: list[Program], profile: DeviceProfile) -> Batch:
     task = np.stack(tasks) if tasks else np.empty((0, len(task_vector(_NO_TASK))), np.float32)
     hardware = np.tile(hardware_vector(profile), (len(programs), 1))
     return Batch(np.concatenate([none, *stores]), offsets, task, hardware)
+
+
+def examples_of(measurements: Sequence[Measurement], profile: DeviceProfile) -> Examples:
+    """Measurements on a device, as the tuner has them; those without features are left out."""
+    usable = [m for m in measurements if m.program.stores is not None]
+    tasks = [m.program.task for m in usable]
+    latencies = [np.nan if m.latency_s is None else m.latency_s for m in usable]
+
+    def column(values: Iterable[str]) -> npt.NDArray[np.object_]:
+        return np.array(list(values), object)
+
+    return Examples(
+        batch_of([m.program for m in usable], profile),
+        np.array(latencies, np.float64),
+        column(task.hash for task in tasks),
+        column(m.device for m in usable),
+        column(task.operator for task in tasks),
+        column(m.program.key for m in usable),
+        column(shapes_as_text(task) for task in tasks),
+    )
 
 
 def assemble(store: RecordStore) -> Assembled:

@@ -1,12 +1,15 @@
 """Measures on this machine: several children build in parallel, one at a time runs."""
 
 import base64
+import contextlib
 import itertools
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
+from itertools import repeat
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,7 +23,7 @@ from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import ErrorKind, Measurement, Program, Task
 
 CHILD = "hetfeat.measure.tvm"
-BUILDS_AHEAD = 4
+BUILDS_AHEAD = 8
 """Programs a child builds before the running starts."""
 BUILD_TIMEOUT_S = 8.0
 """Most programs build in 0.2 s; a few, unrolled too far, would keep LLVM busy for a minute."""
@@ -86,34 +89,36 @@ class LocalMeasurer:
         self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None
     ) -> list[Measurement]:
         """See `Measurer.measure`."""
+        done = {m.program.key: m for m in self.measure_each(programs, incumbent_s)}
+        return [done[program.key] for program in programs]
+
+    def measure_each(
+        self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None
+    ) -> Iterator[Measurement]:
+        """Yields each measurement as it is made, not in the order of `programs`."""
         best = dict(incumbent_s or {})
-        done: list[Measurement] = []
-        for group in _groups(programs, BUILDS_AHEAD * len(self._workers)):
-            done += self._measure_group(group, best)
-        return done
+        size = BUILDS_AHEAD * len(self._workers)
+        for start in range(0, len(programs), size):
+            queue = deque(programs[start : start + size])
+            built = self._threads.map(self._build_from, range(len(self._workers)), repeat(queue))
+            for index, share in enumerate(list(built)):  # a child's programs in a row
+                for program, error in share:
+                    result = self._run(index, program, error, best)
+                    if result.latency_s is not None:
+                        known = best.get(program.task.hash, result.latency_s)
+                        best[program.task.hash] = min(known, result.latency_s)
+                    yield result
 
-    def _measure_group(
-        self, group: Sequence[Program], best: dict[str, float]
-    ) -> list[Measurement]:
-        shares = [group[i :: len(self._workers)] for i in range(len(self._workers))]
-        built = self._threads.map(self._build_share, range(len(shares)), shares)
-        errors: dict[str, ErrorKind] = {k: v for share in built for k, v in share.items()}
-        results: dict[str, Measurement] = {}
-        for index, share in enumerate(shares):  # one child's programs in a row: fewer hand-overs
-            for program in share:
-                result = self._run(index, program, errors.get(program.key), best)
-                if result.latency_s is not None:
-                    known = best.get(program.task.hash, result.latency_s)
-                    best[program.task.hash] = min(known, result.latency_s)
-                results[program.key] = result
-        return [results[program.key] for program in group]
-
-    def _build_share(self, index: int, share: Sequence[Program]) -> dict[str, ErrorKind]:
-        errors: dict[str, ErrorKind] = {}
-        for program in share:
-            if error := self._ensure_built(index, program):
-                errors[program.key] = error
-        return errors
+    def _build_from(
+        self, index: int, queue: deque[Program]
+    ) -> list[tuple[Program, ErrorKind | None]]:
+        """Lets one child build from the queue until it is empty."""
+        share = []
+        with contextlib.suppress(IndexError):
+            while True:
+                program = queue.popleft()
+                share.append((program, self._ensure_built(index, program)))
+        return share
 
     def _run(
         self, index: int, program: Program, error: ErrorKind | None, best: Mapping[str, float]
@@ -172,9 +177,7 @@ class LocalMeasurer:
             self._known[index, task.hash] = worker.generation
         return worker
 
-    def _propose(
-        self, task: Task, count: int, seed: int, request: dict[str, Any]
-    ) -> list[Program]:
+    def _propose(self, task: Task, count: int, seed: int, request: dict[str, Any]) -> list[Program]:
         share = -(-count // len(self._workers))
 
         def ask(index: int) -> list[Any]:
@@ -185,9 +188,7 @@ class LocalMeasurer:
                 return []
             return list(_checked(reply, task))
 
-        found = itertools.chain.from_iterable(
-            self._threads.map(ask, range(len(self._workers)))
-        )
+        found = itertools.chain.from_iterable(self._threads.map(ask, range(len(self._workers))))
         programs = {
             trace: Program(
                 task,
@@ -209,7 +210,3 @@ def _checked(reply: dict[str, Any], task: Task) -> Any:
             "leave the network out, or report it with the task's hash",
         )
     return reply.get("value")
-
-
-def _groups(programs: Sequence[Program], size: int) -> list[Sequence[Program]]:
-    return [programs[i : i + size] for i in range(0, len(programs), size)]

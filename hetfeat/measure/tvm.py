@@ -16,11 +16,13 @@ import numpy as np
 import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from hetfeat.schedules.tvm import TaskSpace, as_candidate
+from hetfeat.measure.serving import serve
+from hetfeat.records import ErrorKind
+from hetfeat.schedules.tvm import TaskSpace, as_candidate, replay
 from hetfeat.workloads.tvm import load_workload
 
 REPEATS = 3
-REPEAT_S = 0.012
+REPEAT_S = 0.01
 """Each repeat runs the program often enough to last this long."""
 SLOW_RATIO, SLOW_S = 3.0, 0.02
 """A first run over both 3x the best so far and 20 ms settles the matter: no repeats."""
@@ -42,9 +44,7 @@ class Service:
 
     def task(self, task: str, module: str) -> None:
         """Makes a task known."""
-        self._spaces[task] = TaskSpace(
-            load_workload(module), self._target, self._cache_line_bytes
-        )
+        self._spaces[task] = TaskSpace(load_workload(module), self._target, self._cache_line_bytes)
 
     def sample(self, task: str, count: int, seed: int) -> list[list[str]]:
         """Random programs, `[trace, features]` each."""
@@ -56,7 +56,7 @@ class Service:
 
     def build(self, task: str, program: str, trace: str) -> None:
         """Compiles a program in memory and keeps it for `run`."""
-        candidate = as_candidate(self._spaces[task].replay(trace))
+        candidate = as_candidate(replay(self._spaces[task].module, trace))
         module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(candidate.sch.mod)
         library = tvm.compile(module, self._target).jit()
         library["main"]  # LLVM compiles on the first look-up: here, not in the timed run
@@ -87,26 +87,12 @@ class Service:
         return self._arrays[key]
 
 
-ERROR_OF_REQUEST = {"build": "build", "run": "run"}
-
-
-def serve(connection: Connection, service: Service) -> None:
-    """Answers requests until the other side closes."""
-    while True:
-        try:
-            request = json.loads(connection.recv_bytes())
-        except EOFError:
-            return
-        name = request.pop("do")
-        try:
-            reply = {"value": getattr(service, name)(**request)}
-        except MemoryError:
-            reply = {"error": "memory"}
-        except Exception as error:
-            message = str(error)
-            kind = "memory" if "bad_alloc" in message else ERROR_OF_REQUEST.get(name, "schedule")
-            reply = {"error": kind, "message": message[-2000:]}
-        connection.send_bytes(json.dumps(reply).encode())
+def error_kind(request: str, error: Exception) -> ErrorKind:
+    """The kind of a failed request."""
+    if isinstance(error, MemoryError) or "bad_alloc" in str(error):
+        return "memory"
+    kinds: dict[str, ErrorKind] = {"build": "build", "run": "run"}
+    return kinds.get(request, "schedule")
 
 
 def _packed(trace: str, features: Any) -> list[str]:
@@ -117,4 +103,4 @@ if __name__ == "__main__":
     descriptor, target_json, line, limit = sys.argv[1:5]
     resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    serve(Connection(int(descriptor)), Service(json.loads(target_json), int(line)))
+    serve(Connection(int(descriptor)), Service(json.loads(target_json), int(line)), error_kind)

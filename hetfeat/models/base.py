@@ -1,6 +1,6 @@
 """The contract of a cost model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -46,6 +46,10 @@ class CostModel(Protocol):
         Raises:
             DataError: The folder is not such a model, or is of other features.
         """
+
+    @property
+    def seen(self) -> Mapping[str, Mapping[str, int]]:
+        """Records that `fit` learnt from: device -> task hash -> count."""
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from hetfeat.features.batch import Batch, Examples
 from hetfeat.models.aggregate import flat_features, flat_names
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.calibration import Calibration, fit_calibration
-from hetfeat.models.labels import best_latencies
+from hetfeat.models.labels import best_latencies, records_seen
 from hetfeat.models.objective import Objective, objective_of
 from hetfeat.models.persist import read_head, write_folder
 
@@ -72,6 +72,7 @@ class XgbModel:
         self.settings = settings or GbdtParameters()
         self._booster: Any = None
         self._calibration: Calibration | None = None
+        self.seen: dict[str, dict[str, int]] = {}
 
     @classmethod
     def for_effort(cls, effort: str, seed: int) -> Self:
@@ -109,6 +110,7 @@ class XgbModel:
         )
         self._booster = booster[: watch.best_round + 1]
         self._calibration = fit_calibration(self.predict(valid.batch), check.y)
+        self.seen = records_seen(train, valid)
 
     def predict(self, batch: Batch, support: Examples | None = None) -> Floats:
         """Scores, float64 [n]; `support` is not used."""
@@ -129,6 +131,7 @@ class XgbModel:
 
         adapted = type(self)(self.settings)
         adapted._booster, adapted._calibration = self._trained(), self._calibration
+        adapted.seen = self.seen
         objective = objective_of(
             records, best_latencies(records), self.settings.point_weight, self.settings.seed
         )
@@ -164,6 +167,7 @@ class XgbModel:
             "columns": {kind: columns.labels(own) for kind, own in COLUMNS.items()},
             "parameters": self.parameters,
             "calibration": dataclasses.asdict(self._calibration),
+            "seen": self.seen,
         }
         write_folder(folder, head, lambda draft: booster.save_model(draft / BOOSTER))
 
@@ -186,6 +190,7 @@ class XgbModel:
             model._calibration = Calibration(tuple(curve["score"]), tuple(curve["y"]))
             if BOOSTER not in head["files"]:  # its digest would be unchecked
                 raise KeyError(BOOSTER)
+            model.seen = head["seen"]
             model._booster = xgboost.Booster(model_file=folder / BOOSTER)
         except (KeyError, TypeError, xgboost.core.XGBoostError) as error:
             raise DataError(

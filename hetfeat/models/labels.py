@@ -41,3 +41,13 @@ def group_codes(examples: Examples) -> tuple[npt.NDArray[np.int64], list[tuple[s
     pairs = zip(examples.device.tolist(), examples.task.tolist(), strict=True)
     codes = [seen.setdefault(pair, len(seen)) for pair in pairs]
     return np.array(codes, np.int64), list(seen)
+
+
+def records_seen(*sides: Examples) -> dict[str, dict[str, int]]:
+    """How many records of each task on each device the sides hold: device -> task -> count."""
+    seen: dict[str, dict[str, int]] = {}
+    for side in sides:
+        for device, task in zip(side.device.tolist(), side.task.tolist(), strict=True):
+            tasks = seen.setdefault(device, {})
+            tasks[task] = tasks.get(task, 0) + 1
+    return seen

@@ -63,12 +63,6 @@ class TaskSpace:
 
         yield from self._distinct(draw, count, set(parents))
 
-    def replay(self, trace: str) -> Schedule:
-        """The schedule of a recorded trace, post-processing included as it was recorded."""
-        schedule = Schedule(self.module, debug_mask="none")
-        TvmTrace.apply_json_to_schedule(json.loads(trace), schedule)
-        return schedule
-
     def _blank(self, rng: random.Random) -> Schedule:
         return Schedule(self.module, seed=rng.randrange(1, 2**31 - 1), debug_mask="none")
 
@@ -96,6 +90,14 @@ class TaskSpace:
     def _finish(self, schedule: Schedule) -> bool:
         schedule.enter_postproc()
         return all(step.apply(schedule) for step in self._context.space_generator.postprocs)
+
+
+def replay(module: tvm.IRModule, trace: str) -> Schedule:
+    """The schedule of a recorded trace, post-processing included as it was recorded."""
+    load_for_cpu()
+    schedule = Schedule(module, debug_mask="none")
+    TvmTrace.apply_json_to_schedule(json.loads(trace), schedule)
+    return schedule
 
 
 def as_candidate(schedule: Schedule) -> ms.MeasureCandidate:

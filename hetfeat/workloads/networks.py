@@ -69,6 +69,11 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
     return Network(name, module, (torch.randn(batch, 3, side, side),))
 
 
+def network_slug(name: str) -> str:
+    """A network's name as it enters names of bundles and records."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
 def _from_function(name: str, batch: int) -> Network:
     import torch
 
@@ -88,8 +93,7 @@ def _from_function(name: str, batch: int) -> Network:
         case (torch.nn.Module() as module, tuple() as inputs) if inputs and all(
             isinstance(value, torch.Tensor) for value in inputs
         ):
-            slug = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-            return Network(slug, module.eval(), inputs)
+            return Network(network_slug(name), module.eval(), inputs)
     raise RequestError(f"network '{name}' returning {type(made)}", expected, "change the function")
 
 

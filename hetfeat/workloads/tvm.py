@@ -1,4 +1,4 @@
-"""From a network to weighted tuning tasks, and back to a compiled network: the graph pipeline.
+"""From a network to weighted tuning tasks: the graph pipeline.
 
 Tasks are extracted, and tuned programs put back, through one and the same `lower`: a task's hash
 includes the `layout_free_buffers` attribute, so that another pipeline would miss silently.
@@ -96,31 +96,6 @@ def lower(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     )
     with target:
         return passes(module)
-
-
-def build(
-    lowered: tvm.IRModule, target: tvm.target.Target, database: ms.database.Database | None
-) -> Any:
-    """Compiles a lowered network; tuned programs come from `database`, weights are pre-packed.
-
-    Returns:
-        The Relax executable. Without a database it is the untuned build.
-    """
-    step = relax.transform
-    tuned = [step.MetaScheduleApplyDatabase(enable_warning=False)] if database else []
-    passes = tvm.ir.transform.Sequential(
-        [
-            *tuned,
-            step.SplitLayoutRewritePreproc(),
-            step.LiftTransformParams(),
-            step.FoldConstant(),
-        ]
-    )
-    with target:
-        if database:
-            with database:
-                lowered = passes(lowered)
-        return tvm.compile(lowered, target)
 
 
 def extract_tasks(lowered: tvm.IRModule, target: tvm.target.Target) -> list[NetworkTask]:

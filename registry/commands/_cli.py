@@ -144,7 +144,7 @@ def run(group: click.Command, arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 1 the work failed, 2 the request was wrong, 3 a gate refused,
         130 interrupted. Any other exception is a defect and passes through.
     """
-    _log_to_stderr()
+    log_to_stderr()
     try:
         code = group.main(arguments, prog_name=PROGRAM, standalone_mode=False)
     except HetfeatError as error:
@@ -178,7 +178,7 @@ def _fail(message: str, exit_code: int) -> int:
     return exit_code
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
     """Shows our own progress, and leaves other libraries' loggers as they are."""
     for package in ("hetfeat", "registry"):
         logger = logging.getLogger(package)

@@ -65,5 +65,7 @@ def test_a_whole_cut_tail_is_seen_by_the_version_in_production(client, make_vers
     client.delete_registered_model_tag(model_name, ledger.key(2))
     client.set_registered_model_tag(model_name, ledger.HEAD, f"1:{first['digest']}")
     tags = mirror.read(client, model_name).tags
-    assert ledger.faults(model_name, tags, None) == []
-    assert ledger.faults(model_name, tags, witness) != []
+    assert ledger.faults(model_name, tags) == []
+    assert ledger.faults(model_name, tags, [witness]) != []
+    with pytest.raises(DataError):
+        promote(model_name, 1, "production")

@@ -1,0 +1,1 @@
+"""From a tuned network to a bundle that runs without us."""

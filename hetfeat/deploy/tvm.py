@@ -1,0 +1,113 @@
+"""Compiles a lowered network with tuned programs, its parameters beside the code."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm.s_tir.meta_schedule as ms
+from tvm import relax
+
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.records import Measurement
+from hetfeat.schedules.tvm import replay
+from hetfeat.workloads.tvm import NetworkTask, as_target
+
+PARAMETER_ELEMENTS = 16
+"""Constants larger than this become parameters of the compiled function."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled network.
+
+    Attributes:
+        executable: Its `main` takes the inputs, then the parameters.
+        parameters: Weights, already laid out as the tuned programs want them.
+    """
+
+    executable: Any
+    parameters: list[npt.NDArray[Any]]
+
+
+def compile_network(
+    lowered: tvm.IRModule,
+    profile: DeviceProfile,
+    tasks: Sequence[NetworkTask],
+    best: Mapping[str, Measurement],
+) -> Compiled:
+    """Compiles what `workloads.tvm.lower` returned.
+
+    Args:
+        lowered: The lowered network.
+        profile: Device it is compiled for.
+        tasks: Its tasks.
+        best: The program of each task by hash; tasks without one get TVM's default schedule.
+    """
+    target = as_target(profile.target)
+    step = relax.transform
+    with target, _database(profile, tasks, best):
+        apply = [step.MetaScheduleApplyDatabase(enable_warning=False)] if best else []
+        pack = [step.SplitLayoutRewritePreproc(), step.LiftTransformParams(), step.FoldConstant()]
+        module = tvm.ir.transform.Sequential([*apply, *pack])(lowered)
+    module, parameters = _constants_as_parameters(module)
+    with target:
+        executable = tvm.compile(module, target)
+    return Compiled(executable, parameters)
+
+
+def _database(
+    profile: DeviceProfile, tasks: Sequence[NetworkTask], best: Mapping[str, Measurement]
+) -> ms.database.Database:
+    target = as_target(profile.target)
+    database = ms.database.MemoryDatabase()
+    for task in tasks:
+        found = best.get(task.task.hash)
+        if found is None:
+            continue
+        schedule = replay(task.module, found.program.trace)
+        record = ms.database.TuningRecord(
+            schedule.trace,
+            database.commit_workload(task.module),
+            list(found.latencies_s),
+            target,
+            ms.arg_info.ArgInfo.from_prim_func(task.module["main"]),
+        )
+        database.commit_tuning_record(record)
+    return database
+
+
+@relax.expr_functor.mutator
+class _Lifter(relax.PyExprMutator):  # type: ignore[misc]
+    """Replaces large constants by variables, and remembers which."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lifted: list[tuple[Any, Any]] = []
+
+    def visit_generic_const_(self, op: Any) -> Any:
+        data = op.value
+        if not isinstance(data, tvm.runtime.Tensor) or np.prod(data.shape) <= PARAMETER_ELEMENTS:
+            return op
+        for variable, known in self.lifted:
+            if known.same_as(data):
+                return variable
+        variable = relax.Var(f"parameter_{len(self.lifted)}", op.ty)
+        self.lifted.append((variable, data))
+        return variable
+
+
+def _constants_as_parameters(
+    module: tvm.IRModule,
+) -> tuple[tvm.IRModule, list[npt.NDArray[Any]]]:
+    main = module["main"]
+    lifter = _Lifter()
+    body = lifter.visit_expr(main.body)
+    variables = [variable for variable, _ in lifter.lifted]
+    module = tvm.IRModule(dict(module.functions), attrs=module.attrs)
+    module["main"] = relax.Function(
+        [*main.params, *variables], body, main.ret_ty, main.is_pure, main.attrs
+    )
+    return module, [data.numpy() for _, data in lifter.lifted]

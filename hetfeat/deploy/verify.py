@@ -1,0 +1,66 @@
+"""Checks a compiled network against the framework it came from."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hetfeat.deploy.runtime import LoadedBundle
+from hetfeat.errors import WorkFailed
+
+if TYPE_CHECKING:
+    from hetfeat.workloads.networks import Network
+
+RELATIVE_TOLERANCE = 1e-4
+"""Largest error allowed, relative to the largest output: fp32 sums in another order differ by
+about 1e-6 of it; a wrong program by much more."""
+RANDOM_INPUTS = 3
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Largest error over all outputs and inputs, and what was allowed; in units of the output."""
+
+    max_abs_error: float
+    tolerance: float
+
+
+def verify(loaded: LoadedBundle, network: "Network", seed: int) -> Verified:
+    """Compares outputs on the network's own input and on random ones.
+
+    Raises:
+        WorkFailed: The error is over the tolerance, or an output is not a number.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    error, scale = 0.0, 0.0
+    for number in range(RANDOM_INPUTS + 1):
+        inputs = [v if number == 0 else _random_like(v, generator) for v in network.inputs]
+        with torch.inference_mode():
+            expected = _first(network.module(*inputs)).numpy()
+        found = loaded.run([value.numpy() for value in inputs])
+        error = max(error, float(np.max(np.abs(found - expected))))
+        scale = max(scale, float(np.max(np.abs(expected))))
+    tolerance = RELATIVE_TOLERANCE * scale
+    if not error <= tolerance:  # also when it is NaN
+        raise WorkFailed(
+            f"a compiled network whose output is off by {error:.3g}",
+            f"at most {tolerance:.3g}, {RELATIVE_TOLERANCE:g} of the largest output",
+            "deploy with --refresh true; if it stays, report the network",
+        )
+    return Verified(error, tolerance)
+
+
+def _random_like(value: Any, generator: Any) -> Any:
+    import torch
+
+    if value.is_floating_point():
+        return torch.randn(value.shape, generator=generator, dtype=value.dtype)
+    return value  # token ids and the like: random ones may be out of range
+
+
+def _first(output: Any) -> Any:
+    while isinstance(output, tuple | list):
+        output = output[0]
+    return output

@@ -1,0 +1,1 @@
+"""Deciding what to measure next: collecting records, and tuning networks."""

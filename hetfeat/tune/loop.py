@@ -1,0 +1,189 @@
+"""The tuning loop: choose a task, propose, measure, record, refit."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hetfeat.dataset.schema import from_table
+from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.features.assemble import batch_of, examples_of
+from hetfeat.measure.local import LocalMeasurer
+from hetfeat.models.base import CostModel
+from hetfeat.records import Measurement, Task
+from hetfeat.search.base import Score
+from hetfeat.search.evolution import Evolution
+
+BATCH = 8
+"""Programs of a task measured in a row; also the floor that every task gets."""
+REFIT_EVERY = 64
+STALE_FACTOR = 0.5
+"""A round without gain halves a task's claim to the next one."""
+GAIN = 0.01
+"""Relative gain below which a round counts as without."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What tuning may spend.
+
+    Attributes:
+        seconds: Wall time after which no new round starts.
+        trials_per_task: Default of `trials`, for each task.
+        trials: Programs measured in all, shared among tasks as the loop sees fit.
+    """
+
+    seconds: float
+    trials_per_task: int
+    trials: int = 0
+
+
+BUDGETS = {
+    "quick": Budget(seconds=210, trials_per_task=20),
+    "standard": Budget(seconds=1300, trials_per_task=64),
+    "full": Budget(seconds=3300, trials_per_task=192),
+}
+
+
+@dataclass
+class TaskState:
+    """How far one task has come.
+
+    Attributes:
+        task: The task.
+        weight: Its occurrences in the network.
+        search: Where its candidates come from.
+        best: Its fastest measurement.
+        trials: Programs measured.
+        claim: Factor on its share of the network's time; falls with rounds without gain.
+        exhausted: No candidates are left.
+    """
+
+    task: Task
+    weight: int
+    search: Evolution
+    best: Measurement | None = None
+    trials: int = 0
+    claim: float = 1.0
+    exhausted: bool = False
+
+    def tell(self, measurements: Sequence[Measurement]) -> None:
+        """Takes measurements in, and lowers the claim if they brought no gain."""
+        before = self.best.latency_s if self.best else None
+        self.search.tell(measurements)
+        self.trials += len(measurements)
+        for found in measurements:
+            if found.latency_s is not None and (
+                self.best is None or found.latency_s < (self.best.latency_s or 0.0)
+            ):
+                self.best = found
+        after = self.best.latency_s if self.best else None
+        if before is not None and after is not None and after > before * (1 - GAIN):
+            self.claim *= STALE_FACTOR
+
+    @property
+    def priority(self) -> tuple[bool, float]:
+        """Untried tasks first, by FLOPs; then by time in the network, times the claim."""
+        if self.trials == 0:
+            return True, self.weight * self.task.flops
+        latency_s = self.best.latency_s if self.best else None
+        return False, self.weight * (latency_s if latency_s is not None else 1.0) * self.claim
+
+
+@dataclass
+class Tuned:
+    """The outcome of tuning.
+
+    Attributes:
+        best: Fastest measurement of each task by hash; a task that never ran is missing.
+        trials: Programs measured in this run.
+        resumed: Programs found measured already.
+        failed: Measured programs without a latency, in this run.
+        seconds: Wall time of this run.
+        interrupted: Ended by the user before its budget.
+    """
+
+    best: dict[str, Measurement] = field(default_factory=dict)
+    trials: int = 0
+    resumed: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+
+
+def tune(
+    tasks: Sequence[tuple[Task, int]],
+    measurer: LocalMeasurer,
+    model: CostModel | None,
+    journal: RecordStore,
+    budget: Budget,
+    seed: int,
+    on_round: Callable[[Tuned, TaskState], None] | None = None,
+) -> Tuned:
+    """Tunes tasks within a budget; every measurement is in the journal before the next round.
+
+    Args:
+        tasks: Tasks and their weights; known to the measurer.
+        measurer: Measures on the device.
+        model: Cost model to start from, refitted as measurements come in; None searches without.
+        journal: Store that keeps the measurements; what it holds is not measured again.
+        budget: When to stop.
+        seed: Seed of the search.
+        on_round: Called after each round.
+
+    Returns:
+        The best programs. Ctrl-C ends the loop early and keeps them.
+    """
+    started = time.monotonic()
+    profile = measurer.profile
+    known = [m for m in from_table(journal.read()) if m.device == profile.name]
+    score = _score(model, known, profile)
+    states = [TaskState(task, w, Evolution(task, measurer, score, seed)) for task, w in tasks]
+    for state in states:
+        if mine := [m for m in known if m.program.task.hash == state.task.hash]:
+            state.tell(mine)
+    tuned = Tuned(resumed=len(known))
+    refit_at = len(known) + REFIT_EVERY
+    try:
+        while tuned.trials + tuned.resumed < budget.trials:
+            tuned.seconds = time.monotonic() - started
+            open_states = [s for s in states if not s.exhausted]
+            if not open_states or tuned.seconds > budget.seconds:
+                break
+            state = max(open_states, key=lambda s: s.priority)
+            batch = state.search.ask(min(BATCH, budget.trials - tuned.trials - tuned.resumed))
+            state.exhausted = not batch
+            incumbent = state.best and state.best.latency_s
+            done = []
+            for found in measurer.measure_each(
+                batch, {state.task.hash: incumbent} if incumbent else {}
+            ):
+                journal.append([found])
+                done.append(found)
+            state.tell(done)
+            known += done
+            tuned.trials += len(done)
+            tuned.failed += sum(m.latency_s is None for m in done)
+            if model is not None and len(known) >= refit_at:
+                refit_at = len(known) + REFIT_EVERY
+                score = _score(model, known, profile)
+                for other in states:
+                    other.search.score = score
+            if on_round:
+                on_round(tuned, state)
+    except KeyboardInterrupt:
+        tuned.interrupted = True
+    tuned.seconds = time.monotonic() - started
+    tuned.best = {s.task.hash: s.best for s in states if s.best}
+    return tuned
+
+
+def _score(
+    model: CostModel | None, known: Sequence[Measurement], profile: DeviceProfile
+) -> Score | None:
+    """The model's judgement, after fine-tuning on what has been measured on the device."""
+    if model is None:
+        return None
+    tuned = model.fine_tune(examples_of(known, profile)) if len(known) >= REFIT_EVERY else model
+
+    return lambda programs: tuned.predict(batch_of(programs, profile))

@@ -1,0 +1,114 @@
+"""Collects records of networks, with progress, and logs the run."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.probe import find_profile
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.measure.local import LocalMeasurer
+from hetfeat.records import Task
+from hetfeat.tune.collect import Progress, collect
+from hetfeat.workloads.networks import load_network
+from registry import tracking
+
+SECONDS_A_LINE = 10.0
+"""How often progress is shown where standard error is no terminal."""
+
+
+def collect_networks(
+    device: str, networks: tuple[str, ...], programs_per_task: int, out: Path, seed: int
+) -> dict[str, Any]:
+    """Does the whole of `hetfeat collect`.
+
+    Ctrl-C ends it; everything measured is in the store, and the same command goes on from there.
+
+    Returns:
+        What `--json` prints.
+    """
+    profile = find_profile(device)
+    store = RecordStore.create(out)
+    if stored := store.devices().get(profile.name):
+        profile = stored  # one store, one set of figures for a device
+    tasks, modules = _tasks(networks, profile, store)
+    tags = {"device": profile.name, "networks": ",".join(networks)}
+    with tracking.tracked_run(f"collect {profile.name}", tags):
+        tracking.log_resolved(
+            {"device": profile.name, "programs_per_task": programs_per_task, "seed": seed}
+        )
+        progress = _collect(store, profile, tasks, modules, programs_per_task, seed)
+        summary = {
+            "programs": progress.programs,
+            "failed": progress.failed,
+            "tasks": progress.tasks,
+            "seconds": progress.seconds,
+            "programs_per_s": progress.programs / progress.seconds,
+        }
+        _log(summary, store)
+    return {
+        **summary,
+        "known_before": progress.known,
+        "device": profile.name,
+        "dataset_digest": store.digest(),
+        "out": out,
+    }
+
+
+def _tasks(
+    networks: tuple[str, ...], profile: DeviceProfile, store: RecordStore
+) -> tuple[dict[str, Task], dict[str, str]]:
+    """Distinct tasks of all networks and their modules, by hash; kept in the store."""
+    from hetfeat.workloads.tvm import as_target, extract_tasks, import_network, lower, save_workload
+
+    target = as_target(profile.target)
+    tasks: dict[str, Task] = {}
+    modules: dict[str, str] = {}
+    loaded = [load_network(name) for name in networks]  # a wrong name shows before any work
+    for network in loaded:
+        found = extract_tasks(lower(import_network(network), target), target)
+        own = {task.task.hash: save_workload(task.module) for task in found}
+        store.add_network(network.name, {t.task.hash: t.weight for t in found}, own)
+        tasks |= {task.task.hash: task.task for task in found}
+        modules |= own
+    store.add_device(profile)
+    return tasks, modules
+
+
+def _collect(
+    store: RecordStore,
+    profile: DeviceProfile,
+    tasks: dict[str, Task],
+    modules: dict[str, str],
+    programs_per_task: int,
+    seed: int,
+) -> Progress:
+    progress = Progress()
+    shown = tqdm(
+        total=len(tasks) * programs_per_task,
+        unit="program",
+        file=sys.stderr,
+        mininterval=0.5 if sys.stderr.isatty() else SECONDS_A_LINE,
+        disable=bool(os.environ.get("HETFEAT_QUIET")),
+    )
+    with LocalMeasurer(profile) as measurer, shown:
+        for task in tasks.values():
+            measurer.add_task(task, modules[task.hash])
+        try:
+            for progress in collect(store, measurer, tasks.values(), programs_per_task, seed):
+                shown.n = progress.known + progress.programs
+                shown.update(0)
+        finally:
+            store.compact()
+    return progress
+
+
+def _log(summary: dict[str, Any], store: RecordStore) -> None:
+    import mlflow
+
+    mlflow.log_metrics({key: float(value) for key, value in summary.items()})
+    dataset = tracking.dataset_of(store.path, store.digest(), store.path.name)
+    mlflow.log_input(dataset, context="collected", tags={"digest": store.digest()})

@@ -1,0 +1,53 @@
+"""`hetfeat devices`: profiles of devices, and probing this machine."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from registry.commands import _cli
+
+
+@click.group("devices", cls=_cli.Group)
+def command() -> None:
+    """Profiles of devices, and probing this machine."""
+
+
+@_cli.command("list")
+def list_devices() -> dict[str, Any]:
+    """List the devices that can be named."""
+    from hetfeat.devices.probe import local_profile
+
+    profile = local_profile()
+    row = {"name": profile.name, "alias": "local", "family": profile.family}
+    return {"devices": [row | {"threads": profile.threads, "peak_gflops": profile.peak_gflops}]}
+
+
+@_cli.command("show")
+@_cli.argument("name")
+def show(name: str) -> dict[str, Any]:
+    """Show the profile of a device: local, its name, or a profile's file."""
+    from hetfeat.devices.probe import find_profile
+
+    return find_profile(name).to_dict()
+
+
+@_cli.command("probe")
+@_cli.option("--name", help="Name of the profile.  [default: made of CPU, ISA and threads]")
+@_cli.option("--out", type=Path, help="YAML file to write.  [default: this machine's cache]")
+def probe_machine(name: str | None, out: Path | None) -> dict[str, Any]:
+    """Detect this machine and measure its figures anew."""
+    from hetfeat.devices.probe import probe, remember
+    from hetfeat.devices.profile import save_profile
+
+    profile = probe(name)
+    if out:
+        save_profile(profile, out)
+    else:
+        remember(profile)
+    return profile.to_dict()
+
+
+command.add_command(list_devices)
+command.add_command(show)
+command.add_command(probe_machine)

@@ -1,0 +1,54 @@
+"""Finds and repairs what the UI or a crash left inconsistent."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from registry.commands import _cli, _output
+
+LEFT = 1
+
+
+def _as_text(value: Mapping[str, Any]) -> str:
+    if not value["findings"]:
+        return "nothing is wrong"
+    lines = []
+    for finding in value["findings"]:
+        does = "repaired" if finding["repaired"] else "not repaired"
+        lines.append(
+            f"{finding['model']}: {finding['what']}\n  {does}; --repair true {finding['action']}"
+            if finding["safe"]
+            else f"{finding['model']}: {finding['what']}\n  to do: {finding['action']}"
+        )
+    return "\n".join([*lines, "", _output.columns([["left", str(value["left"])]])])
+
+
+@_cli.command("doctor", render=_as_text, short_help="Find and repair inconsistencies.")
+@_cli.argument("names", nargs=-1, metavar="[NAME]...")
+@_cli.option("--repair", type=_cli.SWITCH, default="false", help="Repair what is safe to.")
+@_cli.option(
+    "--every-version",
+    type=_cli.SWITCH,
+    default="false",
+    help="Look for the runs and artifacts of all versions, not only of those in use.",
+)
+def command(names: tuple[str, ...], repair: bool, every_version: bool) -> _cli.Result:
+    """Finds what is inconsistent in the registry: in all models, or in those called NAME.
+
+    Exits with 1 if something is left unrepaired.
+    """
+    from dataclasses import asdict
+
+    from registry import repair as repairs
+    from registry.client import connect
+    from registry.doctor import diagnose
+    from registry.names import check_model_name
+    from registry.versions import check_known
+
+    client = connect()
+    for name in names:
+        check_known(client, check_model_name(name))
+    findings = diagnose(client, list(names) or None, every_version)
+    left = repairs.repair(client, findings) if repair else findings
+    every = [*findings, *(finding for finding in left if finding not in findings)]
+    rows = [{**asdict(finding), "repaired": finding not in left} for finding in every]
+    return _cli.Result({"findings": rows, "left": len(left)}, LEFT if left else 0)

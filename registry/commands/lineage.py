@@ -1,0 +1,28 @@
+"""Prints where a version comes from and what was made of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from registry.commands import _cli
+
+
+def _as_text(value: Mapping[str, Any]) -> str:
+    return str(value["tree"])
+
+
+@_cli.command("lineage", render=_as_text, short_help="Print what a version comes from and led to.")
+@_cli.argument("uri")
+def command(uri: str) -> Mapping[str, Any]:
+    """Prints the data sets and models a version comes from, and what was made of it.
+
+    URI is models:/NAME/VERSION, NAME@alias, or dataset:DIGEST.
+    """
+    from registry.lineage import as_tree, lineage
+
+    found = lineage(uri)
+    return {
+        "asked": found.asked,
+        "nodes": list(found.nodes.values()),
+        "edges": [{"from": parent, "to": child} for parent, child in found.edges],
+        "tree": as_tree(found),
+    }

@@ -1,0 +1,23 @@
+"""Removes archived versions that nobody needs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from registry.commands import _cli
+
+
+@_cli.command("retention", short_help="Remove old archived versions that nothing needs.")
+@_cli.argument("name")
+@_cli.option("--older-than", type=click.FloatRange(0), default=180.0, help="In days.")
+@_cli.option("--apply", type=_cli.SWITCH, default="false", help="Delete, not only list.")
+def command(name: str, older_than: float, apply: bool) -> Mapping[str, Any]:
+    """Lists or deletes archived versions of NAME, with their artifacts.
+
+    Never one that `rollback` goes to, nor one that another version was made from.
+    """
+    from registry.retention import candidates, prune
+
+    found = prune(name, older_than) if apply else candidates(name, older_than)
+    return {"name": name, "deleted": apply, "versions": [version.version for version in found]}

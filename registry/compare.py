@@ -1,0 +1,62 @@
+"""Runs side by side."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hetfeat.errors import RequestError
+from registry.client import connect, translated
+from registry.versions import resolve
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Figures and parameters of runs, each a row with one value per run.
+
+    Attributes:
+        runs: Ids, in the order asked for.
+        metrics: All figures.
+        parameters: Those in which the runs differ.
+    """
+
+    runs: tuple[str, ...]
+    metrics: Mapping[str, Sequence[float | None]]
+    parameters: Mapping[str, Sequence[str | None]]
+
+
+def compare(given: Sequence[str], client: "MlflowClient | None" = None) -> Comparison:
+    """Compares runs, each given by its id, or by a version that it made.
+
+    Raises:
+        RequestError: There is no such run.
+    """
+    client = client or connect()
+    if len(given) < 2:
+        raise RequestError(f"{len(given)} run to compare", "two or more", "name another one")
+    runs = [_run(client, text) for text in given]
+    metrics = _rows([run.data.metrics for run in runs])
+    parameters = _rows([run.data.params for run in runs])
+    return Comparison(
+        tuple(run.info.run_id for run in runs),
+        metrics,
+        {name: row for name, row in parameters.items() if len(set(row)) > 1},
+    )
+
+
+def _run(client: "MlflowClient", given: str) -> Any:
+    run_id = given
+    if "/" in given or "@" in given:
+        version = resolve(given, client=client)
+        if version.run_id is None:
+            raise RequestError(f"'{given}'", "a version made by a run", "name a run by its id")
+        run_id = version.run_id
+    with translated(f"read run {given}"):
+        return client.get_run(run_id)
+
+
+def _rows(columns: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    names = sorted({name for column in columns for name in column})
+    return {name: [column.get(name) for column in columns] for name in names}

@@ -1,0 +1,193 @@
+"""Finds what a crash, the UI or a vandal left inconsistent in the registry."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from hetfeat.errors import DataError
+from registry import ledger, mirror, process
+from registry.artifacts import Artifacts
+from registry.client import translated
+from registry.lock import STALE_S, locks_of
+from registry.manifest import MANIFEST
+from registry.mirror import Shown, State
+from registry.versions import LIVE_STAGES, MANIFEST_TAG, Version, model_names
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+OLD_LOCK_S = 600.0
+"""A lock of this age is nobody's, even if clocks differ by minutes."""
+_SETTLE_S = 0.5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be.
+
+    Attributes:
+        code: `unfinished`, `ledger`, `edited`, `unrecorded`, `digest`, `run`, `artifacts` or
+            `lock`.
+        model: The registered model.
+        what: What is wrong.
+        action: What `--repair true` does, or what to do where that is not safe.
+        safe: Whether `--repair true` does it.
+    """
+
+    code: str
+    model: str
+    what: str
+    action: str
+    safe: bool = True
+
+
+def diagnose(
+    client: "MlflowClient", names: list[str] | None = None, every_version: bool = False
+) -> list[Finding]:
+    """Everything that is wrong with registered models.
+
+    Args:
+        client: Of the registry.
+        names: Of registered models; by default all.
+        every_version: Look for the runs and artifacts of all versions, not only of those in a
+            stage or to roll back to.
+    """
+    findings: list[Finding] = []
+    with translated("examine the registry"):
+        for name in model_names(client) if names is None else names:
+            found = list(examine(client, name, every_version))
+            if found:  # a promotion may have been under way between two of our reads
+                time.sleep(_SETTLE_S)
+                again = set(examine(client, name, every_version))
+                found = [finding for finding in found if finding in again]
+            findings += found
+    return findings
+
+
+def examine(client: "MlflowClient", name: str, every_version: bool = False) -> Iterator[Finding]:
+    """What is wrong with one registered model at this moment."""
+    shown = mirror.read(client, name)
+    versions = mirror.versions_of(client, name)
+    yield from _lock(client, name)
+    if ledger.PENDING in shown.tags:
+        yield Finding(
+            "unfinished",
+            name,
+            "a promotion was cut short",
+            "finishes it as it was asked for",
+        )
+        return
+    entries = ledger.entries(shown.tags)
+    witnesses = [v.tags[ledger.HEAD] for v in versions if ledger.HEAD in v.tags]
+    if found := ledger.faults(name, shown.tags, witnesses):
+        yield Finding(
+            "ledger",
+            name,
+            f"its history was changed: {found[0]}",
+            "adds an entry that says so; what was cut cannot be brought back",
+        )
+        return
+    yield from _state(client, name, shown, versions, entries)
+    yield from _digests(name, versions, entries)
+    held = set(asdict(shown.aliases).values())
+    for version in versions:
+        if every_version or version.version in held:
+            yield from _files(client, version)
+
+
+def observed(shown: Shown) -> State:
+    """What aliases say, or MLflow's stages where there is no alias."""
+    held = asdict(shown.aliases)
+    return State.of({**shown.latest, **{k: v for k, v in held.items() if v is not None}})
+
+
+def _state(
+    client: "MlflowClient",
+    name: str,
+    shown: Shown,
+    versions: list[Version],
+    entries: list[dict[str, Any]],
+) -> Iterator[Finding]:
+    there = {version.version for version in versions}
+    if not entries:
+        if observed(shown) != State():
+            yield Finding(
+                "unrecorded",
+                name,
+                f"promoted past the gates, without history: {_said(observed(shown))}",
+                "writes down what is so now as the first entry",
+            )
+        return
+    wanted = State.of(entries[-1]["state"])
+    if gone := sorted({n for n in asdict(wanted).values() if n is not None and n not in there}):
+        yield Finding(
+            "edited",
+            name,
+            f"version {', '.join(map(str, gone))} was deleted while in use",
+            "writes down that it is gone",
+            safe=wanted.production not in gone or shown.aliases.production is None,
+        )
+        return
+    if wrong := mirror.differences(client, name, wanted):
+        yield Finding(
+            "edited",
+            name,
+            f"changed past the gates: {'; '.join(wrong)}",
+            f"restores what went through the gates: {_said(wanted)}",
+        )
+
+
+def _digests(
+    name: str, versions: list[Version], entries: list[dict[str, Any]]
+) -> Iterator[Finding]:
+    recorded = {e["version"]: e["manifest"] for e in entries if e.get("manifest")}
+    for version in versions:
+        digest = recorded.get(version.version)
+        if digest and version.tags.get(MANIFEST_TAG) != digest:
+            yield Finding(
+                "digest",
+                name,
+                f"the digest of version {version.version} was changed after it was promoted",
+                "puts back the one in the history",
+            )
+
+
+def _files(client: "MlflowClient", version: Version) -> Iterator[Finding]:
+    from mlflow.exceptions import MlflowException
+
+    action = f"archive it or roll back, then `hetfeat retention {version.name}`"
+    try:
+        if version.run_id and client.get_run(version.run_id).info.lifecycle_stage != "active":
+            raise MlflowException("deleted")
+    except MlflowException:
+        what = f"the run of version {version.version} is gone"
+        yield Finding("run", version.name, what, "restore the run, or " + action, safe=False)
+    try:
+        there = MANIFEST in Artifacts.of(client, version).sizes()
+    except (MlflowException, DataError, OSError):
+        there = False
+    if not there and MANIFEST_TAG in version.tags:
+        what = f"the artifacts of version {version.version} are gone"
+        yield Finding("artifacts", version.name, what, action, safe=False)
+
+
+def _lock(client: "MlflowClient", name: str) -> Iterator[Finding]:
+    for lock in locks_of(client, name):
+        gone = process.is_gone(lock.owner)
+        age_s = time.time() - lock.created_s
+        if gone or age_s > OLD_LOCK_S:
+            why = "whose process is gone" if gone else f"{age_s / 60:.0f} minutes old"
+            yield Finding(
+                "lock",
+                name,
+                f"a lock of {lock.holder}, {why}, is left behind as '{lock.key}'",
+                f"deletes it, or spares others the wait of {STALE_S:.0f} s where only "
+                f"{lock.holder} may",
+            )
+
+
+def _said(state: State) -> str:
+    held: Mapping[str, int | None] = asdict(state)
+    said = [f"{alias} {held[alias]}" for alias in (*LIVE_STAGES, "previous") if held[alias]]
+    return ", ".join(said) or "nothing in any stage"

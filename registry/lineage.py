@@ -1,0 +1,164 @@
+"""Where a version comes from and what was made of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hetfeat.errors import RequestError
+from registry.client import connect, translated
+from registry.gates import kind_of
+from registry.versions import DATASET_TAG, PARENT_TAG, Version, resolve
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+DATASET = "dataset:"
+MAX_NODES = 1000
+_HEXADECIMAL = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A data set or a version.
+
+    Attributes:
+        id: `models:/NAME/VERSION` or `dataset:DIGEST`.
+        kind: `data set`, `source model`, `transfer-tuned model`, `bundle`, or `gone` for a
+            version that was deleted.
+        stage: Of a version.
+    """
+
+    id: str
+    kind: str
+    stage: str = ""
+
+
+@dataclass
+class Lineage:
+    """A version or data set with all that it comes from and all that came of it.
+
+    Attributes:
+        asked: Id of the node asked for.
+        nodes: By id.
+        edges: From what was used to what was made of it.
+    """
+
+    asked: str
+    nodes: dict[str, Node] = field(default_factory=dict)
+    edges: list[tuple[str, str]] = field(default_factory=list)
+
+    def roots(self) -> list[str]:
+        """Ids of what comes from nothing else here."""
+        made = {child for _, child in self.edges}
+        return [node for node in self.nodes if node not in made]
+
+    def children(self, node: str) -> list[str]:
+        """Ids of what was made of a node."""
+        return [child for parent, child in self.edges if parent == node]
+
+
+def lineage(name_or_uri: str, *, client: "MlflowClient | None" = None) -> Lineage:
+    """The lineage of a version, or of a data set given as `dataset:DIGEST`.
+
+    Raises:
+        RequestError: There is no such version or data set.
+    """
+    client = client or connect()
+    with translated(f"trace {name_or_uri}"):
+        if name_or_uri.startswith(DATASET):
+            found = Lineage(name_or_uri)
+            _add_dataset(found, name_or_uri.removeprefix(DATASET))
+            _descend(client, found, name_or_uri)
+            if len(found.nodes) == 1:
+                raise RequestError(
+                    f"'{name_or_uri}'",
+                    "the digest of a data set that a version was made of",
+                    "`hetfeat lineage models:/NAME/VERSION` prints those of a version",
+                )
+            return found
+        version = resolve(name_or_uri, client=client)
+        found = Lineage(version.uri)
+        _add(found, version)
+        _ascend(client, found, version)
+        _descend(client, found, version.uri)
+        return found
+
+
+def children_of(client: "MlflowClient", node: str) -> Iterator[Version]:
+    """Versions made directly of a version or data set."""
+    tag, value = PARENT_TAG, node
+    if node.startswith(DATASET):
+        tag, value = DATASET_TAG, node.removeprefix(DATASET)
+    for found in client.search_model_versions(f"tags.{tag} = '{value}'"):
+        yield Version.of(found)
+
+
+def as_tree(found: Lineage) -> str:
+    """The lineage as lines for a terminal; the node asked for is marked."""
+    lines: list[str] = []
+    seen: set[str] = set()
+
+    def draw(node: str, head: str, tail: str) -> None:
+        repeated = " (see above)" if node in seen else ""
+        lines.append(head + _label(found, node) + repeated)
+        if node in seen:
+            return
+        seen.add(node)
+        children = found.children(node)
+        for at, child in enumerate(children):
+            last = at == len(children) - 1
+            draw(child, tail + ("└─ " if last else "├─ "), tail + ("   " if last else "│  "))
+
+    for root in found.roots():
+        draw(root, "", "")
+    return "\n".join(lines)
+
+
+def _ascend(client: "MlflowClient", found: Lineage, version: Version) -> None:
+    if digest := version.tags.get(DATASET_TAG):
+        _add_dataset(found, digest)
+        found.edges.append((DATASET + digest, version.uri))
+    if not (parent_uri := version.tags.get(PARENT_TAG)):
+        return
+    found.edges.append((parent_uri, version.uri))
+    if parent_uri in found.nodes:
+        return
+    try:
+        parent = resolve(parent_uri, client=client)
+    except RequestError:
+        found.nodes[parent_uri] = Node(parent_uri, "gone")
+        return
+    _add(found, parent)
+    _ascend(client, found, parent)
+
+
+def _descend(client: "MlflowClient", found: Lineage, node: str) -> None:
+    for child in children_of(client, node):
+        if (node, child.uri) not in found.edges:
+            found.edges.append((node, child.uri))
+        if child.uri not in found.nodes and len(found.nodes) < MAX_NODES:
+            _add(found, child)
+            _descend(client, found, child.uri)
+
+
+def _add(found: Lineage, version: Version) -> None:
+    kind = "bundle"
+    if kind_of(version) != "bundle":
+        kind = "transfer-tuned model" if PARENT_TAG in version.tags else "source model"
+    found.nodes[version.uri] = Node(version.uri, kind, version.stage)
+
+
+def _add_dataset(found: Lineage, digest: str) -> None:
+    if not digest or not _HEXADECIMAL.issuperset(digest.lower()):
+        raise RequestError(f"data set {digest!r}", "a digest in hexadecimal", "correct it")
+    found.nodes[DATASET + digest] = Node(DATASET + digest, "data set")
+
+
+def _label(found: Lineage, node: str) -> str:
+    known = found.nodes.get(node, Node(node, "not shown"))
+    stage = f", {known.stage}" if known.stage not in ("", "none") else ""
+    name = known.id.removeprefix("models:/")
+    if known.kind == "data set":
+        name = known.id.removeprefix(DATASET)[:16]
+    mark = "  <-" if node == found.asked else ""
+    return f"{name} ({known.kind}{stage}){mark}"

@@ -1,0 +1,179 @@
+"""A verified local copy of a version; no code of an artifact is ever run here."""
+
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hetfeat.errors import DataError, RequestError, WorkFailed
+from registry import cache, ledger
+from registry.artifacts import Artifacts
+from registry.client import connect, translated
+from registry.manifest import MANIFEST, MAX_MANIFEST_BYTES, RESTORE, check_manifest, parse_manifest
+from registry.versions import MANIFEST_TAG, Version, resolve
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """A version on this machine.
+
+    Attributes:
+        version: As it was resolved, once.
+        folder: Its files; the cache's own copy unless another was asked for.
+        manifest_sha256: What was verified.
+        source: `registry`, `cache` (nothing had to be fetched), or `offline` (the registry did
+            not answer, and the name means what it last meant).
+    """
+
+    version: Version
+    folder: Path
+    manifest_sha256: str
+    source: str
+
+
+def pull(
+    name_or_uri: str,
+    stage: str | None = None,
+    *,
+    device: str | None = None,
+    out: Path | None = None,
+    client: "MlflowClient | None" = None,
+) -> Pulled:
+    """Resolves a version once and brings its files here, each checked against its digest.
+
+    Args:
+        name_or_uri: As in `registry.versions.resolve`.
+        stage: As there.
+        device: As there.
+        out: A folder to copy the files to, new or empty.
+        client: Of the registry; by default where MLflow's variables say.
+
+    Raises:
+        DataError: A file is not what was registered; nothing is kept.
+        RequestError: There is no such version, or `out` is in use.
+        WorkFailed: The registry does not answer and nothing is known from before.
+    """
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RequestError(f"--out '{out}', which is in use", "a new or empty folder", "choose one")
+    version, digest, offline = _resolve_or_recall(name_or_uri, stage, device, client)
+    folder, source = cache.find(digest), "offline" if offline else "cache"
+    if folder is None:
+        if offline:
+            raise WorkFailed(
+                f"{version.uri}, whose copy is gone, while the registry does not answer",
+                "a registry that answers",
+                "repeat the command when it does",
+            )
+        folder, source = fetch(client or connect(), version, digest), "registry"
+    if out is not None:
+        folder = _copy(folder, out, digest)
+    return Pulled(version, folder, digest, source)
+
+
+def fetch(client: "MlflowClient", version: Version, digest: str) -> Path:
+    """Brings the files of a version into the cache, whatever is there already.
+
+    Args:
+        client: Of the registry.
+        version: To fetch.
+        digest: SHA-256 of its manifest.
+
+    Returns:
+        The copy in the cache.
+
+    Raises:
+        DataError: A file is not what was registered; nothing is kept.
+    """
+    with translated(f"fetch {version.uri}"), cache.draft() as draft:
+        artifacts = Artifacts.of(client, version)
+        sizes = artifacts.sizes()
+        if sizes.pop(MANIFEST) > MAX_MANIFEST_BYTES:
+            raise DataError(
+                f"{MANIFEST} of {version.uri} over {MAX_MANIFEST_BYTES} bytes", "less", RESTORE
+            )
+        data = artifacts.fetch(MANIFEST, draft).read_bytes()
+        listed = {e.path: e.bytes for e in parse_manifest(data, version.uri, digest)}
+        # What is not as listed is never fetched; what is fetched is read again below.
+        if wrong := sorted(path for path, size in sizes.items() if listed.get(path) != size):
+            raise DataError(
+                f"'{wrong[0]}' of {version.uri}, added or of another size",
+                "the files that were registered",
+                RESTORE,
+            )
+        for path in sizes:
+            artifacts.fetch(path, draft)
+        _remove_empty_folders(draft)
+        check_manifest(draft, digest)
+        return cache.keep(draft, digest)
+
+
+def registered_digest(client: "MlflowClient", version: Version) -> str:
+    """SHA-256 of a version's manifest, on which its tags and the ledger agree.
+
+    Raises:
+        DataError: They do not, or there is none.
+    """
+    digest = version.tags.get(MANIFEST_TAG, "")
+    if not digest:
+        raise DataError(
+            f"{version.uri} without a digest of its files",
+            "a version registered by hetfeat",
+            "register it anew",
+        )
+    entries = ledger.entries(client.get_registered_model(version.name).tags)
+    recorded = [e["manifest"] for e in entries if e.get("version") == version.version]
+    if recorded and recorded[-1] != digest:
+        raise DataError(
+            f"{version.uri}, whose digest was changed after it was promoted",
+            "the digest in its history",
+            "do not use it; `hetfeat doctor` explains what was changed",
+        )
+    return digest
+
+
+def _resolve_or_recall(
+    name_or_uri: str, stage: str | None, device: str | None, client: "MlflowClient | None"
+) -> tuple[Version, str, bool]:
+    """The version, the digest of its manifest, and whether the registry did not answer."""
+    import mlflow
+
+    where = client.tracking_uri if client else mlflow.get_tracking_uri()
+    question = (where, name_or_uri, stage or "", device or "")
+    try:
+        client = client or connect()
+        version = resolve(name_or_uri, stage, device=device, client=client)
+        with translated(f"look up {version.uri}"):
+            digest = registered_digest(client, version)
+    except WorkFailed:
+        known = cache.recall(question)
+        if known is None:
+            raise
+        return _version(known["version"]), known["manifest_sha256"], True
+    cache.remember(question, {"version": asdict(version), "manifest_sha256": digest})
+    return version, digest, False
+
+
+def _version(content: dict[str, Any]) -> Version:
+    return Version(**{**content, "aliases": tuple(content["aliases"])})
+
+
+def _copy(folder: Path, out: Path, digest: str) -> Path:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as beside:
+        draft = Path(beside) / "draft"
+        shutil.copytree(folder, draft)
+        check_manifest(draft, digest)
+        if out.exists():
+            out.rmdir()
+        draft.rename(out)
+    return out
+
+
+def _remove_empty_folders(folder: Path) -> None:
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()

@@ -1,0 +1,108 @@
+"""Puts right what `registry.doctor` found, where that is safe."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from registry import ledger, mirror
+from registry.client import patiently, translated
+from registry.doctor import Finding, diagnose, observed
+from registry.ledger import Head
+from registry.lock import discard, locked
+from registry.mirror import State
+from registry.moves import carry_out, situation
+from registry.versions import MANIFEST_TAG
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_ROUNDS = 4
+"""One repair uncovers the next: an unfinished move may hide an edit in the UI."""
+
+
+def repair(client: "MlflowClient", findings: list[Finding]) -> list[Finding]:
+    """Repairs what is safe to repair.
+
+    Args:
+        client: Of the registry.
+        findings: From `diagnose`.
+
+    Returns:
+        What is left.
+    """
+    left = findings
+    for _ in range(_ROUNDS):
+        if not any(finding.safe for finding in left):
+            break
+        for finding in left:
+            if finding.safe:
+                with translated(f"repair {finding.model}"):
+                    _REPAIRS[finding.code](client, finding)
+        left = diagnose(client, sorted({finding.model for finding in left}))
+    return left
+
+
+def _unfinished(client: "MlflowClient", finding: Finding) -> None:
+    with locked(client, finding.model) as lock:
+        situation(client, finding.model, lock, mending=True)
+
+
+def _ledger(client: "MlflowClient", finding: Finding) -> None:
+    name = finding.model
+    with locked(client, name) as lock:
+        now = situation(client, name, lock, mending=True)
+        seen = [version.tags.get(ledger.HEAD) for version in mirror.versions_of(client, name)]
+        heads = [Head.parse(text).count for text in (now.tags.get(ledger.HEAD), *seen)]
+        last = max([*ledger.numbers(now.tags), *heads])
+        mends = ledger.rest_digest(now.tags, last + 1)
+        content = {**_content(now.state, finding.what), "mends": mends}
+        carry_out(now, content, now.state, Head(last, ""))
+
+
+def _edited(client: "MlflowClient", finding: Finding) -> None:
+    with locked(client, finding.model) as lock:
+        now = situation(client, finding.model, lock)
+        carry_out(now, _content(now.state, finding.what), now.state)
+
+
+def _unrecorded(client: "MlflowClient", finding: Finding) -> None:
+    with locked(client, finding.model) as lock:
+        now = situation(client, finding.model, lock)
+        state = observed(mirror.read(client, finding.model))
+        carry_out(now, _content(state, finding.what), state)
+
+
+def _digest(client: "MlflowClient", finding: Finding) -> None:
+    with locked(client, finding.model) as lock:
+        now = situation(client, finding.model, lock)
+        entries = [entry for entry in ledger.entries(now.tags) if entry.get("manifest")]
+        for number, digest in {e["version"]: e["manifest"] for e in entries}.items():
+            if mirror.exists(client, finding.model, number):
+                mirror.set_version_tag(client, finding.model, number, MANIFEST_TAG, digest)
+
+
+def _lock(client: "MlflowClient", finding: Finding) -> None:
+    patiently(lambda: discard(client, finding.model))
+
+
+def _content(state: State, reason: str) -> Mapping[str, Any]:
+    return {
+        "kind": "repair",
+        "version": state.production or state.staging,
+        "from": "",
+        "to": "",
+        "reason": reason[:500],
+        "forced": False,
+        "gates": [],
+        "replaced": None,
+        "manifest": "",
+    }
+
+
+_REPAIRS: dict[str, Callable[["MlflowClient", Finding], None]] = {
+    "unfinished": _unfinished,
+    "ledger": _ledger,
+    "edited": _edited,
+    "unrecorded": _unrecorded,
+    "digest": _digest,
+    "lock": _lock,
+}

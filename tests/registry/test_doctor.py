@@ -1,0 +1,193 @@
+import json
+
+import pytest
+
+from registry import ledger, mirror, process
+from registry.doctor import diagnose
+from registry.mirror import State
+from registry.repair import repair
+from registry.stages import history, promote
+from registry.versions import MANIFEST_TAG
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr("registry.doctor._SETTLE_S", 0.0)
+
+
+@pytest.fixture
+def name(make_version, model_name) -> str:
+    for version in (1, 2, 3):
+        make_version(model_name)
+        if version < 3:
+            promote(model_name, version, "production")
+    return model_name
+
+
+GATED = State(production=2, previous=1)
+
+
+def stage(client, name, version, stage):
+    client.transition_model_version_stage(name, str(version), stage)
+
+
+def second_production(client, name):
+    stage(client, name, 3, "Production")
+
+
+def alias_moved(client, name):
+    client.set_registered_model_alias(name, "production", "3")
+
+
+def alias_deleted(client, name):
+    client.delete_registered_model_alias(name, "previous")
+
+
+def both_moved(client, name):
+    alias_moved(client, name)
+    stage(client, name, 3, "Production")
+    stage(client, name, 2, "Archived")
+
+
+def staged_by_hand(client, name):
+    stage(client, name, 3, "Staging")
+
+
+EDITS = [second_production, alias_moved, alias_deleted, both_moved, staged_by_hand]
+
+
+def test_a_sound_registry(client, name):
+    assert diagnose(client) == []
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_past_the_gates_is_undone(client, name, edit):
+    edit(client, name)
+    (finding,) = diagnose(client)
+    assert (finding.code, finding.safe) == ("edited", True)
+    assert repair(client, [finding]) == []
+    assert mirror.differences(client, name, GATED) == []
+    entries, faults = history(name)
+    assert (
+        faults == []
+        and entries[-1]["kind"] == "repair"
+        and "past the gates" in entries[-1]["reason"]
+    )
+    promote(name, 3, "production")
+
+
+def test_stages_set_before_there_was_a_ledger_are_adopted(client, make_version, model_name):
+    make_version(model_name)
+    stage(client, model_name, 1, "Production")
+    (finding,) = diagnose(client)
+    assert finding.code == "unrecorded"
+    assert repair(client, [finding]) == []
+    assert mirror.read(client, model_name).aliases == State(production=1)
+
+
+def test_a_deleted_version_in_production_is_not_papered_over(client, name):
+    client.delete_model_version(name, "2")
+    (finding,) = diagnose(client)
+    assert "version 2 was deleted" in finding.what
+    assert repair(client, [finding]) == []
+    assert mirror.read(client, name).aliases == State(previous=1)
+
+
+def damage_entry(client, name):
+    entry = json.loads(mirror.read(client, name).tags[ledger.key(1)])
+    changed = entry | {"who": entry["who"] + " or another"}
+    client.set_registered_model_tag(name, ledger.key(1), json.dumps(changed))
+
+
+def cut_entry(client, name):
+    client.delete_registered_model_tag(name, ledger.key(2))
+
+
+def cut_tail_and_head(client, name):
+    first = ledger.decode(mirror.read(client, name).tags[ledger.key(1)])
+    client.delete_registered_model_tag(name, ledger.key(2))
+    client.set_registered_model_tag(name, ledger.HEAD, f"1:{first['digest']}")
+
+
+def cut_everything(client, name):
+    for key in (ledger.key(1), ledger.key(2), ledger.HEAD):
+        client.delete_registered_model_tag(name, key)
+
+
+@pytest.mark.parametrize("damage", [damage_entry, cut_entry, cut_tail_and_head])
+def test_a_damaged_ledger_is_mended_on_record(client, name, damage):
+    damage(client, name)
+    (finding,) = diagnose(client)
+    assert finding.code == "ledger"
+    assert repair(client, [finding]) == []
+    assert mirror.differences(client, name, GATED) == []
+    promote(name, 3, "staging")
+    entries, faults = history(name)
+    assert faults == [] and entries[-2]["kind"] == "repair"
+    damage_entry(client, name)
+    assert [f.code for f in diagnose(client)] == ["ledger"], "what is left stays under guard"
+
+
+def test_a_ledger_cut_away_whole_is_seen_by_the_version_in_production(client, name):
+    cut_everything(client, name)
+    findings = diagnose(client)
+    assert [f.code for f in findings] == ["ledger"]
+    assert repair(client, findings) == []
+    assert mirror.differences(client, name, GATED) == []
+
+
+def test_an_unfinished_promotion_is_finished(client, name, monkeypatch):
+    entry = {}
+
+    def die(*args):
+        entry.update(args[3])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("registry.moves._finish", die)
+        promote(name, 3, "production")
+    (finding,) = diagnose(client)
+    assert finding.code == "unfinished"
+    assert repair(client, [finding]) == []
+    assert mirror.differences(client, name, State(production=3, previous=2)) == []
+    assert history(name)[0][-1] == entry
+
+
+def test_a_changed_digest_is_put_back(client, name):
+    digest = client.get_model_version(name, "2").tags[MANIFEST_TAG]
+    client.set_model_version_tag(name, "2", MANIFEST_TAG, "0" * 64)
+    (finding,) = diagnose(client)
+    assert finding.code == "digest"
+    assert repair(client, [finding]) == []
+    assert client.get_model_version(name, "2").tags[MANIFEST_TAG] == digest
+
+
+def test_a_run_and_artifacts_that_are_gone_are_not_repaired(client, name, tmp_path):
+    run = client.get_run(client.get_model_version(name, "2").run_id)
+    client.delete_run(run.info.run_id)
+    for path in sorted((tmp_path / "mlruns").rglob(f"{run.info.run_id}/**/*.*")):
+        path.unlink()
+    findings = diagnose(client)
+    assert [f.code for f in findings] == ["run", "artifacts"]
+    assert repair(client, findings) == findings
+
+
+def test_only_versions_in_use_are_searched_unless_asked(client, name):
+    client.delete_run(client.get_model_version(name, "3").run_id)
+    assert diagnose(client) == []
+    assert [f.code for f in diagnose(client, every_version=True)] == ["run"]
+
+
+def test_a_lock_left_behind_is_deleted(client, name):
+    dead = json.loads(process.describe()) | {"started": "1"}
+    tags = {"holder": "eve", "owner": json.dumps(dead, sort_keys=True)}
+    client.create_registered_model(f"lock--{name}", tags=tags)
+    (finding,) = diagnose(client)
+    assert finding.code == "lock" and "eve" in finding.what
+    assert repair(client, [finding]) == []
+    assert not [m.name for m in client.search_registered_models("name LIKE 'lock--%'")]
+
+
+def test_a_lock_at_work_is_no_finding(client, name):
+    client.create_registered_model(f"lock--{name}", tags={"owner": process.describe()})
+    assert diagnose(client) == []

@@ -1,0 +1,161 @@
+from pathlib import Path
+
+import pytest
+
+from hetfeat.errors import DataError, GateRefused
+from hetfeat.features.columns import FEATURES_VERSION
+from registry.gates import REFUSED, SKIPPED, StandardGates
+from registry.rules import load_rules
+from registry.stages import history, promote
+from registry.versions import EVALUATION_TAG, FEATURES_TAG, MANIFEST_TAG, metric_tags
+
+
+def judged(client, version, replaced=None, to="production") -> dict[str, str]:
+    return {r.gate: r.outcome for r in StandardGates(client)(version, replaced, to)}
+
+
+def test_the_first_version_passes(client, make_version, model_name):
+    version = make_version(model_name, **{FEATURES_TAG: str(FEATURES_VERSION)})
+    assert judged(client, version) == {
+        "artifacts": "passed",
+        "features": "passed",
+        "signature": "passed",
+        "pca": "passed",
+        "top1": "passed",
+    }
+
+
+@pytest.mark.parametrize(
+    ("new", "refused"),
+    [
+        ({"pca": 0.92, "top1": 0.75}, set()),
+        ({"pca": 0.895, "top1": 0.69}, set()),
+        ({"pca": 0.88, "top1": 0.75}, {"pca"}),
+        ({"pca": 0.92, "top1": 0.6}, {"top1"}),
+        ({"pca": 0.3, "top1": 0.7}, {"pca"}),
+        ({"pca": float("nan"), "top1": 0.7}, {"pca"}),
+    ],
+)
+def test_figures_against_the_version_to_replace(client, make_version, model_name, new, refused):
+    old = make_version(model_name)
+    version = make_version(model_name, **metric_tags(new))
+    said = judged(client, version, old)
+    assert {gate for gate, outcome in said.items() if outcome == REFUSED} == refused
+
+
+def test_a_worst_figure_counts_where_it_was_measured(client, make_version, model_name):
+    old = make_version(model_name, **metric_tags({"worst_device_pca": 0.8}))
+    assert judged(client, make_version(model_name), old)["worst_device_pca"] == REFUSED
+    worse = make_version(model_name, **metric_tags({"worst_device_pca": 0.7}))
+    assert judged(client, worse, old)["worst_device_pca"] == REFUSED
+    assert judged(client, old, worse)["worst_device_pca"] == "passed"
+
+
+def test_another_evaluation_set_is_not_comparable(client, make_version, model_name, tmp_path):
+    old = make_version(model_name)
+    version = make_version(model_name, **{EVALUATION_TAG: "e2"})
+    (result,) = [r for r in StandardGates(client)(version, old, "production") if r.gate == "pca"]
+    assert result.outcome == REFUSED and "another evaluation set" in result.figures
+    rules = load_rules()
+    gates = StandardGates(client, type(rules)(rules.gates, rules.figures, not_comparable="skip"))
+    (result,) = [r for r in gates(version, old, "production") if r.gate == "pca"]
+    assert result.outcome == SKIPPED
+
+
+def test_figures_of_the_run_stand_in_for_tags(client, model_name, make_version):
+    version = make_version(model_name)
+    client.log_metric(version.run_id, "worst_operator_pca", 0.77)
+    assert judged(client, version)["worst_operator_pca"] == "passed"
+
+
+def test_features_of_another_version(client, make_version, model_name):
+    version = make_version(model_name, **{FEATURES_TAG: str(FEATURES_VERSION + 1)})
+    assert judged(client, version)["features"] == REFUSED
+
+
+@pytest.mark.parametrize(
+    ("figures", "outcome"),
+    [
+        ({}, REFUSED),
+        ({"pca_source": 0.8, "pca_transfer": 0.79}, REFUSED),
+        ({"pca_source": 0.8, "pca_transfer": 0.8}, "passed"),
+    ],
+)
+def test_no_negative_transfer(client, make_version, model_name, figures, outcome):
+    source = make_version(model_name)
+    child = make_version(f"{model_name}.laptop", parent=source.uri, **metric_tags(figures))
+    assert judged(client, child)["transfer"] == outcome
+
+
+BUNDLE = {"max_abs_error": 1e-6, "tolerance": 1e-4, "latency_ms": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("figures", "refused"),
+    [
+        (BUNDLE, set()),
+        (BUNDLE | {"latency_ms": 10.25}, set()),
+        (BUNDLE | {"latency_ms": 10.4}, {"latency"}),
+        (BUNDLE | {"max_abs_error": 1e-3}, {"numerics"}),
+        ({"latency_ms": 9.0}, {"numerics"}),
+    ],
+)
+def test_bundles(client, make_version, model_name, figures, refused):
+    name = f"network.resnet18.{model_name.rsplit('.')[-1]}"
+    old = make_version(name, **metric_tags(BUNDLE))
+    said = judged(client, make_version(name, **metric_tags(figures)), old)
+    assert {gate for gate, outcome in said.items() if outcome == REFUSED} == refused
+    assert set(said) == {"artifacts", "numerics", "latency"}
+
+
+def test_changed_artifacts_are_refused_with_3(client, make_version, model_name):
+    version = make_version(model_name)
+    folder = Path(client.get_run(version.run_id).info.artifact_uri.removeprefix("file://"))
+    (folder / "model" / "model.ubj").write_bytes(b"{")
+    with pytest.raises(GateRefused, match="artifacts") as caught:
+        promote(model_name, 1, "production")
+    assert caught.value.exit_code == 3
+    promote(model_name, 1, "archived")
+    assert [e["to"] for e in history(model_name)[0]] == ["archived"]
+
+
+def test_the_ledger_keeps_figures_and_digest(client, make_version, model_name):
+    version = make_version(model_name)
+    promote(model_name, 1, "production")
+    (entry,) = history(model_name)[0]
+    assert entry["manifest"] == version.tags[MANIFEST_TAG]
+    said = {gate["gate"]: gate["figures"] for gate in entry["gates"]}
+    assert said["pca"] == "0.9000, nothing to replace"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "format: 2",
+        "format: 1\ngate: {}",
+        "format: 1\ngates: {cost_model: {production: [luck]}}",
+        "format: 1\ngates: {cost_model: {live: [artifacts]}}",
+        "format: 1\nfigures: {pca: {atleast: 1}}",
+        "format: 1\nnot_comparable: maybe",
+        "format: 1\nlatency_ratio: fast",
+        "format: 1\ngates: [1]",
+    ],
+)
+def test_a_gates_file_that_is_wrong_is_refused(tmp_path, monkeypatch, text):
+    path = tmp_path / "gates.yaml"
+    path.write_text(text)
+    monkeypatch.setenv("HETFEAT_GATES", str(path))
+    with pytest.raises(DataError, match="gates file"):
+        load_rules()
+
+
+def test_a_gates_file_of_ones_own(tmp_path, client, make_version, model_name, monkeypatch):
+    path = tmp_path / "gates.yaml"
+    path.write_text(
+        "format: 1\ngates: {cost_model: {production: [figures]}}\n"
+        "figures: {r2: {required: true, at_least: 0.9}}\n"
+    )
+    monkeypatch.setenv("HETFEAT_GATES", str(path))
+    assert judged(client, make_version(model_name)) == {"r2": REFUSED}

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from hetfeat.errors import RequestError
+from registry.doctor import diagnose
+from registry.retention import candidates, prune
+from registry.rollback import rollback
+from registry.stages import history, promote
+
+
+def numbers(versions) -> list[int]:
+    return sorted(version.version for version in versions)
+
+
+@pytest.fixture
+def name(make_version, model_name) -> str:
+    """Versions 1 to 4 were in production in turn, 5 never was."""
+    for version in range(1, 6):
+        make_version(model_name)
+        if version < 5:
+            promote(model_name, version, "production")
+    return model_name
+
+
+def test_archived_versions_go_with_their_artifacts(client, name):
+    run = client.get_run(client.get_model_version(name, "1").run_id)
+    folder = Path(run.info.artifact_uri.removeprefix("file://")) / "model"
+    assert folder.is_dir()
+    assert numbers(candidates(name, 0)) == [1, 2]
+    assert numbers(prune(name, 0)) == [1, 2]
+    assert not folder.is_dir()
+    assert numbers(candidates(name, 0)) == []
+    entries, faults = history(name)
+    assert faults == [] and [e["kind"] for e in entries[-2:]] == ["prune", "prune"]
+    assert diagnose(client, [name]) == []
+    rollback(name)
+    with pytest.raises(RequestError):
+        rollback(name)
+
+
+def test_a_parent_stays(make_version, name):
+    make_version(f"{name}.laptop", parent=f"{name}/1")
+    assert numbers(prune(name, 0)) == [2]
+
+
+def test_young_ones_stay(name):
+    assert candidates(name, 1) == []
+    with pytest.raises(RequestError):
+        candidates(name, -1)
+
+
+def test_files_that_another_version_uses_stay(client, name):
+    first = client.get_model_version(name, "1")
+    client.create_model_version(f"{name}", first.source, first.run_id)
+    run = client.get_run(first.run_id)
+    prune(name, 0)
+    folder = Path(run.info.artifact_uri.removeprefix("file://")) / "model"
+    assert folder.is_dir()

@@ -1,0 +1,76 @@
+import pytest
+
+from hetfeat.errors import RequestError
+from registry import mirror
+from registry.mirror import State
+from registry.rollback import earlier, rollback
+from registry.stages import history, promote
+
+
+def shown(client, name: str) -> State:
+    state = mirror.read(client, name).aliases
+    assert mirror.differences(client, name, state) == []
+    return state
+
+
+@pytest.fixture
+def three_in_turn(make_version, model_name) -> str:
+    for version in (1, 2, 3):
+        make_version(model_name)
+        promote(model_name, version, "production")
+    return model_name
+
+
+def test_it_goes_back_one_and_then_further(client, three_in_turn):
+    outcome = rollback(three_in_turn, reason="slow on the lab's boards")
+    assert (outcome.from_, outcome.to, outcome.previous) == ("archived", "production", 3)
+    assert shown(client, three_in_turn) == State(production=2, previous=1)
+    rollback(three_in_turn)
+    assert shown(client, three_in_turn) == State(production=1)
+    with pytest.raises(RequestError, match="hetfeat promote"):
+        rollback(three_in_turn)
+    assert [e["kind"] for e in history(three_in_turn)[0]] == ["promote"] * 3 + ["rollback"] * 2
+
+
+def test_a_promotion_after_it_can_be_undone_in_turn(client, three_in_turn):
+    rollback(three_in_turn)
+    promote(three_in_turn, 3, "production", reason="fixed")
+    assert shown(client, three_in_turn) == State(production=3, previous=2)
+    rollback(three_in_turn)
+    assert shown(client, three_in_turn) == State(production=2, previous=1)
+
+
+def test_it_undoes_an_archived_production(client, three_in_turn):
+    promote(three_in_turn, 3, "archived")
+    assert shown(client, three_in_turn) == State(previous=3)
+    rollback(three_in_turn)
+    assert shown(client, three_in_turn) == State(production=3, previous=2)
+
+
+def test_it_leaps_over_a_version_that_is_gone(client, three_in_turn):
+    client.delete_model_version(three_in_turn, "2")
+    rollback(three_in_turn)
+    assert shown(client, three_in_turn) == State(production=1)
+
+
+def test_nothing_to_go_back_to(make_version, model_name):
+    make_version(model_name)
+    with pytest.raises(RequestError):
+        rollback(model_name)
+    promote(model_name, 1, "production")
+    with pytest.raises(RequestError):
+        rollback(model_name)
+    with pytest.raises(RequestError, match=model_name):
+        rollback(f"{model_name}x")
+
+
+def test_a_repeated_version_counts_once():
+    def entry(production, kind="promote", replaced=None):
+        state = {"production": production}
+        return {"kind": kind, "state": state, "to": "production", "replaced": replaced}
+
+    assert earlier([]) == []
+    assert earlier([entry(1), entry(1), entry(2)]) == [1]
+    assert earlier([entry(2, replaced=1)]) == [1]
+    assert earlier([entry(1), entry(2), entry(1, "rollback")]) == []
+    assert earlier([entry(1), entry(2), entry(None), entry(3)]) == [2, 1]
