@@ -10,7 +10,7 @@ from hetfeat.deploy.pipeline import DeployRequest, SourceModel, deploy, existing
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.models.table import load_model
-from hetfeat.workloads.networks import network_slug
+from hetfeat.workloads.networks import load_network, network_slug
 from registry import tracking
 from registry.manifest import write_manifest
 from registry.names import bundle_name, cost_model_name
@@ -82,11 +82,12 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
     if not wanted.refresh and (report := existing(request, wanted.out)):
         log.info("'%s' is this bundle already; --refresh true makes it anew", wanted.out)
         return {**report, "bundle": wanted.out, "reused": True}
+    network = load_network(wanted.network, wanted.batch, wanted.seed)
     tags = {"device": profile.name, "network": slug, PARENT_TAG: source.version.uri}
     with tracking.tracked_run(f"deploy {slug} {profile.name}", tags) as run:
         tracking.log_resolved(dataclasses.asdict(request))
         model = SourceModel(load_model(source.folder), source.version.tags.get(DATASET_TAG, ""))
-        report = deploy(request, profile, model, wanted.out)
+        report = deploy(request, network, profile, model, wanted.out)
         report |= _log_bundle(wanted.out, report, profile, slug, source, run.info.run_id)
     return {**report, "bundle": wanted.out, "reused": False}
 

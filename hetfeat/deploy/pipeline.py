@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
@@ -19,6 +19,9 @@ from hetfeat.errors import RequestError
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.models.base import CostModel
 from hetfeat.tune.loop import BUDGETS, Budget, TaskState, Tuned, tune
+
+if TYPE_CHECKING:
+    from hetfeat.workloads.networks import Network
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +70,8 @@ class SourceModel:
 def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
     """The report of the bundle at `out` if it is what is asked for, or None if there is none.
 
+    A bundle whose tuning was interrupted counts as none: deploying goes on from its journal.
+
     Raises:
         DataError: Something else lies there.
         RequestError: A bundle of another request lies there.
@@ -81,30 +86,35 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
             "choose another --out, or pass --refresh true to replace it",
         )
     report: dict[str, Any] = manifest["report"]
-    return report
+    return None if report["interrupted"] else report
 
 
 def deploy(
-    request: DeployRequest, profile: DeviceProfile, source: SourceModel | None, out: Path
+    request: DeployRequest,
+    network: "Network",
+    profile: DeviceProfile,
+    source: SourceModel | None,
+    out: Path,
 ) -> dict[str, Any]:
     """Tunes and compiles a network for this machine and writes the bundle.
 
     Measurements are kept in `OUT.journal`, a record store: an interrupted deployment goes on
-    from there. The bundle appears at `out` complete, or not at all.
+    from there. The bundle appears at `out` complete, or not at all, in the place of an older one.
 
     Returns:
         The report, as the manifest keeps it.
 
     Raises:
-        RequestError: The network cannot be loaded or imported.
+        DataError: Something that is no bundle lies at `out`.
+        RequestError: TVM cannot import the network.
         WorkFailed: The compiled network is wrong or does not run.
     """
     from hetfeat.deploy.tvm import compile_network
-    from hetfeat.workloads.networks import load_network
     from hetfeat.workloads.tvm import as_target, extract_tasks, import_network, lower, save_workload
 
     started = time.monotonic()
-    network = load_network(request.network, request.batch, request.seed)
+    if out.exists():
+        bundle.read_manifest(out)  # only a bundle may be replaced
     target = as_target(profile.target)
     lowered = lower(import_network(network), target)
     tasks = extract_tasks(lowered, target)
