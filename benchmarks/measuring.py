@@ -116,7 +116,8 @@ def main() -> None:
             store = RecordStore.create(Path(folder) / "records")
             *_, progress = collect(store, measurer, [t.task for t in tasks], PROGRAMS_PER_TASK, 0)
     lines = [
-        f"{profile.source}, {profile.threads} threads, {time.strftime('%Y-%m-%d')}; {', '.join(names)}",
+        f"{profile.source}, {profile.threads} threads, {time.strftime('%Y-%m-%d')}",
+        f"Networks: {', '.join(names)}",
         "",
         "| block | ours, programs/s | failed | stock, programs/s | failed | ratio |",
         "| --- | --- | --- | --- | --- | --- |",
