@@ -88,8 +88,9 @@ _SIDES = ("train", "valid", "test")
 def train_and_register(request: TrainingRequest) -> dict[str, Any]:
     """Does the whole of `hetfeat train`.
 
-    The version registered is the model that was evaluated: it has not seen the valid and test
-    sides. Nothing is logged before the data and the request have been found sound.
+    The version registered is the model that was evaluated: the test side took no part in it, the
+    valid side only in stopping and calibration. Nothing is logged before the data and the
+    request have been found sound.
 
     Returns:
         What `--json` prints.
