@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mlflow.data.dataset import Dataset
 
 EXPERIMENT = "hetfeat"
+KIND_TAG = "mlflow.experimentKind"
 DIGEST_CHARACTERS = 36
 """Most that MLflow keeps of a data set's digest; a tag carries the whole."""
 _NOISY = ("alembic", "mlflow", "git")
@@ -36,7 +37,9 @@ def tracked_run(name: str, tags: Mapping[str, str]) -> Iterator["mlflow.ActiveRu
         logging.getLogger(logger).setLevel(logging.WARNING)
     inside_project = bool(os.environ.get("MLFLOW_RUN_ID"))
     if not inside_project and not os.environ.get("MLFLOW_EXPERIMENT_NAME"):
-        mlflow.set_experiment(EXPERIMENT)
+        experiment = mlflow.set_experiment(EXPERIMENT)
+        if KIND_TAG not in experiment.tags:  # else MLflow's pages open as for language models
+            mlflow.set_experiment_tag(KIND_TAG, "custom_model_development")
     with mlflow.start_run(run_name=None if inside_project else name) as run:
         mlflow.set_tags({**tags, **system_tags()})
         yield run

@@ -35,6 +35,8 @@ from registry.versions import (
 log = logging.getLogger(__name__)
 
 MAIN_METRICS = ("pca", "rmse", "r2", "top1", "top5")
+SPLIT_SEED = 0
+"""One split of a store for every seed of the model: its versions are then comparable."""
 _ROUNDS_A_LINE = 50
 
 
@@ -49,7 +51,7 @@ class TrainingRequest:
         split: Name in `dataset.splits.SPLITS`.
         holdout: Devices or networks to test on.
         effort: `quick`, `standard` or `full`.
-        seed: Of split and model.
+        seed: Of the model.
     """
 
     records: Path | None
@@ -148,7 +150,7 @@ def _load(request: TrainingRequest) -> _Data:
     family = request.family or common_family(profiles)
     wanted = np.isin(examples.device.astype(str), devices_of_family(profiles, family))
     examples = examples.take(np.flatnonzero(wanted))
-    split = split_examples(examples, request.split, request.seed, request.holdout, store.networks())
+    split = split_examples(examples, request.split, SPLIT_SEED, request.holdout, store.networks())
     train, valid, test = (examples.take(getattr(split, side)) for side in _SIDES)
     return _Data(store, store.digest(), family, train, valid, test)
 
