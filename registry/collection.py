@@ -31,10 +31,11 @@ def collect_networks(
         What `--json` prints.
     """
     profile = find_profile(device)
+    imported = _imported(networks)  # a wrong name shows before anything is written
     store = RecordStore.create(out)
     if stored := store.devices().get(profile.name):
         profile = stored  # one store, one set of figures for a device
-    tasks, modules = _tasks(networks, profile, store)
+    tasks, modules = _tasks(imported, profile, store)
     tags = {"device": profile.name, "networks": ",".join(networks)}
     with tracking.tracked_run(f"collect {profile.name}", tags):
         tracking.log_resolved(
@@ -58,20 +59,27 @@ def collect_networks(
     }
 
 
+def _imported(networks: tuple[str, ...]) -> dict[str, Any]:
+    """The networks as Relax modules, by their names in the store."""
+    from hetfeat.workloads.tvm import import_network
+
+    loaded = [load_network(name) for name in networks]
+    return {network.name: import_network(network) for network in loaded}
+
+
 def _tasks(
-    networks: tuple[str, ...], profile: DeviceProfile, store: RecordStore
+    imported: dict[str, Any], profile: DeviceProfile, store: RecordStore
 ) -> tuple[dict[str, Task], dict[str, str]]:
     """Distinct tasks of all networks and their modules, by hash; kept in the store."""
-    from hetfeat.workloads.tvm import as_target, extract_tasks, import_network, lower, save_workload
+    from hetfeat.workloads.tvm import as_target, extract_tasks, lower, save_workload
 
     target = as_target(profile.target)
     tasks: dict[str, Task] = {}
     modules: dict[str, str] = {}
-    loaded = [load_network(name) for name in networks]  # a wrong name shows before any work
-    for network in loaded:
-        found = extract_tasks(lower(import_network(network), target), target)
+    for name, module in imported.items():
+        found = extract_tasks(lower(module, target), target)
         own = {task.task.hash: save_workload(task.module) for task in found}
-        store.add_network(network.name, {t.task.hash: t.weight for t in found}, own)
+        store.add_network(name, {t.task.hash: t.weight for t in found}, own)
         tasks |= {task.task.hash: task.task for task in found}
         modules |= own
     store.add_device(profile)

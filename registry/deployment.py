@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hetfeat.deploy.pipeline import DeployRequest, SourceModel, deploy, existing
+from hetfeat.deploy.pipeline import (
+    DeployRequest,
+    SourceModel,
+    check_replaceable,
+    deploy,
+    existing,
+)
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.models.table import load_model
@@ -79,10 +85,13 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         trials=wanted.trials,
         seed=wanted.seed,
     )
-    if not wanted.refresh and (report := existing(request, wanted.out)):
+    if wanted.refresh:
+        check_replaceable(wanted.out)
+    elif report := existing(request, wanted.out):
         log.info("'%s' is this bundle already; --refresh true makes it anew", wanted.out)
         return {**report, "bundle": wanted.out, "reused": True}
-    network = load_network(wanted.network, wanted.batch, wanted.seed)
+    # A wrong name shows before there is a run.
+    network = load_network(request.network, request.batch, request.seed)
     tags = {"device": profile.name, "network": slug, PARENT_TAG: source.version.uri}
     with tracking.tracked_run(f"deploy {slug} {profile.name}", tags) as run:
         tracking.log_resolved(dataclasses.asdict(request))

@@ -13,6 +13,7 @@ import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from hetfeat.errors import DataError
 from hetfeat.records import SCHEMA_VERSION, Measurement
 
 WORKLOADS = "workloads.jsonl.gz"
+RESTORE = "restore the file from where the store was copied"
 COLLECT_HINT = "make one with `hetfeat collect --out DIR`"
 
 
@@ -169,7 +171,13 @@ class RecordStore:
     def networks(self) -> dict[str, dict[str, int]]:
         """Occurrences of each task, by network and task hash."""
         path = self.path / "networks.json"
-        return json.loads(path.read_text()) if path.is_file() else {}
+        if not path.is_file():
+            return {}
+        try:
+            found: dict[str, dict[str, int]] = json.loads(path.read_text())
+        except ValueError as error:
+            raise DataError(f"'{path}', which is not JSON", "JSON", RESTORE) from error
+        return found
 
     def workloads(self) -> dict[str, str]:
         """Serialised TVM module of each task, by task hash."""
@@ -184,7 +192,9 @@ class RecordStore:
         os.replace(draft, self.path / path)
         if all(shard["path"] != path for shard in self.shards()):
             line = {"path": path, "sha256": digest, "rows": table.num_rows}
-            with (self.path / "shards.jsonl").open("a") as file:
+            shards = self.path / "shards.jsonl"
+            _end_torn_line(shards)
+            with shards.open("a") as file:
                 file.write(json.dumps(line) + "\n")
 
     def _read_shard(self, path: str, columns: list[str] | None) -> pa.Table:
@@ -219,25 +229,27 @@ def _json_lines(path: Path) -> Iterator[Any]:
     if not path.is_file():
         return
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-        for line in file:
-            try:
+        line = ""
+        try:
+            for line in file:
                 yield json.loads(line)
-            except ValueError as error:
-                if line.endswith("\n"):
-                    raise DataError(
-                        f"'{path}' with a line that is not JSON",
-                        "one JSON value a line",
-                        "restore the file from where the store was copied",
-                    ) from error
+        except (ValueError, EOFError, OSError, zlib.error) as error:
+            torn = isinstance(error, json.JSONDecodeError) and not line.endswith("\n")
+            if not torn:
+                raise DataError(
+                    f"'{path}' with a line that is not JSON", "one JSON value a line", RESTORE
+                ) from error
 
 
 def _end_torn_line(path: Path) -> None:
     """Cuts a torn last line off, so that what is appended starts on a line of its own."""
-    if path.is_file():
-        data = path.read_bytes()
-        if not data.endswith(b"\n"):
-            with path.open("rb+") as file:
-                file.truncate(data.rfind(b"\n") + 1)
+    if not path.is_file() or path.stat().st_size == 0:
+        return
+    with path.open("rb+") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read() != b"\n":
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def _write_atomically(path: Path, data: bytes) -> None:

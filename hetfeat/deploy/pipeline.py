@@ -89,6 +89,16 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
     return None if report["interrupted"] else report
 
 
+def check_replaceable(out: Path) -> None:
+    """Sees that replacing `out` removes nothing but a bundle.
+
+    Raises:
+        DataError: Something else lies there.
+    """
+    if out.exists():
+        bundle.read_manifest(out)
+
+
 def deploy(
     request: DeployRequest,
     network: "Network",
@@ -105,7 +115,6 @@ def deploy(
         The report, as the manifest keeps it.
 
     Raises:
-        DataError: Something that is no bundle lies at `out`.
         RequestError: TVM cannot import the network.
         WorkFailed: The compiled network is wrong or does not run.
     """
@@ -113,8 +122,6 @@ def deploy(
     from hetfeat.workloads.tvm import as_target, extract_tasks, import_network, lower, save_workload
 
     started = time.monotonic()
-    if out.exists():
-        bundle.read_manifest(out)  # only a bundle may be replaced
     target = as_target(profile.target)
     lowered = lower(import_network(network), target)
     tasks = extract_tasks(lowered, target)

@@ -91,6 +91,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
         version = manifest["format"]
+        if version == FORMAT_VERSION:
+            _check_manifest(manifest)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BundleError(
             f"'{folder}'", f"a bundle: a folder with a {MANIFEST}", "make one with hetfeat deploy"
@@ -100,6 +102,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"bundle '{folder}' of format {version}", f"format {FORMAT_VERSION}", "deploy it anew"
         )
     return manifest
+
+
+def _check_manifest(manifest: dict[str, Any]) -> None:
+    """Raises KeyError, TypeError or ValueError unless what `LoadedBundle` needs is there."""
+    if not {"lib.so", "params.npz"} <= set(manifest["files"]):
+        raise ValueError("files without the library or the parameters")
+    for key in ("device", "code_features"):
+        manifest[key]
+    [(tuple(i["shape"]), i["dtype"]) for i in manifest["inputs"]]
+    int(manifest["threads"])
 
 
 def check_files(folder: Path, manifest: dict[str, Any]) -> None:
@@ -155,7 +167,10 @@ def load_arrays(paths: list[Path]) -> list[Any]:
     arrays = []
     for path in paths:
         try:
-            arrays.append(np.load(path, allow_pickle=False))
+            array = np.load(path, allow_pickle=False)
+            if not isinstance(array, np.ndarray):
+                raise ValueError("an archive of arrays")
+            arrays.append(array)
         except (OSError, ValueError, EOFError) as error:
             raise BundleError(
                 f"input '{path}' ({error})",
@@ -176,6 +191,10 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
     try:
+        if not given.output.parent.is_dir():
+            raise BundleError(
+                f"--output '{given.output}'", "a file in a folder that exists", "correct it"
+            )
         output = LoadedBundle(Path(__file__).resolve().parent).run(load_arrays(given.input))
     except BundleError as error:
         sys.stderr.write(f"{error}\n")

@@ -11,6 +11,7 @@ import yaml
 from hetfeat.errors import DataError, RequestError
 
 FAMILIES = ("cpu-x86", "cpu-arm", "gpu-nvidia", "gpu-amd")
+REQUIRED = {"name": str, "family": str, "target": dict, "threads": int}
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
@@ -78,10 +79,17 @@ class DeviceProfile:
     def from_dict(cls, data: Any, where: str) -> "DeviceProfile":
         """A profile from plain data; `where` names the source in an error."""
         names = {f.name for f in dataclasses.fields(cls)}
-        if not isinstance(data, dict) or not {"name", "family", "target", "threads"} <= set(data):
+        if not isinstance(data, dict) or not set(REQUIRED) <= set(data):
             raise DataError(
                 f"device profile {where}",
                 "a mapping with at least name, family, target and threads",
+                "write it with `hetfeat devices probe --out FILE`",
+            )
+        wrong = [key for key, kind in REQUIRED.items() if not isinstance(data[key], kind)]
+        if wrong or data["threads"] < 1:
+            raise DataError(
+                f"device profile {where} with {', '.join(wrong) or 'threads below 1'} amiss",
+                "text, text, a mapping, and a number of threads",
                 "write it with `hetfeat devices probe --out FILE`",
             )
         if unknown := sorted(set(data) - names):
@@ -96,7 +104,9 @@ class DeviceProfile:
 def save_profile(profile: DeviceProfile, path: Path) -> None:
     """Writes a profile as YAML."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(profile.to_dict(), sort_keys=False))
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(yaml.safe_dump(profile.to_dict(), sort_keys=False))
+    draft.replace(path)
 
 
 def load_profile(path: Path) -> DeviceProfile:

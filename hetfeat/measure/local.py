@@ -33,6 +33,8 @@ BUILDS_TO_LEARN = 16
 """Most programs build in 0.2 s; a few, unrolled too far, would keep LLVM busy for a minute. Once
 some builds are known, a build may take ten times their median, 3 s at least."""
 RUN_TIMEOUT_S = 10.0
+RESTART_BYTES = 3 * 2**29
+"""A child grows by about 1.1 MB with each build (TVM's and LLVM's caches) and is replaced here."""
 PROPOSE_TIMEOUT_S = 120.0
 
 
@@ -76,8 +78,10 @@ class LocalMeasurer:
         trace: TracebackType | None,
     ) -> None:
         for worker in self._workers:
-            worker.stop()
+            worker.close()  # threads that still ask, after an interrupt, end at once
         self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
+            worker.stop()
 
     def add_task(self, task: Task, module: str) -> None:
         """Makes a task known by its module, as `save_workload` writes it."""
@@ -105,6 +109,8 @@ class LocalMeasurer:
         best = dict(incumbent_s or {})
         size = BUILDS_AHEAD * len(self._workers)
         for start in range(0, len(programs), size):
+            for worker in self._workers:
+                worker.restart_above(RESTART_BYTES)
             queue = deque(programs[start : start + size])
             built = self._threads.map(self._build_from, range(len(self._workers)), repeat(queue))
             for index, share in enumerate(list(built)):  # a child's programs in a row

@@ -10,21 +10,27 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import IO, Any
+
+import psutil
 
 from hetfeat.errors import WorkFailed
 from hetfeat.records import ErrorKind
 
 START_TIMEOUT_S = 120.0
+OUT_OF_MEMORY = b"bad_alloc"
+"""What C++ says on standard error when it ends a process for want of memory."""
 
 
 class Lost(Exception):
     """The worker died or was killed for silence; its state is gone.
 
     Attributes:
-        kind: `timeout` or `crash`.
+        kind: `timeout`, `crash` or `memory`.
     """
 
     def __init__(self, kind: ErrorKind) -> None:
@@ -50,13 +56,22 @@ class Worker:
         self._environment = os.environ | {"TVM_NUM_THREADS": str(threads)}
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+        self._errors: IO[bytes] | None = None
+        self._closing = threading.Event()
         self.generation = 0
         """Counts the children lost: what an older generation was told or had built is gone."""
 
     def start(self) -> None:
-        """Starts the child if it is not running, without waiting for it to be ready."""
+        """Starts the child if it is not running, without waiting for it to be ready.
+
+        Raises:
+            Lost: The worker has been closed.
+        """
+        if self._closing.is_set():
+            raise Lost("crash")
         if self._process is not None:
             return
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # `stop` closes it
         ours, theirs = socket.socketpair()
         command = [*self._command, str(theirs.fileno()), *self._arguments]
         self._process = subprocess.Popen(
@@ -65,11 +80,14 @@ class Worker:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             start_new_session=True,  # Ctrl-C is for the parent, which ends the batch in order
         )
         theirs.close()
         self._connection = Connection(ours.detach())
+        if self._closing.is_set():  # meanwhile: `close` may have come too early to see the child
+            self.stop()
+            raise Lost("crash")
 
     def wait_ready(self) -> None:
         """Waits until a child that was started answers.
@@ -101,9 +119,29 @@ class Worker:
                 raise Lost("timeout")
             reply: dict[str, Any] = json.loads(self._connection.recv_bytes())
         except (OSError, EOFError) as error:
+            kind: ErrorKind = "memory" if OUT_OF_MEMORY in self._last_words() else "crash"
             self.stop()
-            raise Lost("crash") from error
+            raise Lost(kind) from error
+        except BaseException:
+            self.stop()  # or its reply would be taken for that of the next request
+            raise
         return reply
+
+    def restart_above(self, resident_bytes: int) -> None:
+        """Ends a child that has come to hold more memory; the next request gets a fresh one."""
+        if self._process is not None:
+            try:
+                held = psutil.Process(self._process.pid).memory_info().rss
+            except psutil.Error:
+                held = 0  # it is gone: the next request will tell
+            if held > resident_bytes:
+                self.stop()
+
+    def close(self) -> None:
+        """Kills the child for good; another thread's `ask` ends with `Lost`. Then call `stop`."""
+        self._closing.set()
+        if (process := self._process) is not None:
+            process.kill()
 
     def stop(self) -> None:
         """Kills the child, if any."""
@@ -113,4 +151,15 @@ class Worker:
             self._process.wait()
         if self._connection is not None:
             self._connection.close()
-        self._process = self._connection = None
+        if self._errors is not None:
+            self._errors.close()
+        self._process = self._connection = self._errors = None
+
+    def _last_words(self) -> bytes:
+        """The end of what the child wrote on standard error."""
+        assert self._process is not None and self._errors is not None
+        self._process.kill()
+        self._process.wait()
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - 2000))
+        return self._errors.read()

@@ -78,7 +78,8 @@ class TaskState:
             ):
                 self.best = found
         after = self.best.latency_s if self.best else None
-        if before is not None and after is not None and after > before * (1 - GAIN):
+        # A task of which nothing runs is without gain, too, or it would take the whole budget.
+        if after is None or (before is not None and after > before * (1 - GAIN)):
             self.claim *= STALE_FACTOR
 
     @property
@@ -142,7 +143,7 @@ def tune(
     for state in states:
         if mine := [m for m in known if m.program.task.hash == state.task.hash]:
             state.tell(mine)
-    tuned = Tuned(resumed=len(known))
+    tuned = Tuned(resumed=sum(state.trials for state in states))
     refit_at = len(known) + REFIT_EVERY
     try:
         while tuned.trials + tuned.resumed < budget.trials:
@@ -154,16 +155,18 @@ def tune(
             batch = state.search.ask(min(BATCH, budget.trials - tuned.trials - tuned.resumed))
             state.exhausted = not batch
             incumbent = state.best and state.best.latency_s
-            done = []
-            for found in measurer.measure_each(
-                batch, {state.task.hash: incumbent} if incumbent else {}
-            ):
-                journal.append([found])
-                done.append(found)
-            state.tell(done)
-            known += done
-            tuned.trials += len(done)
-            tuned.failed += sum(m.latency_s is None for m in done)
+            done: list[Measurement] = []
+            try:
+                for found in measurer.measure_each(
+                    batch, {state.task.hash: incumbent} if incumbent else {}
+                ):
+                    journal.append([found])
+                    done.append(found)
+            finally:  # also what came before an interrupt
+                state.tell(done)
+                known += done
+                tuned.trials += len(done)
+                tuned.failed += sum(m.latency_s is None for m in done)
             if model is not None and len(known) >= refit_at:
                 refit_at = len(known) + REFIT_EVERY
                 score = _score(model, known, profile)

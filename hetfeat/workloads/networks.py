@@ -84,7 +84,7 @@ def _from_function(name: str, batch: int) -> Network:
         sys.path.insert(0, "")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError, SyntaxError) as error:
         raise RequestError(f"network '{name}' ({error})", expected, "correct --network") from error
     if not inspect.isfunction(function):
         raise RequestError(f"network '{name}', not a function", expected, "correct --network")

@@ -1,0 +1,216 @@
+"""The measuring children, with candidates that crash, hang and eat memory."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import kernels
+import psutil
+import pytest
+
+from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.worker import Lost, Worker
+
+pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+
+RUN_TIMEOUT_S = 6.0
+MEMORY_LIMIT_BYTES = 4 * 2**30
+
+
+@pytest.fixture(scope="module")
+def measurer(device):
+    with LocalMeasurer(
+        device, run_timeout_s=RUN_TIMEOUT_S, memory_limit_bytes=MEMORY_LIMIT_BYTES
+    ) as made:
+        yield made
+
+
+def children() -> list[psutil.Process]:
+    """Measuring children of this process that still run."""
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.status() != psutil.STATUS_ZOMBIE and "hetfeat.measure.tvm" in child.cmdline()
+    ]
+
+
+def wait_until(condition, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_each_bad_candidate_costs_itself_only(measurer):
+    wanted = [
+        (kernels.scaled(2.0), None),
+        (kernels.calling("abort"), "crash"),
+        (kernels.scaled(3.0), None),
+        (kernels.calling("sleep", 3600), "timeout"),
+        (kernels.scaled(4.0), None),
+        (kernels.allocating(2 * MEMORY_LIMIT_BYTES), "memory"),
+        (kernels.scaled(5.0), None),
+    ]
+    programs = [kernels.known_to(measurer, module) for module, _ in wanted]
+    found = measurer.measure(programs)
+    assert [m.program for m in found] == programs
+    assert [m.error for m in found] == [error for _, error in wanted]
+    assert all(len(m.latencies_s) == 3 for m in found if m.error is None)
+
+
+def test_traces_that_do_not_replay_are_data(measurer):
+    module = kernels.scaled(6.0)
+    traces = [kernels.BROKEN, kernels.UNTOUCHED, '[[["Nonsense",[],[],[]]],[]]', "[]", "not JSON"]
+    found = measurer.measure([kernels.known_to(measurer, module, trace) for trace in traces])
+    assert [m.error for m in found] == ["build", None, "build", "build", "build"]
+
+
+def test_the_same_program_twice_in_a_batch(measurer):
+    program = kernels.known_to(measurer, kernels.scaled(7.0))
+    found = measurer.measure([program, program, program])
+    assert [m.error for m in found] == [None] * 3
+
+
+def test_measurements_come_as_they_are_made(measurer, monkeypatch):
+    """The first is there before the second has run: an interrupt loses only what is in flight."""
+    asked: list[str] = []
+    ask = Worker.ask
+
+    def noting(self, request, timeout_s):
+        asked.append(request["do"])
+        return ask(self, request, timeout_s)
+
+    monkeypatch.setattr(Worker, "ask", noting)
+    modules = [kernels.scaled(8.0 + i) for i in range(3)]
+    found = measurer.measure_each([kernels.known_to(measurer, module) for module in modules])
+    for number in range(1, 4):
+        next(found)
+        assert asked.count("run") == number
+
+
+def test_a_child_killed_from_outside_costs_the_candidate_it_was_at(measurer):
+    hanging = kernels.calling("sleep", 3602)
+    modules = [kernels.scaled(9.0), hanging, kernels.scaled(10.0), kernels.scaled(11.0)]
+    programs = [kernels.known_to(measurer, module) for module in modules]
+    running: list[int] = []
+    ask = Worker.ask
+
+    def noting_who_runs_it(self, request, timeout_s):
+        if request["do"] == "run" and request["program"] == programs[1].key:
+            running.append(self._process.pid)
+        return ask(self, request, timeout_s)
+
+    def kill_it() -> None:
+        wait_until(lambda: running)
+        time.sleep(0.5)
+        os.kill(running[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_it)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Worker, "ask", noting_who_runs_it)
+        killer.start()
+        found = measurer.measure(programs)
+    killer.join()
+    assert [m.error for m in found] == [None, "crash", None, None]
+    assert running[0] not in [child.pid for child in children()]
+
+
+def test_a_first_run_far_over_the_best_is_not_repeated(measurer):
+    program = kernels.known_to(measurer, kernels.calling("usleep", 5000))
+    (slow,) = measurer.measure([program], {program.task.hash: 1e-6})
+    assert len(slow.latencies_s) == 1
+
+
+def test_no_child_is_left_behind(device):
+    before = {child.pid for child in children()}
+    with LocalMeasurer(device) as measurer:
+        started = {child.pid for child in children()} - before
+        assert len(started) == device.threads
+        measurer.measure([kernels.known_to(measurer, kernels.scaled(2.0))])
+    assert not started & {child.pid for child in children()}
+
+
+def test_an_interrupt_ends_at_once_and_leaves_no_child(device):
+    """Ctrl-C while both children build: their threads must not start new ones afterwards."""
+    before = {child.pid for child in children()}
+    timer = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT])
+    with LocalMeasurer(device, build_timeout_s=3600, run_timeout_s=3600) as measurer:
+        programs = [kernels.known_to(measurer, kernels.scaled(20.0 + i)) for i in range(3)]
+        for worker in measurer._workers:  # a child that hangs while it builds
+            os.kill(worker._process.pid, signal.SIGSTOP)
+        with pytest.raises(KeyboardInterrupt):
+            timer.start()
+            measurer.measure(programs)
+        start = time.monotonic()
+    assert time.monotonic() - start < 5
+    assert {child.pid for child in children()} == before
+
+
+def test_a_child_dies_with_its_parent(device, child_environment, tmp_path):
+    """Even in the middle of a program that hangs, where it reads no requests."""
+    code = (
+        "import json, sys, threading, kernels, pathlib\n"
+        "from hetfeat.devices.profile import DeviceProfile\n"
+        "from hetfeat.measure.local import LocalMeasurer\n"
+        "device = DeviceProfile(**json.loads(sys.argv[1]))\n"
+        "with LocalMeasurer(device, run_timeout_s=3600) as measurer:\n"
+        "    program = kernels.known_to(measurer, kernels.calling('sleep', 3600))\n"
+        "    print('ready', flush=True)\n"
+        "    measurer.measure([program])\n"
+    )
+    command = [sys.executable, "-c", code, json.dumps(device.to_dict())]
+    parent = subprocess.Popen(command, env=child_environment, stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"ready\n"
+    started = psutil.Process(parent.pid).children()
+    assert len(started) == device.threads
+    time.sleep(2)
+    parent.kill()
+    parent.communicate()
+    psutil.wait_procs(started, timeout=20)
+    assert not [child for child in started if child.is_running()]
+
+
+def test_an_interrupted_question_is_not_answered_later(device):
+    """What a child says to a question given up must not pass for its next answer."""
+    arguments = [json.dumps(device.target), "64", str(MEMORY_LIMIT_BYTES)]
+    worker = Worker("hetfeat.measure.tvm", arguments, 1)
+    try:
+        worker.wait_ready()
+        os.kill(worker._process.pid, signal.SIGSTOP)
+        threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            worker.ask({"do": "no such request"}, 60)
+        assert worker.ask({"do": "hello"}, 120) == {"value": None}
+    finally:
+        worker.stop()
+
+
+def test_a_child_that_has_grown_is_replaced(measurer, monkeypatch):
+    program = kernels.known_to(measurer, kernels.scaled(12.0))
+    measurer.measure([program] * 2)
+    before = {child.pid for child in children()}
+    measurer.measure([program] * 2)
+    assert {child.pid for child in children()} == before
+    monkeypatch.setattr("hetfeat.measure.local.RESTART_BYTES", 2**20)
+    assert [m.error for m in measurer.measure([program] * 2)] == [None, None]
+    assert not {child.pid for child in children()} & before
+
+
+def test_a_closed_worker_stays_closed(device):
+    worker = Worker("hetfeat.measure.tvm", [], 1)
+    worker.close()
+    with pytest.raises(Lost):
+        worker.ask({"do": "hello"}, 1)
+
+
+def test_a_child_gone_before_its_answer_is_read(device):
+    """It has died between the moment the answer was announced and the reading of it."""
+    worker = Worker("hetfeat.measure.no_such_module", [], 1)
+    with pytest.raises(Lost) as lost:
+        worker.ask({"do": "hello"}, 60)
+    assert lost.value.kind == "crash"

@@ -1,0 +1,225 @@
+"""The tuning loop and its search, on latencies that the test makes up: no device is needed."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import stores
+
+from hetfeat.dataset.store import RecordStore
+from hetfeat.records import Measurement, Program, Task
+from hetfeat.search.evolution import CURIOUS_SHARE, Evolution
+from hetfeat.tune.loop import BATCH, Budget, tune
+
+DEVICE = stores.profile("a")
+TASKS = [
+    (Task(f"{number:016d}", "conv2d", ((1, 8),), "float32", flops), weight)
+    for number, (flops, weight) in enumerate([(1e6, 1), (4e6, 2), (2e6, 1)])
+]
+
+
+def quality(program: Program) -> int:
+    """A number of 0 to 99; the latency follows from it."""
+    return int(program.trace.split(",")[0].strip("["))
+
+
+@dataclass
+class FakeDevice:
+    """Proposes numbers and times them: the number's distance from 7, in microseconds."""
+
+    programs: int = 100
+    interrupt_after: int | None = None
+    failing: frozenset[str] = frozenset()
+    profile = DEVICE
+    measured: list[Program] = field(default_factory=list)
+
+    def sample(self, task, count, seed):
+        order = np.random.default_rng(seed).permutation(self.programs)[:count]
+        return [self._program(task, int(number)) for number in order]
+
+    def vary(self, task, parents, count, seed):
+        near = {(int(p.split(",")[0].strip("[")) + d) % self.programs for p in parents
+                for d in (-1, 1)}  # fmt: skip
+        return [self._program(task, number) for number in sorted(near)[:count]]
+
+    def measure_each(self, programs, incumbent_s=None):
+        for program in programs:
+            if self.interrupt_after is not None and len(self.measured) >= self.interrupt_after:
+                raise KeyboardInterrupt
+            self.measured.append(program)
+            failed = program.task.hash in self.failing
+            latency_s = 1e-6 * (1 + abs(quality(program) - 7))
+            yield Measurement(
+                program, "a", () if failed else (latency_s,), "run" if failed else None, 1.0, "x"
+            )
+
+    def _program(self, task, number):
+        stores_ = np.zeros((1, 164), np.float32)
+        stores_[0, 16] = number
+        return Program(task, f"[{number},[]]", stores_)
+
+
+class KnowsBest:
+    """A cost model that is right."""
+
+    fine_tuned = 0
+
+    def predict(self, batch, support=None):
+        raise AssertionError("replaced in the test")
+
+    def fine_tune(self, records):
+        self.fine_tuned += 1
+        return self
+
+
+@pytest.fixture
+def journal(tmp_path) -> RecordStore:
+    return RecordStore.create(tmp_path / "journal")
+
+
+def run(device, journal, trials, seconds=60.0, tasks=TASKS, **others):
+    return tune(tasks, device, None, journal, Budget(seconds, 0, trials), seed=0, **others)
+
+
+class TestLoop:
+    def test_every_task_gets_its_floor_largest_share_first(self, journal):
+        device = FakeDevice()
+        tuned = run(device, journal, trials=3 * BATCH)
+        order = [p.task.hash[-1] for p in device.measured[::BATCH]]
+        assert order == ["1", "2", "0"]
+        assert Counter(p.task.hash[-1] for p in device.measured) == dict.fromkeys("012", BATCH)
+        assert len(tuned.best) == 3
+
+    @pytest.mark.parametrize("trials", [1, BATCH - 1, 30])
+    def test_the_budget_of_trials_is_kept_to(self, journal, trials):
+        device = FakeDevice()
+        tuned = run(device, journal, trials)
+        assert len(device.measured) == tuned.trials == trials == journal.read().num_rows
+
+    def test_the_budget_of_seconds_is_kept_to(self, journal):
+        device = FakeDevice()
+        assert run(device, journal, 1000, seconds=-1.0).trials == 0
+        assert device.measured == []
+
+    def test_nothing_is_measured_twice(self, journal):
+        device = FakeDevice()
+        run(device, journal, trials=150)
+        assert len({p.key for p in device.measured}) == 150
+
+    def test_a_small_space_ends_before_the_budget(self, journal):
+        tuned = run(FakeDevice(programs=10), journal, trials=1000)
+        assert tuned.trials == 30
+        assert all(m.latency_s == pytest.approx(1e-6) for m in tuned.best.values())
+
+    def test_a_journal_is_gone_on_from(self, journal):
+        run(FakeDevice(), journal, trials=30)
+        second = FakeDevice()
+        tuned = run(second, journal, trials=50)
+        assert (tuned.resumed, tuned.trials) == (30, 20)
+        assert len(set(journal.read(["program"])["program"].to_pylist())) == 50
+        third = FakeDevice()
+        again = run(third, journal, trials=50)
+        assert (again.resumed, again.trials, third.measured) == (50, 0, [])
+        assert again.best == tuned.best
+
+    def test_records_of_other_tasks_do_not_use_the_budget_up(self, journal):
+        run(FakeDevice(), journal, trials=20, tasks=TASKS[:1])
+        tuned = run(FakeDevice(), journal, trials=20, tasks=TASKS[1:])
+        assert (tuned.resumed, tuned.trials) == (0, 20)
+
+    @pytest.mark.parametrize("after", [0, 3, BATCH + 3])
+    def test_an_interrupt_keeps_what_was_measured_and_the_best(self, journal, after):
+        device = FakeDevice(interrupt_after=after)
+        tuned = run(device, journal, trials=100)
+        assert tuned.interrupted
+        assert tuned.trials == after == journal.read().num_rows
+        fastest: dict[str, int] = {}
+        for program in device.measured:
+            distance = abs(quality(program) - 7)
+            fastest[program.task.hash] = min(distance, fastest.get(program.task.hash, 99))
+        assert {h: round(m.latency_s * 1e6) - 1 for h, m in tuned.best.items()} == fastest
+
+    def test_a_task_of_which_nothing_runs_leaves_room_for_the_others(self, journal):
+        device = FakeDevice(failing=frozenset({TASKS[1][0].hash}))
+        tuned = run(device, journal, trials=200)
+        counts = Counter(p.task.hash[-1] for p in device.measured)
+        assert tuned.failed == counts["1"]
+        assert TASKS[1][0].hash not in tuned.best
+        assert min(counts["0"], counts["2"]) > BATCH
+
+    def test_rounds_are_told(self, journal):
+        told = []
+        run(FakeDevice(), journal, 20, on_round=lambda tuned, state: told.append(tuned.trials))
+        assert told == [8, 16, 20]
+
+
+class TestEvolution:
+    def search(self, score=None, seed=0, device=None):
+        return Evolution(TASKS[0][0], device or FakeDevice(), score, seed)
+
+    @staticmethod
+    def right(programs):
+        return np.array([1.0 / (1 + abs(quality(p) - 7)) for p in programs])
+
+    def test_picks_what_the_model_says(self):
+        seen = []
+
+        def score(programs):
+            seen.extend(programs)
+            return self.right(programs)
+
+        chosen = self.search(score).ask(BATCH)
+        best = sorted(self.right(seen), reverse=True)
+        trusted = BATCH - round(CURIOUS_SHARE * BATCH)
+        found = sorted(self.right(chosen), reverse=True)
+        assert found[:trusted] == best[:trusted]
+
+    def test_a_wrong_model_is_doubted_a_little(self):
+        search = self.search(lambda programs: -self.right(programs))
+        ranks = [quality(p) for _ in range(4) for p in search.ask(BATCH)]
+        assert min(abs(q - 7) for q in ranks) < 30
+
+    def test_the_same_seed_asks_alike(self):
+        one, same, other = (self.search(self.right, seed).ask(BATCH) for seed in (1, 1, 2))
+        assert one == same != other
+
+    def test_never_asks_twice_nor_for_what_it_was_told(self):
+        search, device = self.search(), FakeDevice()
+        told = list(device.measure_each(device.sample(TASKS[0][0], 20, 9)))
+        search.tell(told)
+        asked = []
+        while found := search.ask(BATCH):
+            asked += found
+            search.tell(list(device.measure_each(found)))
+        keys = [p.key for p in asked]
+        assert len(keys) == len(set(keys)) == 80
+        assert not set(keys) & {m.program.key for m in told}
+
+    def test_failures_are_no_parents(self):
+        parents = []
+
+        class Noting(FakeDevice):
+            def vary(self, task, given, count, seed):
+                parents.append(given)
+                return []
+
+        device = Noting(failing=frozenset({TASKS[0][0].hash}))
+        search = self.search(device=device)
+        search.tell(list(device.measure_each(device.sample(TASKS[0][0], 5, 0))))
+        search.ask(BATCH)
+        assert parents == []
+
+
+def test_the_model_chooses_and_is_refitted(journal, monkeypatch):
+    """Against a search at random, on the same budget and seed."""
+    model = KnowsBest()
+    monkeypatch.setattr("hetfeat.tune.loop.batch_of", lambda programs, profile: list(programs))
+    monkeypatch.setattr("hetfeat.tune.loop.examples_of", lambda known, profile: known)
+    model.predict = lambda batch, support=None: TestEvolution.right(batch)
+    device = FakeDevice(programs=100)
+    tuned = tune(TASKS, device, model, journal, Budget(60, 0, 72), seed=0)
+    first = [abs(quality(p) - 7) for p in device.measured[:BATCH]]
+    assert sorted(first)[BATCH - 2] < 15
+    assert all(m.latency_s == pytest.approx(1e-6) for m in tuned.best.values())
+    assert model.fine_tuned == 1
