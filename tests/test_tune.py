@@ -141,7 +141,7 @@ class TestLoop:
         assert {h: round(m.latency_s * 1e6) - 1 for h, m in tuned.best.items()} == fastest
 
     def test_a_task_of_which_nothing_runs_leaves_room_for_the_others(self, journal):
-        device = FakeDevice(failing=frozenset({TASKS[1][0].hash}))
+        device = FakeDevice(programs=5000, failing=frozenset({TASKS[1][0].hash}))
         tuned = run(device, journal, trials=200)
         counts = Counter(p.task.hash[-1] for p in device.measured)
         assert tuned.failed == counts["1"]

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from hetfeat.devices import host
-from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile
+from hetfeat.devices.profile import DeviceProfile, check_name, load_profile, save_profile
 from hetfeat.errors import RequestError, WorkFailed
 
 log = logging.getLogger(__name__)
@@ -28,9 +28,11 @@ def probe(name: str | None = None, threads: int | None = None) -> DeviceProfile:
         threads: Threads to measure with; by default all cores this process may use.
 
     Raises:
-        RequestError: Not a machine the probe knows.
+        RequestError: Not a machine the probe knows, or not a name.
         WorkFailed: The micro-benchmarks failed.
     """
+    if name is not None:
+        check_name(name)  # before measuring
     family = FAMILY_OF_MACHINE.get(platform.machine())
     if family is None:
         raise RequestError(

@@ -58,12 +58,7 @@ class DeviceProfile:
     route: dict[str, Any] = field(default_factory=lambda: {"kind": "local"})
 
     def __post_init__(self) -> None:
-        if not NAME_PATTERN.fullmatch(self.name):
-            raise RequestError(
-                f"device name {self.name!r}",
-                "lower-case letters, digits, dots, dashes",
-                "choose another name",
-            )
+        check_name(self.name)
         if self.family not in FAMILIES:
             raise RequestError(
                 f"family {self.family!r} of device {self.name!r}",
@@ -99,6 +94,16 @@ class DeviceProfile:
                 "remove them",
             )
         return cls(**data)
+
+
+def check_name(name: str) -> None:
+    """Raises RequestError unless a device may be called this."""
+    if not NAME_PATTERN.fullmatch(name):
+        raise RequestError(
+            f"device name {name!r}",
+            "lower-case letters, digits, dots, dashes",
+            "choose another name",
+        )
 
 
 def save_profile(profile: DeviceProfile, path: Path) -> None:

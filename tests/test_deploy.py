@@ -1,0 +1,384 @@
+"""`hetfeat deploy` and `hetfeat run`, for real, on a network of two convolutions."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import stores
+
+import mlproject
+from registry.commands import _cli
+
+pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+
+REPORTED = {
+    *("latency_ms", "peers_ms", "untuned_ms", "tuning_s", "build_s", "trials", "max_abs_error"),
+    *("tolerance", "model_version", "leaked_records", "bundle", "run_id", "bundle_version"),
+}
+MODEL = "costmodel.cpu-x86"
+BLOCKED = """
+import importlib.abc, sys
+class Block(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked!r}:
+            raise ImportError("blocked: " + name)
+sys.meta_path.insert(0, Block())
+"""
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory, project, device, device_file):
+    """A registry with a trained model in production, in a folder of its own."""
+    from registry.stages import promote
+
+    folder = tmp_path_factory.mktemp("registry")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for variable in [name for name in os.environ if name.startswith("MLFLOW_")]:
+            patch.delenv(variable)
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
+        patch.setenv("HETFEAT_HOME", str(folder / "home"))
+        tests = str(Path(__file__).parent)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(project), tests]))
+        stores.make_store(folder / "records", tasks=6, per_task=8)
+        line = ["train", "--records", "records", "--effort", "quick"]
+        assert _cli.run(mlproject.cli, line) == 0
+        for stage in ("staging", "production"):
+            promote(MODEL, 1, stage, reason="made for tests", force=True)
+        yield SimpleNamespace(folder=folder, device_file=str(device_file))
+
+
+def hetfeat(capfd, *arguments: str) -> SimpleNamespace:
+    code = _cli.run(mlproject.cli, [*arguments, "--json"])
+    printed = capfd.readouterr()
+    value = json.loads(printed.out) if printed.out else None
+    return SimpleNamespace(code=code, value=value, errors=printed.err)
+
+
+def deploy_line(registry, out: str = "bundle", network: str = "nets:tiny", *more: str):
+    line = ("deploy", "--device", registry.device_file, "--network", network)
+    return (*line, "--trials", "8", "--out", out, *more)
+
+
+@pytest.fixture(scope="module")
+def deployed(registry):
+    """The first deployment, in a process of its own, as users run it."""
+    line = [sys.executable, "-m", "mlproject", *deploy_line(registry), "--json"]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return SimpleNamespace(
+        report=json.loads(done.stdout),
+        errors=done.stderr,
+        path=registry.folder / "bundle",
+        folder=registry.folder,
+    )
+
+
+@pytest.fixture
+def copied(deployed, tmp_path) -> Path:
+    """A copy of the bundle to spoil."""
+    return Path(shutil.copytree(deployed.path, tmp_path / "copy"))
+
+
+@pytest.fixture
+def sample(deployed) -> Path:
+    return deployed.path / "sample_input_0.npy"
+
+
+class TestDeploying:
+    def test_the_report_says_what_was_promised(self, deployed):
+        report = deployed.report
+        assert set(report) >= REPORTED
+        assert report["trials"] == 8
+        assert report["model_version"] == f"models:/{MODEL}/1"
+        assert report["reused"] is False
+        assert report["leaked_records"] == 0
+        assert report["max_abs_error"] <= report["tolerance"]
+        assert min(report["latency_ms"], report["untuned_ms"]) > 0
+        assert report["peers_ms"]["torch"] > 0
+        assert report["peers_ms"]["onnxruntime"] > 0
+
+    def test_the_bundle_says_where_it_comes_from(self, deployed, device):
+        manifest = json.loads((deployed.path / "bundle.json").read_text())
+        assert manifest["device"] == "here"
+        assert manifest["target"] == device.target
+        assert manifest["threads"] == device.threads
+        assert manifest["cost_model"] == f"models:/{MODEL}/1"
+        assert manifest["inputs"] == [{"shape": [1, 3, 16, 16], "dtype": "float32"}]
+        assert {"lib.so", "params.npz", "run.py", "sample_input_0.npy"} <= set(manifest["files"])
+        assert {"tvm", "numpy", "hetfeat"} <= set(manifest["versions"])
+        assert sum(task["latency_s"] is not None for task in manifest["tasks"]) == 1
+
+    def test_the_bundle_is_registered_with_its_source(self, deployed, registry):
+        from registry.client import connect
+
+        version = connect().get_model_version("network.nets_tiny.here", "1")
+        assert version.tags["parent_model_uri"] == f"models:/{MODEL}/1"
+        assert version.run_id == deployed.report["run_id"]
+
+    def test_no_draft_is_left(self, deployed):
+        names = {path.name for path in deployed.folder.iterdir()}
+        assert not [name for name in names if name.startswith(".bundle") or "draft" in name]
+
+    def test_the_output_is_that_of_torch(self, deployed):
+        import torch
+
+        from hetfeat.deploy.bundle import load_bundle
+        from hetfeat.workloads.networks import load_network
+
+        network = load_network("nets:tiny")
+        values = torch.randn(1, 3, 16, 16)
+        with torch.inference_mode():
+            expected = network.module(values).numpy()
+        found = load_bundle(deployed.path).run([values.numpy()])
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+    def test_again_is_the_same_bundle(self, deployed, registry, capfd):
+        before = (deployed.path / "bundle.json").read_bytes()
+        again = hetfeat(capfd, *deploy_line(registry))
+        assert again.code == 0, again.errors
+        assert again.value["reused"] is True
+        assert again.value["latency_ms"] == deployed.report["latency_ms"]
+        assert (deployed.path / "bundle.json").read_bytes() == before
+
+    def test_another_request_does_not_overwrite_it(self, deployed, registry, capfd):
+        before = (deployed.path / "bundle.json").read_bytes()
+        other = hetfeat(capfd, *deploy_line(registry, "bundle", "nets:tiny", "--batch", "2"))
+        assert other.code == 2
+        assert "--refresh true" in other.errors.splitlines()[-1]
+        assert (deployed.path / "bundle.json").read_bytes() == before
+
+    @pytest.mark.parametrize("refresh", ["true", "false"])
+    def test_nothing_but_a_bundle_is_ever_replaced(self, registry, capfd, tmp_path, refresh):
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "letter").write_text("dear")
+        line = deploy_line(registry, str(tmp_path / "mine"), "nets:tiny", "--refresh", refresh)
+        refused = hetfeat(capfd, *line)
+        assert refused.code == 2
+        assert "bundle" in refused.errors.splitlines()[-1]
+        assert (tmp_path / "mine" / "letter").read_text() == "dear"
+
+    def test_refresh_makes_it_anew(self, deployed, registry, capfd, monkeypatch):
+        monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
+        out = str(shutil.copytree(deployed.path, registry.folder / "refreshed"))
+        shutil.copytree(f"{deployed.path}.journal", f"{out}.journal")
+        before = (Path(out) / "bundle.json").read_bytes()
+        again = hetfeat(capfd, *deploy_line(registry, out, "nets:tiny", "--refresh", "true"))
+        assert again.code == 0, again.errors
+        assert again.value["reused"] is False
+        assert (Path(out) / "bundle.json").read_bytes() != before
+        assert again.value["bundle_version"].endswith("/2")
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (("--network", "resnet19"), "resnet18"),
+            (("--network", "nets:not_a_network"), "nets:not_a_network"),
+            (("--network", "nets:unknown_operator"), "linalg_eig"),
+            (("--device", "laptop"), "'local'"),
+            (("--device", "missing.yaml"), "missing.yaml"),
+            (("--model", "costmodel.nonsense"), "costmodel.nonsense"),
+            (("--stage", "nowhere"), "staging"),
+            (("--stage", "staging"), "staging"),
+            (("--trials", "0"), "--trials"),
+            (("--batch", "0"), "--batch"),
+            (("--seed", "-1"), "--seed"),
+            (("--effort", "heroic"), "heroic"),
+            (("--refresh", "maybe"), "true or false"),
+        ],
+    )
+    def test_wrong_requests_are_one_line_and_write_nothing(
+        self, registry, device, capfd, options, said
+    ):
+        from hetfeat.devices.probe import remember
+        from registry.client import connect
+
+        remember(device)
+        line = dict(
+            zip(("--device", "--network"), (registry.device_file, "nets:tiny"), strict=True)
+        )
+        line |= {options[0]: options[1], "--out": "unwanted"}
+        runs = len(connect().search_runs(experiment_ids(connect())))
+        refused = hetfeat(capfd, "deploy", *[word for pair in line.items() for word in pair])
+        assert refused.code == 2
+        last = refused.errors.splitlines()[-1]
+        assert last.startswith("hetfeat: ")
+        assert said in last
+        assert not list(registry.folder.glob("unwanted*"))
+        if "unknown_operator" not in options[1]:  # found out only once the work has begun
+            assert len(connect().search_runs(experiment_ids(connect()))) == runs
+
+
+def experiment_ids(client) -> list[str]:
+    return [found.experiment_id for found in client.search_experiments()]
+
+
+class TestRunning:
+    @pytest.fixture
+    def expected(self, deployed, sample) -> np.ndarray:
+        from hetfeat.deploy.bundle import load_bundle
+
+        return load_bundle(deployed.path).run([np.load(sample, allow_pickle=False)])
+
+    def test_a_fresh_process_runs_it_without_torch_and_mlflow(
+        self, deployed, sample, tmp_path, expected
+    ):
+        code = BLOCKED.format(blocked={"torch", "mlflow", "xgboost", "pyarrow"}) + (
+            "import mlproject\n"
+            "from registry.commands import _cli\n"
+            "assert _cli.run(mlproject.cli, sys.argv[1:]) == 0\n"
+            "assert not {'torch', 'mlflow'} & set(sys.modules)\n"
+        )
+        out = tmp_path / "y.npy"
+        line = ["run", str(deployed.path), "--input", str(sample), "--output", str(out)]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *line], capture_output=True, text=True, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+        np.testing.assert_array_equal(np.load(out, allow_pickle=False), expected)
+
+    def test_its_own_program_needs_tvm_and_numpy_only(self, deployed, sample, tmp_path, expected):
+        code = BLOCKED.format(blocked={"torch", "mlflow", "hetfeat", "registry"}) + (
+            "import runpy\n"
+            "program = sys.argv.pop(1)\n"
+            "sys.argv[0] = program\n"
+            "runpy.run_path(program, run_name='__main__')\n"
+        )
+        out = tmp_path / "y.npy"
+        line = [str(deployed.path / "run.py"), "--input", str(sample), "--output", str(out)]
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        done = subprocess.run(
+            [sys.executable, "-c", code, *line],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+        np.testing.assert_array_equal(np.load(out, allow_pickle=False), expected)
+
+    def test_its_own_program_says_what_is_wrong(self, copied, sample, tmp_path):
+        line = ["--input", str(sample), "--output", str(tmp_path / "no" / "y.npy")]
+        done = subprocess.run(
+            [sys.executable, str(copied / "run.py"), *line], capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "a folder that exists" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def edited(change):
+    """Spoils the manifest and nothing else."""
+
+    def spoil(bundle: Path) -> None:
+        path = bundle / "bundle.json"
+        manifest = json.loads(path.read_text())
+        change(manifest)
+        path.write_text(json.dumps(manifest))
+
+    return spoil
+
+
+def flipped(name: str):
+    def spoil(bundle: Path) -> None:
+        data = bytearray((bundle / name).read_bytes())
+        data[len(data) // 2] ^= 1
+        (bundle / name).write_bytes(data)
+
+    return spoil
+
+
+def linked(bundle: Path) -> None:
+    (bundle / "lib.so").rename(bundle.parent / "elsewhere.so")
+    (bundle / "lib.so").symlink_to(bundle.parent / "elsewhere.so")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (flipped("lib.so"), "lib.so has changed"),
+        (flipped("params.npz"), "params.npz has changed"),
+        (flipped("run.py"), "run.py has changed"),
+        (lambda b: (b / "lib.so").unlink(), "without a proper file lib.so"),
+        (lambda b: (b / "params.npz").unlink(), "without a proper file params.npz"),
+        (linked, "without a proper file lib.so"),
+        (lambda b: (b / "bundle.json").unlink(), "a folder with a bundle.json"),
+        (lambda b: (b / "bundle.json").write_text("{"), "a folder with a bundle.json"),
+        (lambda b: (b / "bundle.json").write_text("[]"), "a folder with a bundle.json"),
+        (lambda b: shutil.rmtree(b), "a folder with a bundle.json"),
+        (edited(lambda m: m.update(format=2)), "of format 2"),
+        (edited(lambda m: m.pop("files")), "a bundle"),
+        (edited(lambda m: m["files"].pop("lib.so")), "a bundle"),
+        (edited(lambda m: m["files"].update({"../x": "0"})), "proper file ../x"),
+        (edited(lambda m: m.pop("threads")), "a bundle"),
+        (edited(lambda m: m.update(inputs=[{}])), "a bundle"),
+        (edited(lambda m: m["code_features"].append("avx1024")), "a CPU with avx1024"),
+    ],
+)
+def test_spoilt_bundles_are_refused_before_anything_is_loaded(copied, sample, capfd, spoil, said):
+    spoil(copied)
+    out = copied.parent / "y.npy"
+    refused = hetfeat(capfd, "run", str(copied), "--input", str(sample), "--output", str(out))
+    assert refused.code == 2
+    assert (refused.value, refused.errors.count("\n")) == (None, 1)
+    assert said in refused.errors
+    assert not out.exists()
+
+
+def npz(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, np.zeros((1, 3, 16, 16), np.float32))
+
+
+def pickled(path: Path) -> None:
+    """A .npy file of objects, whose contents only unpickling would read; it holds none."""
+    header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"never")
+
+
+def array(value):
+    return lambda path: np.save(path, value, allow_pickle=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (array(np.zeros((1, 3, 16, 17), np.float32)), "float32 [1, 3, 16, 17]"),
+        (array(np.zeros((3, 16, 16), np.float32)), "float32 [1, 3, 16, 16]"),
+        (array(np.zeros((1, 3, 16, 16))), "float64 [1, 3, 16, 16]"),
+        (pickled, "Object arrays cannot be loaded"),
+        (npz, "an archive of arrays"),
+        (lambda path: path.write_text("text"), "a .npy file of numbers"),
+        (lambda path: path.write_bytes(b""), "a .npy file of numbers"),
+        (lambda path: path.write_bytes(b"\x93NUMPY\x01\x00\x10\x00{'de"), "a .npy file"),
+        (lambda path: path.mkdir(), "a .npy file of numbers"),
+        (lambda path: None, "x.npy"),
+    ],
+)
+def test_wrong_inputs_are_refused(deployed, tmp_path, capfd, make, said):
+    make(tmp_path / "x.npy")
+    line = ("--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "y.npy"))
+    refused = hetfeat(capfd, "run", str(deployed.path), *line)
+    assert refused.code == 2
+    assert (refused.value, refused.errors.count("\n")) == (None, 1)
+    assert said in refused.errors
+    assert not (tmp_path / "y.npy").exists()
+
+
+@pytest.mark.parametrize("output", ["no/such/y.npy", "."])
+def test_an_output_that_cannot_be_written_is_refused(deployed, sample, capfd, output):
+    line = ("--input", str(sample), "--output", output)
+    refused = hetfeat(capfd, "run", str(deployed.path), *line)
+    assert refused.code == 2
+    assert "--output" in refused.errors
+
+
+def test_two_inputs_for_one_are_refused(deployed, sample, tmp_path, capfd):
+    line = ("--input", str(sample), "--input", str(sample), "--output", str(tmp_path / "y.npy"))
+    assert hetfeat(capfd, "run", str(deployed.path), *line).code == 2

@@ -1,0 +1,146 @@
+"""Networks by name, and the tasks that they come to."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from hetfeat.errors import RequestError
+from hetfeat.workloads.networks import load_network, network_slug
+
+pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+
+TASKS_AS_JSON = """
+import json, sys
+from hetfeat.workloads.networks import load_network
+from hetfeat.workloads.tvm import *
+target = as_target(json.loads(sys.argv[1]))
+found = extract_tasks(lower(import_network(load_network("nets:tiny")), target), target)
+print(json.dumps([[t.task.hash, t.task.operator, t.task.shapes, t.weight] for t in found]))
+"""
+
+
+@pytest.fixture(scope="module")
+def mixed_tasks(device):
+    from hetfeat.workloads.tvm import as_target, extract_tasks, import_network, lower
+
+    target = as_target(device.target)
+    return extract_tasks(lower(import_network(load_network("nets:mixed")), target), target)
+
+
+def test_operators_and_flops_of_known_layers(mixed_tasks):
+    """A multiply and an add for each weight and position."""
+    found = {t.task.operator: t.task.flops for t in mixed_tasks}
+    assert found["conv2d"] == 2 * 8 * 4 * 9 * 64
+    assert found["group_conv2d"] == 2 * 8 * 2 * 9 * 64
+    assert found["matmul"] == 2 * 8 * 6
+    assert {"max_pool2d", "softmax", "reduction"} <= set(found)
+
+
+def test_tasks_come_largest_first_each_once(mixed_tasks):
+    flops = [t.task.flops * t.weight for t in mixed_tasks]
+    assert flops == sorted(flops, reverse=True)
+    assert len({t.task.hash for t in mixed_tasks}) == len(mixed_tasks)
+    assert all(t.weight >= 1 for t in mixed_tasks)
+
+
+def test_shapes_are_channels_last(mixed_tasks):
+    (conv,) = [t.task for t in mixed_tasks if t.task.operator == "conv2d"]
+    assert conv.shapes[0] == (1, 8, 8, 4)
+    assert conv.shapes[-1] == (1, 8, 8, 8)
+    assert conv.dtype == "float32"
+
+
+def test_a_stored_task_is_itself_again(mixed_tasks):
+    from hetfeat.workloads.tvm import load_workload, save_workload, workload_hash
+
+    for found in mixed_tasks:
+        assert workload_hash(load_workload(save_workload(found.module))) == found.task.hash
+
+
+def test_hashes_are_the_same_in_every_process(device, child_environment):
+    def tasks() -> list:
+        command = [sys.executable, "-c", TASKS_AS_JSON, json.dumps(device.target)]
+        done = subprocess.run(command, env=child_environment, capture_output=True, check=True)
+        return json.loads(done.stdout)
+
+    first = tasks()
+    assert first == tasks()
+    assert len(first) >= 4
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("resnet19", "resnet18"),
+            ("mobilenet_v3", "mobilenet_v3_small"),
+            ("zzzzzz", "module:function"),
+            ("no_such_module:f", "No module named"),
+            ("nets:no_such_function", "no_such_function"),
+            (":tiny", "module:function"),
+            ("nets:", "module:function"),
+            (".nets:tiny", "module:function"),
+            ("nets:A_CONSTANT", "not a function"),
+            ("nets:not_a_network", "returning"),
+            ("nets:no_inputs", "returning"),
+        ],
+    )
+    def test_wrong_ones_say_what_would_be_right(self, name, said):
+        with pytest.raises(RequestError, match="expected") as error:
+            load_network(name)
+        assert said in str(error.value)
+
+    def test_a_batch_of_none_is_refused(self):
+        with pytest.raises(RequestError, match="--batch"):
+            load_network("resnet18", batch=0)
+
+    def test_an_operator_that_cannot_be_imported_is_named(self):
+        from hetfeat.workloads.tvm import import_network
+
+        with pytest.raises(RequestError, match="linalg_eig"):
+            import_network(load_network("nets:unknown_operator"))
+
+    def test_the_seed_sets_weights_and_inputs(self):
+        first, same, other = (load_network("nets:tiny", 2, seed) for seed in (1, 1, 2))
+        assert first.inputs[0].shape == (2, 3, 16, 16)
+        assert first.inputs[0].equal(same.inputs[0])
+        assert first.module[0].weight.equal(same.module[0].weight)
+        assert not first.module[0].weight.equal(other.module[0].weight)
+        assert not first.module.training
+
+    @pytest.mark.parametrize(
+        ("name", "slug"), [("resnet18", "resnet18"), ("My.Nets:Tiny-2", "my_nets_tiny_2")]
+    )
+    def test_slugs(self, name, slug):
+        assert network_slug(name) == slug
+
+
+@pytest.mark.parametrize("library", ["as installed", "broken"])
+def test_torchvision_with_and_without_its_library(child_environment, library):
+    """Its compiled operators do not load beside another build of torch."""
+    broken = (
+        "import torch\n"
+        "original = torch.library.register_fake\n"
+        "def refuse(name, *rest, **others):\n"
+        "    if name.startswith('torchvision::') and not hasattr(torch.ops.torchvision, 'nms'):\n"
+        "        raise RuntimeError('operator torchvision::nms does not exist')\n"
+        "    return original(name, *rest, **others)\n"
+        "torch.ops.load_library = lambda path: (_ for _ in ()).throw(OSError('other build'))\n"
+        "torch.library.register_fake = refuse\n"
+    )
+    use = (
+        "from hetfeat.workloads.networks import load_network\n"
+        "network = load_network('squeezenet1_1')\n"
+        "print(network.module(network.inputs[0]).shape)\n"
+        "from hetfeat.workloads import networks\n"
+        "print('declared', len(networks._kept_alive))\n"
+    )
+    code = (broken if library == "broken" else "") + use
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=child_environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[1, 1000]" in done.stdout
+    assert library == "as installed" or "declared 1" in done.stdout
