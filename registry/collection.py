@@ -30,17 +30,14 @@ def collect_networks(
     Returns:
         What `--json` prints.
     """
-    profile = find_profile(device)
     store = RecordStore.create(out)
-    if stored := store.devices().get(profile.name):
-        profile = stored  # one store, one set of figures for a device
-    tasks, modules = _tasks(networks, profile, store)
+    profile, tasks, modules = prepare(find_profile(device), networks, store)
     tags = {"device": profile.name, "networks": ",".join(networks)}
     with tracking.tracked_run(f"collect {profile.name}", tags):
         tracking.log_resolved(
             {"device": profile.name, "programs_per_task": programs_per_task, "seed": seed}
         )
-        progress = _collect(store, profile, tasks, modules, programs_per_task, seed)
+        progress = measure(store, profile, tasks, modules, programs_per_task, seed)
         summary = {
             "programs": progress.programs,
             "failed": progress.failed,
@@ -56,6 +53,15 @@ def collect_networks(
         "dataset_digest": store.digest(),
         "out": out,
     }
+
+
+def prepare(
+    profile: DeviceProfile, networks: tuple[str, ...], store: RecordStore
+) -> tuple[DeviceProfile, dict[str, Task], dict[str, str]]:
+    """What `measure` needs: the device as the store knows it, tasks and their modules by hash."""
+    # One store, one set of figures for a device.
+    profile = store.devices().get(profile.name, profile)
+    return profile, *_tasks(networks, profile, store)
 
 
 def _tasks(
@@ -78,7 +84,7 @@ def _tasks(
     return tasks, modules
 
 
-def _collect(
+def measure(
     store: RecordStore,
     profile: DeviceProfile,
     tasks: dict[str, Task],
@@ -86,6 +92,7 @@ def _collect(
     programs_per_task: int,
     seed: int,
 ) -> Progress:
+    """Measures until every task has its programs; what the store holds counts."""
     progress = Progress()
     shown = tqdm(
         total=len(tasks) * programs_per_task,
