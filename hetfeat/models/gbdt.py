@@ -15,7 +15,7 @@ from hetfeat.features.batch import Batch, Examples
 from hetfeat.models.aggregate import flat_features, flat_names
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.calibration import Calibration, fit_calibration
-from hetfeat.models.labels import best_latencies, records_seen
+from hetfeat.models.labels import best_latencies, merged, records_seen
 from hetfeat.models.objective import Objective, objective_of
 from hetfeat.models.persist import read_head, write_folder
 
@@ -131,7 +131,7 @@ class XgbModel:
 
         adapted = type(self)(self.settings)
         adapted._booster, adapted._calibration = self._trained(), self._calibration
-        adapted.seen = self.seen
+        adapted.seen = merged(self.seen, records_seen(records))
         objective = objective_of(
             records, best_latencies(records), self.settings.point_weight, self.settings.seed
         )
