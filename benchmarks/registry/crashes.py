@@ -22,13 +22,26 @@ from registry.repair import repair
 from registry.stages import history, promote
 
 
-def prepare(uri: str) -> tuple[str, float]:
-    """A model with versions 1 in production and 2 in staging; seconds a promotion takes."""
+def prepare(uri: str) -> str:
+    """A model with version 1 in production and 2 in staging."""
     client, name = connect(uri), make_model(uri, 3)
     promote(name, 1, "production", gates=no_gates, client=client)
-    began = time.perf_counter()
     promote(name, 2, "staging", gates=no_gates, client=client)
-    return name, time.perf_counter() - began
+    return name
+
+
+def whole_s(uri: str) -> float:
+    """Seconds that a promotion takes in a process of its own."""
+    name = in_child(lambda: prepare(uri))
+
+    def promotion() -> float:
+        client = connect(uri)
+        client.get_registered_model(name)
+        began = time.perf_counter()
+        promote(name, 2, "production", gates=no_gates, client=client)
+        return time.perf_counter() - began
+
+    return in_child(promotion)
 
 
 def crash(uri: str, name: str, after_s: float) -> bool:
@@ -80,9 +93,10 @@ def main() -> int:
     uri = given.uri or fresh_sqlite()
     killed, bad = 0, []
     codes: collections.Counter[str] = collections.Counter()
+    usual_s = sorted(whole_s(uri) for _ in range(3))[1]
     for turn in range(given.rounds):
-        name, usual_s = in_child(lambda: prepare(uri))
-        killed += crash(uri, name, random.uniform(0, 1.1 * usual_s))
+        name = in_child(lambda: prepare(uri))
+        killed += crash(uri, name, random.uniform(0, usual_s))
         said = in_child(lambda name=name: examine(uri, name))
         codes.update(["+".join(said["found"]) or "nothing"])
         bad += [*said["left"], *said["wrong"]]
@@ -91,6 +105,7 @@ def main() -> int:
         **machine(),
         "store": uri.split(":")[0],
         "rounds": given.rounds,
+        "promotion_s": round(usual_s, 3),
         "killed_in_time": killed,
         "found": dict(codes),
         "unexplained_or_unrepaired": bad,

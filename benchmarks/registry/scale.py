@@ -22,7 +22,7 @@ from registry.pull import pull
 from registry.stages import history, promote
 from registry.versions import register
 
-REPEATS = 15
+REPEATS = 31
 BATCH = 1000
 
 
