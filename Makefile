@@ -2,11 +2,12 @@
 PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo python3)
 VENV_PYTHON := .venv/bin/python
 
-.PHONY: help env quickstart test lint format gate clean distclean
+.PHONY: help env quickstart test lint format gate clean distclean \
+	services services-stop test-services races crashes scale
 .DEFAULT_GOAL := help
 
 help: ## Says what there is to make
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 env: ## .venv with the hetfeat command in it; quick when nothing changed
 	@sh tools/environment.sh "$(PYTHON)"
@@ -28,6 +29,24 @@ format: env ## Rewrites the sources as the gate wants them
 	.venv/bin/ruff format .
 
 gate: lint test ## What must pass before a change lands, here and in CI
+
+services: env ## PostgreSQL, S3 and MLflow with basic auth on loopback, without root or Docker
+	$(VENV_PYTHON) tools/services start
+
+services-stop: env ## Ends what `make services` started
+	$(VENV_PYTHON) tools/services stop
+
+test-services: env ## The registry's tests against `make services`
+	. .services/env && $(VENV_PYTHON) -m pytest -m services tests/registry $(ARGS)
+
+races: env ## 200 races of 8 promoters and rollbackers on SQLite; ARGS="--uri URI" elsewhere
+	$(VENV_PYTHON) benchmarks/registry/races.py --rounds 200 $(ARGS)
+
+crashes: env ## 100 promotions killed at a random moment, then repaired
+	$(VENV_PYTHON) benchmarks/registry/crashes.py --rounds 100 $(ARGS)
+
+scale: env ## Promote, history and pull beside 1,000 models of 20 versions
+	$(VENV_PYTHON) benchmarks/registry/scale.py $(ARGS)
 
 clean: ## Removes what builds and tests leave, keeps .venv
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -10,6 +10,12 @@ COMMANDS = {
     "collect": ("registry.commands.collect:command", "Measure programs of networks on a device."),
     "records": ("registry.commands.records:command", "What a record store holds; verify it."),
     "train": ("registry.commands.train:command", "Train and register a cost model."),
+    "hpo": ("registry.commands.hpo:command", "Search hyperparameters; register the best."),
+    "transfer": (
+        "registry.commands.transfer:command",
+        "Adapt a model to a device with few measurements.",
+    ),
+    "evaluate": ("registry.commands.evaluate:command", "Judge a stored model on records."),
     "promote": ("registry.commands.promote:command", "Move a model version to another stage."),
     "rollback": ("registry.commands.rollback:command", "Put production back as it was before."),
     "history": ("registry.commands.history:command", "Print who moved which version, and why."),

@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 MISSING = frozenset({"RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"})
 EXISTS = frozenset({"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"})
+_FOREIGN = frozenset({"mlflow", "requests", "urllib3", "boto3", "botocore", "sqlalchemy"})
 _ATTEMPTS = 8
 _DEFAULTS = {
     # MLflow's own (7 retries, 120 s) leave a command silent for minutes when a server is gone.
@@ -74,24 +75,36 @@ def translated(doing: str) -> Iterator[None]:
     Args:
         doing: What is being tried, as in `promote costmodel.cpu-x86`.
     """
-    from mlflow.exceptions import MlflowException
-
     try:
         yield
     except HetfeatError:
         raise
-    except MlflowException as error:
-        raise _in_our_words(error, doing) from error
-    except OSError as error:  # includes the exceptions of requests and of urllib3's sockets
-        raise WorkFailed(
-            f"no way to {doing} ({_first_line(error)})",
-            "storage that answers, with room left",
-            "check the disk and the server, then repeat the command",
-        ) from error
+    except Exception as error:
+        if not is_foreign(error):
+            raise
+        raise in_our_words(error, doing) from error
 
 
-def _in_our_words(error: Exception, doing: str) -> HetfeatError:
+def is_foreign(error: BaseException) -> bool:
+    """Whether MLflow, the network or the storage raised it, and not a defect of ours."""
+    origins = {cls.__module__.partition(".")[0] for cls in type(error).__mro__}
+    return isinstance(error, OSError) or not _FOREIGN.isdisjoint(origins)
+
+
+def in_our_words(error: Exception, doing: str) -> HetfeatError:
+    """The one line that says what a foreign error means.
+
+    Args:
+        error: For which `is_foreign` holds.
+        doing: As in `translated`.
+    """
     code, text = error_code(error), _first_line(error)
+    if not code:
+        return WorkFailed(
+            f"no way to {doing} ({type(error).__name__}: {text})",
+            "storage that answers and has room left",
+            "check the disk, the server and its credentials, then repeat the command",
+        )
     if code in ("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED") or "error code 401" in text:
         return RequestError(
             f"no right to {doing}: the server does not know this user",

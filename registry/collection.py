@@ -30,18 +30,13 @@ def collect_networks(
     Returns:
         What `--json` prints.
     """
-    profile = find_profile(device)
-    imported = _imported(networks)  # a wrong name shows before anything is written
-    store = RecordStore.create(out)
-    if stored := store.devices().get(profile.name):
-        profile = stored  # one store, one set of figures for a device
-    tasks, modules = _tasks(imported, profile, store)
+    store, profile, tasks, modules = prepare(find_profile(device), networks, out)
     tags = {"device": profile.name, "networks": ",".join(networks)}
     with tracking.tracked_run(f"collect {profile.name}", tags):
         tracking.log_resolved(
             {"device": profile.name, "programs_per_task": programs_per_task, "seed": seed}
         )
-        progress = _collect(store, profile, tasks, modules, programs_per_task, seed)
+        progress = measure(store, profile, tasks, modules, programs_per_task, seed)
         summary = {
             "programs": progress.programs,
             "failed": progress.failed,
@@ -57,6 +52,17 @@ def collect_networks(
         "dataset_digest": store.digest(),
         "out": out,
     }
+
+
+def prepare(
+    profile: DeviceProfile, networks: tuple[str, ...], out: Path
+) -> tuple[RecordStore, DeviceProfile, dict[str, Task], dict[str, str]]:
+    """What `measure` needs: store, the device as it knows it, tasks and their modules by hash."""
+    imported = _imported(networks)  # a wrong name shows before anything is written
+    store = RecordStore.create(out)
+    # One store, one set of figures for a device.
+    profile = store.devices().get(profile.name, profile)
+    return store, profile, *_tasks(imported, profile, store)
 
 
 def _imported(networks: tuple[str, ...]) -> dict[str, Any]:
@@ -86,7 +92,7 @@ def _tasks(
     return tasks, modules
 
 
-def _collect(
+def measure(
     store: RecordStore,
     profile: DeviceProfile,
     tasks: dict[str, Task],
@@ -94,6 +100,7 @@ def _collect(
     programs_per_task: int,
     seed: int,
 ) -> Progress:
+    """Measures until every task has its programs; what the store holds counts."""
     progress = Progress()
     shown = tqdm(
         total=len(tasks) * programs_per_task,

@@ -64,10 +64,22 @@ def log_cost_model(
 
 
 def register_cost_model(
-    name: str, info: "ModelInfo", manifest_sha256: str, run_id: str, tags: Mapping[str, str]
+    name: str,
+    info: "ModelInfo",
+    manifest_sha256: str,
+    run_id: str,
+    tags: Mapping[str, str],
+    parent_uri: str | None = None,
 ) -> Version:
     """Makes a logged model a new version of `name`, in no stage."""
-    return register(name, info, folder_manifest_sha256=manifest_sha256, tags=tags, run_id=run_id)
+    return register(
+        name,
+        info,
+        folder_manifest_sha256=manifest_sha256,
+        tags=tags,
+        run_id=run_id,
+        parent_uri=parent_uri,
+    )
 
 
 def signature() -> "ModelSignature":

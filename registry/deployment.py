@@ -21,7 +21,7 @@ from registry import tracking
 from registry.manifest import write_manifest
 from registry.names import bundle_name, cost_model_name
 from registry.pull import Pulled, pull
-from registry.versions import DATASET_TAG, PARENT_TAG, register
+from registry.versions import DATASET_TAG, PARENT_TAG, metric_tags, register
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,11 @@ def _log_bundle(
         bundle_name(slug, profile.name),
         f"runs:/{run_id}/{BUNDLE}",
         folder_manifest_sha256=manifest_sha256,
-        tags={"device": profile.name, "network": slug, "latency_ms": f"{report['latency_ms']:.4f}"},
+        tags={
+            "device": profile.name,
+            "network": slug,
+            **metric_tags({key: report[key] for key in _GATED}),
+        },
         parent_uri=source.version.uri,
         run_id=run_id,
     )
@@ -133,3 +137,4 @@ _FIGURES = (
     *("latency_ms", "untuned_ms", "tuning_s", "build_s", "trials"),
     *("max_abs_error", "tolerance", "leaked_records"),
 )
+_GATED = ("latency_ms", "max_abs_error", "tolerance")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.errors import DataError
 from registry import ledger, mirror, process
 from registry.artifacts import Artifacts
-from registry.client import translated
+from registry.client import is_foreign, translated
 from registry.lock import STALE_S, locks_of
 from registry.manifest import MANIFEST
 from registry.mirror import Shown, State
@@ -163,11 +163,20 @@ def _files(client: "MlflowClient", version: Version) -> Iterator[Finding]:
     except MlflowException:
         what = f"the run of version {version.version} is gone"
         yield Finding("run", version.name, what, "restore the run, or " + action, safe=False)
+    if not version.tags.get(MANIFEST_TAG):
+        return
     try:
         there = MANIFEST in Artifacts.of(client, version).sizes()
-    except (MlflowException, DataError, OSError):
+    except DataError:
         there = False
-    if not there and MANIFEST_TAG in version.tags:
+    except Exception as error:  # each kind of storage has its own
+        if not is_foreign(error):
+            raise
+        what = f"the artifacts of version {version.version} cannot be read ({type(error).__name__})"
+        todo = "check the storage and the right to read it, then repeat"
+        yield Finding("artifacts", version.name, what, todo, safe=False)
+        return
+    if not there:
         what = f"the artifacts of version {version.version} are gone"
         yield Finding("artifacts", version.name, what, action, safe=False)
 

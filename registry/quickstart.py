@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hetfeat.errors import HetfeatError, WorkFailed
+from registry.tracking import EXPERIMENT
 
 NETWORK = "resnet18"
 OUT = Path(".quickstart") / NETWORK
@@ -54,7 +55,10 @@ def _trained_version() -> Any | None:
 
 
 def _train() -> Any:
-    done = subprocess.run([sys.executable, "-m", "mlflow", "run", ".", "-e", "train"], check=False)
+    command = [sys.executable, "-m", "mlflow", "run", ".", "-e", "train"]
+    # In one experiment with the deployments, where they can be compared.
+    environment = os.environ | {"MLFLOW_EXPERIMENT_NAME": EXPERIMENT}
+    done = subprocess.run(command, env=environment, check=False)
     version = _trained_version()
     if done.returncode or version is None:
         raise WorkFailed(

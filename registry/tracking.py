@@ -17,28 +17,49 @@ if TYPE_CHECKING:
     from mlflow.data.dataset import Dataset
 
 EXPERIMENT = "hetfeat"
+KIND_TAG = "mlflow.experimentKind"
 DIGEST_CHARACTERS = 36
 """Most that MLflow keeps of a data set's digest; a tag carries the whole."""
 _NOISY = ("alembic", "mlflow", "git")
 
 
 @contextlib.contextmanager
-def tracked_run(name: str, tags: Mapping[str, str]) -> Iterator["mlflow.ActiveRun"]:
+def tracked_run(
+    name: str, tags: Mapping[str, str], run_id: str | None = None
+) -> Iterator["mlflow.ActiveRun"]:
     """A run for the length of the block: that of `mlflow run` if there is one, else a new one.
 
     It goes where MLflow's own variables say, by default into `mlflow.db` in the working folder.
-    An exception inside ends it as failed.
+    An exception inside ends it as failed. `run_id` goes on with that run.
     """
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    quieten()
     import mlflow
 
-    for logger in _NOISY:  # after the import, which sets its own levels
-        logging.getLogger(logger).setLevel(logging.WARNING)
-    inside_project = bool(os.environ.get("MLFLOW_RUN_ID"))
+    inside_project = bool(run_id or os.environ.get("MLFLOW_RUN_ID"))
     if not inside_project and not os.environ.get("MLFLOW_EXPERIMENT_NAME"):
-        mlflow.set_experiment(EXPERIMENT)
-    with mlflow.start_run(run_name=None if inside_project else name) as run:
+        experiment = mlflow.set_experiment(EXPERIMENT)
+        if KIND_TAG not in experiment.tags:  # else MLflow's pages open as for language models
+            mlflow.set_experiment_tag(KIND_TAG, "custom_model_development")
+    with mlflow.start_run(run_id, run_name=None if inside_project else name) as run:
         mlflow.set_tags({**tags, **system_tags()})
+        yield run
+
+
+def quieten() -> None:
+    """Keeps MLflow from telling what it does."""
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    import mlflow  # noqa: F401  # which sets levels of its own
+
+    for logger in _NOISY:
+        logging.getLogger(logger).setLevel(logging.WARNING)
+
+
+@contextlib.contextmanager
+def nested_run(name: str, tags: Mapping[str, str]) -> Iterator["mlflow.ActiveRun"]:
+    """A run under the active one, for the length of the block."""
+    import mlflow
+
+    with mlflow.start_run(run_name=name, nested=True, tags=dict(tags)) as run:
         yield run
 
 

@@ -35,6 +35,8 @@ from registry.versions import (
 log = logging.getLogger(__name__)
 
 MAIN_METRICS = ("pca", "rmse", "r2", "top1", "top5")
+SPLIT_SEED = 0
+"""One split of a store for every seed of the model: its versions are then comparable."""
 _ROUNDS_A_LINE = 50
 
 
@@ -49,7 +51,7 @@ class TrainingRequest:
         split: Name in `dataset.splits.SPLITS`.
         holdout: Devices or networks to test on.
         effort: `quick`, `standard` or `full`.
-        seed: Of split and model.
+        seed: Of the model.
     """
 
     records: Path | None
@@ -62,7 +64,7 @@ class TrainingRequest:
 
 
 @dataclass(frozen=True)
-class _Data:
+class TrainingData:
     """Records, divided."""
 
     store: RecordStore
@@ -88,8 +90,9 @@ _SIDES = ("train", "valid", "test")
 def train_and_register(request: TrainingRequest) -> dict[str, Any]:
     """Does the whole of `hetfeat train`.
 
-    The version registered is the model that was evaluated: it has not seen the valid and test
-    sides. Nothing is logged before the data and the request have been found sound.
+    The version registered is the model that was evaluated: the test side took no part in it, the
+    valid side only in stopping and calibration. Nothing is logged before the data and the
+    request have been found sound.
 
     Returns:
         What `--json` prints.
@@ -99,25 +102,39 @@ def train_and_register(request: TrainingRequest) -> dict[str, Any]:
         DataError: Records that are missing, damaged or too few.
     """
     model = model_class(request.model).for_effort(request.effort, request.seed)
-    data = _load(request)
+    data = load_data(request)
+    with tracking.tracked_run(f"train {request.model} {request.split}", {}) as run:
+        return fit_and_register(run.info.run_id, request, data, model)
+
+
+def fit_and_register(
+    run_id: str,
+    request: TrainingRequest,
+    data: TrainingData,
+    model: CostModel,
+    extra_tags: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Fits, judges, logs and registers a model, all in the active run.
+
+    Args:
+        run_id: Of the active run.
+        request: What was asked for.
+        data: From `load_data`.
+        model: Not trained yet.
+        extra_tags: Of the run and the version, beside the usual ones.
+
+    Returns:
+        What `hetfeat train --json` prints.
+    """
+    import mlflow
+
     name = cost_model_name(data.family)
-    tags = {
-        "family": data.family,
-        "devices": data.facts["devices"],
-        "split": request.split,
-        "model": request.model,
-        FEATURES_TAG: str(FEATURES_VERSION),
-        DATASET_TAG: data.digest,
-        EVALUATION_TAG: _evaluation_digest(data.test),
-    }
-    with tracking.tracked_run(f"train {request.model} {request.split}", tags) as run:
-        run_id = run.info.run_id
-        curve, train_s = _fit(model, data)
-        judged = evaluate(
-            model, data.train, data.valid, data.test, data.store.networks(), request.seed
-        )
-        _log_settings(request, data, model)
-        version = _log_results(run_id, name, data, model, judged, curve, train_s, tags)
+    tags = source_tags(request, data) | dict(extra_tags or {})
+    mlflow.set_tags(tags)
+    curve, train_s = _fit(model, data)
+    judged = evaluate(model, data.train, data.valid, data.test, data.store.networks(), request.seed)
+    _log_settings(request, data, model)
+    version = _log_results(run_id, name, data, model, judged, curve, train_s, tags)
     return {
         "run_id": run_id,
         "model": name,
@@ -131,7 +148,26 @@ def train_and_register(request: TrainingRequest) -> dict[str, Any]:
     }
 
 
-def _load(request: TrainingRequest) -> _Data:
+def source_tags(request: TrainingRequest, data: TrainingData) -> dict[str, str]:
+    """What a source version and its run are told apart by."""
+    return {
+        "family": data.family,
+        "devices": data.facts["devices"],
+        "split": request.split,
+        "model": request.model,
+        FEATURES_TAG: str(FEATURES_VERSION),
+        DATASET_TAG: data.digest,
+        EVALUATION_TAG: evaluation_digest(data.test),
+    }
+
+
+def load_data(request: TrainingRequest) -> TrainingData:
+    """Reads the records of a request and divides them.
+
+    Raises:
+        RequestError: Unknown split, family or holdout.
+        DataError: Records that are missing, damaged or too few.
+    """
     store = RecordStore.open(request.records or packaged_store())
     log.info("reading %s", store.path)
     assembled = assemble(store)
@@ -147,19 +183,19 @@ def _load(request: TrainingRequest) -> _Data:
     family = request.family or common_family(profiles)
     wanted = np.isin(examples.device.astype(str), devices_of_family(profiles, family))
     examples = examples.take(np.flatnonzero(wanted))
-    split = split_examples(examples, request.split, request.seed, request.holdout, store.networks())
+    split = split_examples(examples, request.split, SPLIT_SEED, request.holdout, store.networks())
     train, valid, test = (examples.take(getattr(split, side)) for side in _SIDES)
-    return _Data(store, store.digest(), family, train, valid, test)
+    return TrainingData(store, store.digest(), family, train, valid, test)
 
 
-def _evaluation_digest(test: Examples) -> str:
+def evaluation_digest(test: Examples) -> str:
     """Digest of what was tested on: figures of two versions compare where it is the same."""
     columns = (test.device, test.program, test.latency_s)
     rows = sorted(map(repr, zip(*(column.tolist() for column in columns), strict=True)))
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
-def _fit(model: CostModel, data: _Data) -> tuple[tracking.Curve, float]:
+def _fit(model: CostModel, data: TrainingData) -> tuple[tracking.Curve, float]:
     """Fits the model; returns its learning curve and the seconds it took."""
     curve = tracking.Curve.empty()
 
@@ -177,7 +213,7 @@ def _fit(model: CostModel, data: _Data) -> tuple[tracking.Curve, float]:
     return curve, time.perf_counter() - start
 
 
-def _log_settings(request: TrainingRequest, data: _Data, model: CostModel) -> None:
+def _log_settings(request: TrainingRequest, data: TrainingData, model: CostModel) -> None:
     import mlflow
 
     tracking.log_resolved(
@@ -198,7 +234,7 @@ def _log_settings(request: TrainingRequest, data: _Data, model: CostModel) -> No
 def _log_results(
     run_id: str,
     name: str,
-    data: _Data,
+    data: TrainingData,
     model: CostModel,
     judged: Evaluation,
     curve: tracking.Curve,

@@ -109,7 +109,9 @@ def register(
             run_id = client.get_logged_model(model_id).source_run_id
         _ensure_model(client, name)
         made = Version.of(
-            client.create_model_version(name, uri, run_id, tags=kept, model_id=model_id)
+            client.create_model_version(
+                name, uri, run_id, tags=kept, model_id=model_id, await_creation_for=0
+            )
         )
         describe(client, made)
     return made

@@ -52,7 +52,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory, project: Path) -> SimpleNa
     folder = tmp_path_factory.mktemp("train here")
     store = stores.make_store(folder / "records")
     client = client_in(folder)
-    run = client.create_run(client.create_experiment("made by mlflow run"))
+    experiment = client.create_experiment(
+        "made by mlflow run", artifact_location=str(folder / "mlruns")
+    )
+    run = client.create_run(experiment)
     for key, value in {"records": "records", "seed": "3", "split": "by_task"}.items():
         client.log_param(run.info.run_id, key, value)
     done = hetfeat(
@@ -108,7 +111,9 @@ def test_the_learning_curve_has_a_point_a_round(trained):
 
 def test_final_metrics_reach_the_run_and_the_logged_model(trained):
     version = trained.client.get_model_version(trained.result["model"], "1")
-    logged = trained.client.get_logged_model(version.model_id)
+    (made,) = trained.run.outputs.model_outputs
+    assert version.source == f"models:/{made.model_id}"
+    logged = trained.client.get_logged_model(made.model_id)
     of_model = {metric.key: metric.value for metric in logged.metrics}
     for name, value in trained.result["metrics"].items():
         assert trained.run.data.metrics[name] == value

@@ -70,6 +70,8 @@ class SourceModel:
 def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
     """The report of the bundle at `out` if it is what is asked for, or None if there is none.
 
+    A bundle whose tuning was interrupted counts as none: deploying goes on from its journal.
+
     Raises:
         DataError: Something else lies there.
         RequestError: A bundle of another request lies there.
@@ -84,7 +86,7 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
             "choose another --out, or pass --refresh true to replace it",
         )
     report: dict[str, Any] = manifest["report"]
-    return report
+    return None if report["interrupted"] else report
 
 
 def check_replaceable(out: Path) -> None:
@@ -107,13 +109,13 @@ def deploy(
     """Tunes and compiles a network for this machine and writes the bundle.
 
     Measurements are kept in `OUT.journal`, a record store: an interrupted deployment goes on
-    from there. The bundle appears at `out` complete, or not at all.
+    from there. The bundle appears at `out` complete, or not at all, in the place of an older one.
 
     Returns:
         The report, as the manifest keeps it.
 
     Raises:
-        RequestError: The network cannot be imported.
+        RequestError: TVM cannot import the network.
         WorkFailed: The compiled network is wrong or does not run.
     """
     from hetfeat.deploy.tvm import compile_network

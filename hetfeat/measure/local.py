@@ -4,6 +4,7 @@ import base64
 import contextlib
 import itertools
 import json
+import statistics
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,11 @@ CHILD = "hetfeat.measure.tvm"
 BUILDS_AHEAD = 8
 """Programs a child builds before the running starts."""
 BUILD_TIMEOUT_S = 8.0
-"""Most programs build in 0.2 s; a few, unrolled too far, would keep LLVM busy for a minute."""
+BUILD_TIMEOUT_FLOOR_S = 3.0
+BUILD_TIMEOUT_MEDIANS = 10.0
+BUILDS_TO_LEARN = 16
+"""Most programs build in 0.2 s; a few, unrolled too far, would keep LLVM busy for a minute. Once
+some builds are known, a build may take ten times their median, 3 s at least."""
 RUN_TIMEOUT_S = 10.0
 RESTART_BYTES = 3 * 2**29
 """A child grows by about 1.1 MB with each build (TVM's and LLVM's caches) and is replaced here."""
@@ -48,7 +53,8 @@ class LocalMeasurer:
         memory_limit_bytes: int | None = None,
     ) -> None:
         self.profile = profile
-        self._timeouts = {"build": build_timeout_s, "run": run_timeout_s}
+        self._build_timeout_s, self._run_timeout_s = build_timeout_s, run_timeout_s
+        self._build_seconds: deque[float] = deque(maxlen=64)
         limit = memory_limit_bytes or psutil.virtual_memory().total // 2
         arguments = [json.dumps(profile.target), str(profile.cache_line_bytes), str(limit)]
         self._workers = [Worker(CHILD, arguments, profile.threads) for _ in range(profile.threads)]
@@ -138,7 +144,7 @@ class LocalMeasurer:
                 "program": program.key,
                 "incumbent_s": best.get(program.task.hash),
             }
-            latencies, error = self._ask(index, program.task, request, self._timeouts["run"])
+            latencies, error = self._ask(index, program.task, request, self._run_timeout_s)
             self._built.pop(program.key, None)
         return Measurement(
             program,
@@ -158,10 +164,18 @@ class LocalMeasurer:
             "program": program.key,
             "trace": program.trace,
         }
-        _, error = self._ask(index, program.task, request, self._timeouts["build"])
+        started = time.monotonic()
+        _, error = self._ask(index, program.task, request, self._allowed_build_s())
+        self._build_seconds.append(time.monotonic() - started)
         if error is None:
             self._built[program.key] = index, self._workers[index].generation
         return error
+
+    def _allowed_build_s(self) -> float:
+        if len(self._build_seconds) < BUILDS_TO_LEARN:
+            return self._build_timeout_s
+        usual = BUILD_TIMEOUT_MEDIANS * statistics.median(list(self._build_seconds))
+        return min(self._build_timeout_s, max(BUILD_TIMEOUT_FLOOR_S, usual))
 
     def _ask(
         self, index: int, task: Task, request: dict[str, Any], timeout_s: float

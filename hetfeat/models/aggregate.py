@@ -1,7 +1,7 @@
 """Per-store features of a program folded into one row, for models that read flat tables.
 
-Three folds of the stores, chosen by measurement (docs/models.md): the store that computes most,
-as it is; the sum of all, taken of the quantities and not of their logarithms; the maximum.
+Two folds of the stores, chosen by measurement (docs/models.md): the store that computes most, as
+it is; the sum of all, taken of the quantities and not of their logarithms.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hetfeat.features.batch import Batch, Floats
 from hetfeat.features.columns import HARDWARE, STORE, TASK
 
-FOLDS = ("main", "total", "max")
+FOLDS = ("main", "total")
 _NAMES = [column.name for column in STORE]
 _FLOAT_MATH = slice(_NAMES.index("float_mad"), _NAMES.index("float_other") + 1)
 _OUTER_PRODUCT = _NAMES.index("outer_product")
@@ -41,7 +41,6 @@ def flat_features(batch: Batch) -> Floats:
             [
                 batch.stores[_main_stores(batch, quantity)],
                 np.sign(total) * np.log2(1 + np.abs(total)),
-                np.maximum.reduceat(batch.stores, starts, axis=0),
             ],
             axis=1,
         )

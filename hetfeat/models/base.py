@@ -49,7 +49,7 @@ class CostModel(Protocol):
 
     @property
     def seen(self) -> Mapping[str, Mapping[str, int]]:
-        """Records that `fit` learnt from: device -> task hash -> count."""
+        """Records that `fit` and `fine_tune` learnt from: device -> task hash -> count."""
 
     @property
     def parameters(self) -> dict[str, Any]:

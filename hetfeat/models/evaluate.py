@@ -20,6 +20,9 @@ from hetfeat.models.topk import top_k, top_k_of_networks
 Floats = npt.NDArray[np.float64]
 Networks = dict[str, dict[str, int]]
 
+PAIRS_TO_JUDGE = 500
+"""Fewer pairs of an operator say more of chance than of the model (1 % is 5 of them)."""
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -107,6 +110,9 @@ def _metrics(side: _Side, scores: Floats, estimate: Floats, seed: int) -> dict[s
         "pca_pairs": pairs.pairs,
         "pca_pairs_within_noise": pairs.within_noise,
     }
+    for kind in ("operator", "device"):
+        if (worst := _worst_pca(side, scores, getattr(side.examples, kind))) is not None:
+            metrics[f"worst_{kind}_pca"] = worst
     for k in (1, 5):
         found = top_k_of_networks(scores, latency_s, side.groups, side.keys, side.networks, k, seed)
         if found.networks:
@@ -115,13 +121,33 @@ def _metrics(side: _Side, scores: Floats, estimate: Floats, seed: int) -> dict[s
     return metrics
 
 
+def _worst_pca(side: _Side, scores: Floats, kind: npt.NDArray[np.object_]) -> float | None:
+    """Lowest PCA among the values of `kind` with pairs enough to tell; None if there is none."""
+    found = []
+    for value in sorted(set(kind.tolist())):
+        rows = np.flatnonzero(kind == value)
+        pairs = pairwise_accuracy(scores[rows], side.examples.latency_s[rows], side.groups[rows])
+        if pairs.pairs >= PAIRS_TO_JUDGE:
+            found.append(pairs.value)
+    return min(found, default=None)
+
+
 def _baselines(side: _Side, valid_y: Floats, seed: int) -> dict[str, dict[str, float]]:
+    """Scores that know nothing; their top-k is the exact expectation, not one lucky draw."""
     rng = np.random.default_rng(seed)
     chance, same = rng.random(len(side.y)), np.ones(len(side.y))
     curve = fit_calibration(rng.random(len(valid_y)), valid_y)
+    expected = {f"top{k}": top_k(same, side.y, side.groups, k, seed).random for k in (1, 5)}
     rows = {
-        "random": _metrics(side, chance, curve(chance), seed),
-        "constant": _metrics(side, same, same * valid_y.mean(), seed),
+        "random": (chance, curve(chance)),
+        "constant": (same, same * valid_y.mean()),
     }
-    main = ("pca", "rmse", "r2", "top1", "top5")
-    return {name: {figure: row[figure] for figure in main} for name, row in rows.items()}
+    return {
+        name: {
+            "pca": pairwise_accuracy(scores, side.examples.latency_s, side.groups).value,
+            "rmse": rmse(estimate, side.y),
+            "r2": r2(estimate, side.y),
+            **expected,
+        }
+        for name, (scores, estimate) in rows.items()
+    }

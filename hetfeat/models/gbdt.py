@@ -15,7 +15,7 @@ from hetfeat.features.batch import Batch, Examples
 from hetfeat.models.aggregate import flat_features, flat_names
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.calibration import Calibration, fit_calibration
-from hetfeat.models.labels import best_latencies, records_seen
+from hetfeat.models.labels import best_latencies, merged, records_seen
 from hetfeat.models.objective import Objective, objective_of
 from hetfeat.models.persist import read_head, write_folder
 
@@ -27,7 +27,7 @@ ROUNDS = {"quick": 150, "standard": 600, "full": 2000}
 """Boosting rounds at most, by effort."""
 _ROWS_A_THREAD = 20_000
 """Threads meet at a barrier several times a level; on a busy machine few rows are slower on two
-cores than on one (6,700 rows: 120 s against 4 s)."""
+cores than on one (6,700 rows, other jobs running: 125 s with two threads, 7 s with one)."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class GbdtParameters:
     subsample: float = 0.8
     columns_per_tree: float = 0.5
     min_child_weight: float = 3.0
-    point_weight: float = 0.5
+    point_weight: float = 0.2
     fine_tune_rounds: int = 30
     seed: int = 0
 
@@ -131,7 +131,7 @@ class XgbModel:
 
         adapted = type(self)(self.settings)
         adapted._booster, adapted._calibration = self._trained(), self._calibration
-        adapted.seen = self.seen
+        adapted.seen = merged(self.seen, records_seen(records))
         objective = objective_of(
             records, best_latencies(records), self.settings.point_weight, self.settings.seed
         )
@@ -188,6 +188,8 @@ class XgbModel:
             model = cls(GbdtParameters(**head["parameters"]))
             curve = head["calibration"]
             model._calibration = Calibration(tuple(curve["score"]), tuple(curve["y"]))
+            if BOOSTER not in head["files"]:  # its digest would be unchecked
+                raise KeyError(BOOSTER)
             model.seen = head["seen"]
             model._booster = xgboost.Booster(model_file=folder / BOOSTER)
         except (KeyError, TypeError, xgboost.core.XGBoostError) as error:

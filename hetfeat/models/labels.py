@@ -1,5 +1,7 @@
 """The label a cost model learns: how close a program comes to the best one of its task."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
@@ -51,3 +53,14 @@ def records_seen(*sides: Examples) -> dict[str, dict[str, int]]:
             tasks = seen.setdefault(device, {})
             tasks[task] = tasks.get(task, 0) + 1
     return seen
+
+
+def merged(*counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """Sums of what `records_seen` returned."""
+    total: dict[str, dict[str, int]] = {}
+    for count in counts:
+        for device, tasks in count.items():
+            known = total.setdefault(device, {})
+            for task, records in tasks.items():
+                known[task] = known.get(task, 0) + records
+    return total

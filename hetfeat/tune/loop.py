@@ -21,6 +21,8 @@ STALE_FACTOR = 0.5
 """A round without gain halves a task's claim to the next one."""
 GAIN = 0.01
 """Relative gain below which a round counts as without."""
+UNKNOWN_S = 1.0
+"""Stands for the latency of a task of which nothing has run yet: longer than most."""
 
 
 @dataclass(frozen=True)
@@ -69,26 +71,34 @@ class TaskState:
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
         """Takes measurements in, and lowers the claim if they brought no gain."""
-        before = self.best.latency_s if self.best else None
+        before_s = self.best_s
         self.search.tell(measurements)
         self.trials += len(measurements)
-        for found in measurements:
-            if found.latency_s is not None and (
-                self.best is None or found.latency_s < (self.best.latency_s or 0.0)
-            ):
-                self.best = found
-        after = self.best.latency_s if self.best else None
+        known = [self.best] if self.best else []
+        self.best = min(
+            (m for m in (*known, *measurements) if m.latency_s is not None),
+            key=lambda m: m.latency_s or 0.0,
+            default=None,
+        )
         # A task of which nothing runs is without gain, too, or it would take the whole budget.
-        if after is None or (before is not None and after > before * (1 - GAIN)):
+        gained = self.best_s is not None and (
+            before_s is None or self.best_s < before_s * (1 - GAIN)
+        )
+        if not gained:
             self.claim *= STALE_FACTOR
+
+    @property
+    def best_s(self) -> float | None:
+        """Latency of the fastest program in seconds."""
+        return self.best.latency_s if self.best else None
 
     @property
     def priority(self) -> tuple[bool, float]:
         """Untried tasks first, by FLOPs; then by time in the network, times the claim."""
         if self.trials == 0:
             return True, self.weight * self.task.flops
-        latency_s = self.best.latency_s if self.best else None
-        return False, self.weight * (latency_s if latency_s is not None else 1.0) * self.claim
+        latency_s = UNKNOWN_S if self.best_s is None else self.best_s
+        return False, self.weight * latency_s * self.claim
 
 
 @dataclass
@@ -154,12 +164,10 @@ def tune(
             state = max(open_states, key=lambda s: s.priority)
             batch = state.search.ask(min(BATCH, budget.trials - tuned.trials - tuned.resumed))
             state.exhausted = not batch
-            incumbent = state.best and state.best.latency_s
+            incumbent_s = {} if state.best_s is None else {state.task.hash: state.best_s}
             done: list[Measurement] = []
             try:
-                for found in measurer.measure_each(
-                    batch, {state.task.hash: incumbent} if incumbent else {}
-                ):
+                for found in measurer.measure_each(batch, incumbent_s):
                     journal.append([found])
                     done.append(found)
             finally:  # also what came before an interrupt

@@ -1,3 +1,4 @@
+import os
 import shutil
 import tempfile
 import uuid
@@ -5,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from server import Server
 
 from registry.client import connect
 from registry.manifest import write_manifest
@@ -29,15 +31,36 @@ def tmp_path() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.fixture
-def tracking_uri(empty_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A registry of its own for each test, named by MLflow's variables."""
-    shutil.copy(empty_database, tmp_path / "mlflow.db")
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+@pytest.fixture(params=["sqlite", pytest.param("server", marks=pytest.mark.services)])
+def tracking_uri(
+    request: pytest.FixtureRequest,
+    empty_database: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:
+    """A registry of its own for each test on SQLite, or the one that `make services` started."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("HETFEAT_HOME", str(tmp_path / "home"))
+    if request.param == "sqlite":
+        shutil.copy(empty_database, tmp_path / "mlflow.db")
+        uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    else:
+        uri = request.getfixturevalue("server").uri
+        request.getfixturevalue("server").act_as("alice", monkeypatch)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     return uri
+
+
+on_sqlite_only = pytest.mark.parametrize("tracking_uri", ["sqlite"], indirect=True)
+"""For what looks into the store's own folder, or needs a registry that is empty."""
+
+
+@pytest.fixture(scope="session")
+def server() -> Server:
+    """The servers of `make services`, with users of our own on them."""
+    if "HETFEAT_TEST_SERVER" not in os.environ:
+        pytest.skip("no servers; `make services` starts them, `. .services/env` says where")
+    return Server(os.environ["HETFEAT_TEST_SERVER"])
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 import pytest
 
 from registry import mirror
+from registry.lock import locks_of
 from registry.mirror import State
 from registry.stages import history, promote
 
@@ -55,4 +56,4 @@ def test_the_next_command_finishes_what_a_crash_left(
     moved = any(e["version"] == 2 and e["to"] == "production" for e in entries)
     state = State(3, 2, 1) if moved else State(3, 1, None)
     assert mirror.differences(client, model_name, state) == []
-    assert not [m.name for m in client.search_registered_models("name LIKE 'lock--%'")]
+    assert locks_of(client, model_name) == []

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from conftest import on_sqlite_only
 
 from hetfeat.errors import DataError, GateRefused
 from hetfeat.features.columns import FEATURES_VERSION
@@ -108,6 +109,7 @@ def test_bundles(client, make_version, model_name, figures, refused):
     assert set(said) == {"artifacts", "numerics", "latency"}
 
 
+@on_sqlite_only
 def test_changed_artifacts_are_refused_with_3(client, make_version, model_name):
     version = make_version(model_name)
     folder = Path(client.get_run(version.run_id).info.artifact_uri.removeprefix("file://"))

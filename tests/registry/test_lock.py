@@ -3,10 +3,13 @@ import threading
 import time
 
 import pytest
+from conftest import on_sqlite_only
 
 from hetfeat.errors import WorkFailed
 from registry import lock, process
 from registry.lock import locked, locks_of
+
+pytestmark = on_sqlite_only
 
 NAME = "costmodel.cpu-x86"
 
@@ -117,7 +120,7 @@ def test_a_lock_that_may_not_be_deleted_is_marked_as_released(client, model, mon
         pass
 
 
-def test_a_process_knows_itself_and_the_dead():
+def test_a_process_knows_itself_and_the_dead(client):
     assert not process.is_gone(process.describe())
     assert not process.is_gone("")
     assert not process.is_gone(json.dumps({"pid": 1, "started": "1", "host": "elsewhere"}))

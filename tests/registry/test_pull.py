@@ -3,6 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
+from conftest import on_sqlite_only
 
 from hetfeat.errors import DataError, HetfeatError, RequestError, WorkFailed
 from registry import cache
@@ -10,6 +11,8 @@ from registry.manifest import MANIFEST, write_manifest
 from registry.pull import pull
 from registry.stages import promote
 from registry.versions import MANIFEST_TAG
+
+pytestmark = on_sqlite_only
 
 FILES = {"model.ubj": b"{weights", "meta/columns.json": b"[]"}
 

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from conftest import on_sqlite_only
 
 from hetfeat.errors import RequestError
 from registry.doctor import diagnose
@@ -11,6 +12,9 @@ from registry.stages import history, promote
 
 def numbers(versions) -> list[int]:
     return sorted(version.version for version in versions)
+
+
+pytestmark = on_sqlite_only
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@ import pytest
 
 from hetfeat.errors import GateRefused, RequestError
 from registry import ledger, mirror
+from registry.lock import locks_of
 from registry.mirror import State
 from registry.stages import GateResult, history, promote
 from registry.versions import resolve
@@ -71,7 +72,7 @@ def test_no_lock_is_left(client, make_version, model_name):
         promote(model_name, 1, "staging")
     with pytest.raises(RequestError, match="version 9"):
         promote(model_name, 9, "staging")
-    assert not [m.name for m in client.search_registered_models("name LIKE 'lock--%'")]
+    assert locks_of(client, model_name) == []
 
 
 def refuse(version, replaced, to):

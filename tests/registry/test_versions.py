@@ -1,4 +1,5 @@
 import pytest
+from conftest import on_sqlite_only
 
 from hetfeat.errors import RequestError
 from registry.names import bundle_name, cost_model_name
@@ -47,11 +48,13 @@ def test_the_device_comes_before_its_family(make_version, model_name):
     assert resolve(model_name, "production", device="laptop").name == f"{model_name}.laptop"
 
 
+@on_sqlite_only
 def test_an_empty_registry_says_what_to_do(client):
     with pytest.raises(RequestError, match=r"hetfeat train.*hetfeat promote costmodel.cpu-x86 1"):
         resolve("costmodel.cpu-x86", "production")
 
 
+@on_sqlite_only
 @pytest.mark.parametrize(
     ("given", "stage", "said"),
     [
@@ -74,6 +77,7 @@ def test_a_wrong_request_says_what_there_is(make_version, given, stage, said):
     assert "\n" not in str(caught.value)
 
 
+@on_sqlite_only
 def test_locks_are_no_models(client, make_version, model_name):
     make_version(model_name)
     client.create_registered_model(f"lock--{model_name}")

@@ -1,0 +1,127 @@
+"""Races of promoters and rollbackers for one registered model at a time.
+
+    python benchmarks/registry/races.py --rounds 200 [--uri URI] [--workers 8]
+
+In each round every worker at once promotes a version of its own, or rolls back. Afterwards aliases,
+MLflow's stages and the ledger must tell one story, with an entry for each success.
+"""
+
+import argparse
+import json
+import multiprocessing
+import random
+import sys
+import time
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+from common import fresh_sqlite, in_child, machine, make_model, no_gates, quantile
+
+from hetfeat.errors import RequestError
+from registry import mirror
+from registry.client import connect
+from registry.lock import locks_of
+from registry.mirror import State
+from registry.rollback import rollback
+from registry.stages import history, promote
+
+PATIENCE_S = 600.0
+
+
+def worker(number: int, uri: str, start: Barrier, orders: Any, results: Any) -> None:
+    client = connect(uri)
+    client.search_registered_models(max_results=1)
+    while (name := orders.get()) is not None:
+        start.wait(PATIENCE_S)
+        began = time.perf_counter()
+        said, version = "done", 0
+        try:
+            if number % 4 == 3:
+                outcome = rollback(name, client=client)
+            else:
+                outcome = promote(name, number + 1, "production", gates=no_gates, client=client)
+            version = outcome.entry["version"] if outcome.entry else 0
+        except RequestError:
+            said = "nothing to do"
+        except Exception as error:
+            said = f"{type(error).__name__}: {str(error)[:200]}"
+        results.put((said, version, time.perf_counter() - began))
+
+
+def judge(uri: str, name: str, successes: int) -> list[str]:
+    """What is inconsistent after a round."""
+    client = connect(uri)
+    entries, faults = history(name, client=client)
+    found = list(faults)
+    if len(entries) != successes:
+        found.append(f"{successes} successes, {len(entries)} entries")
+    if entries:
+        found += mirror.differences(client, name, State.of(entries[-1]["state"]))
+    if locks := locks_of(client, name):
+        found.append(f"{len(locks)} locks left")
+    return found
+
+
+def unloaded_s(uri: str, count: int = 20) -> list[float]:
+    """Seconds of promotions that nobody disturbs."""
+    client, name, taken = connect(uri), make_model(uri, 2), []
+    for turn in range(count):
+        began = time.perf_counter()
+        promote(name, turn % 2 + 1, "production", gates=no_gates, client=client)
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--uri", default="")
+    given = parser.parse_args()
+    uri = given.uri or fresh_sqlite()
+    alone = in_child(lambda: unloaded_s(uri))
+    spawn = multiprocessing.get_context("spawn")
+    start, results = spawn.Barrier(given.workers), spawn.Queue()
+    orders = [spawn.Queue() for _ in range(given.workers)]
+    workers = [
+        spawn.Process(target=worker, args=(number, uri, start, orders[number], results))
+        for number in range(given.workers)
+    ]
+    for process in workers:
+        process.start()
+    wrong: list[str] = []
+    failed: list[str] = []
+    taken: list[float] = []
+    began = time.perf_counter()
+    for turn in range(given.rounds):
+        name = in_child(lambda: make_model(uri, given.workers))
+        for queue in random.sample(orders, len(orders)):
+            queue.put(name)
+        said = [results.get(timeout=PATIENCE_S) for _ in workers]
+        taken += [seconds for _, _, seconds in said]
+        failed += [what for what, _, _ in said if what not in ("done", "nothing to do")]
+        successes = sum(what == "done" and version > 0 for what, version, _ in said)
+        wrong += in_child(lambda name=name, n=successes: judge(uri, name, n))
+        print(f"round {turn + 1}: {len(wrong)} wrong, {len(failed)} failed", file=sys.stderr)
+    for queue in orders:
+        queue.put(None)
+    for process in workers:
+        process.join()
+    result = {
+        **machine(),
+        "store": uri.split(":")[0],
+        "rounds": given.rounds,
+        "workers": given.workers,
+        "inconsistent": wrong,
+        "failed": failed,
+        "seconds": round(time.perf_counter() - began, 1),
+        "unloaded_median_s": round(quantile(alone, 0.5), 3),
+        "contended_median_s": round(quantile(taken, 0.5), 3),
+        "contended_max_s": round(max(taken), 3),
+    }
+    print(json.dumps(result, indent=1))
+    return 1 if wrong or failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""Promote, history and pull in an empty registry and in a full one.
+
+    python benchmarks/registry/scale.py [--models 1000] [--versions 20] [--uri URI]
+
+The many models are written straight into the database; what is timed goes through MLflow.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from common import fresh_sqlite, in_child, machine, no_gates, quantile
+
+from registry.client import connect
+from registry.manifest import write_manifest
+from registry.pull import pull
+from registry.stages import history, promote
+from registry.versions import register
+
+REPEATS = 31
+BATCH = 1000
+
+
+def fill(uri: str, models: int, versions: int) -> None:
+    """Adds models and versions with tags, as the commands would have."""
+    import sqlalchemy as sa
+
+    engine = sa.create_engine(uri)
+    tables = sa.MetaData()
+    tables.reflect(engine)
+    now = int(time.time() * 1000)
+    names = [f"costmodel.filled-{number}" for number in range(models)]
+    rows = {
+        "registered_models": [
+            {"name": name, "creation_time": now, "last_updated_time": now} for name in names
+        ],
+        "model_versions": [
+            {
+                "name": name,
+                "version": version,
+                "creation_time": now,
+                "last_updated_time": now,
+                "source": "s3://nowhere/model",
+                "current_stage": "Archived",
+                "status": "READY",
+            }
+            for name in names
+            for version in range(1, versions + 1)
+        ],
+        "model_version_tags": [
+            {"name": name, "version": version, "key": f"metric.{figure}", "value": "0.9"}
+            for name in names
+            for version in range(1, versions + 1)
+            for figure in ("pca", "top1", "rmse")
+        ],
+    }
+    with engine.begin() as connection:
+        for table, content in rows.items():
+            for at in range(0, len(content), BATCH):
+                connection.execute(tables.tables[table].insert(), content[at : at + BATCH])
+    engine.dispose()
+
+
+def measure(uri: str, folder: str) -> dict[str, float]:
+    """Median seconds of each command's work."""
+    os.environ["HETFEAT_HOME"] = folder + "/home"
+    client = connect(uri)
+    name = f"costmodel.measured-{os.getpid()}"
+    experiment = client.create_experiment(name, artifact_location=f"file://{folder}/artifacts")
+    for number in (1, 2):
+        model = Path(folder) / f"{os.getpid()}-{number}"
+        model.mkdir()
+        (model / "model.ubj").write_bytes(os.urandom(200_000))
+        digest = write_manifest(model)
+        run = client.create_run(experiment).info.run_id
+        client.log_artifacts(run, str(model), "model")
+        register(
+            name,
+            f"runs:/{run}/model",
+            folder_manifest_sha256=digest,
+            tags={},
+            run_id=run,
+            client=client,
+        )
+    turns = iter(range(1, 10_000))
+
+    def one_pull() -> None:
+        os.environ["HETFEAT_HOME"] = f"{folder}/home-{os.getpid()}-{next(turns)}"
+        pull(f"{name}@production", client=client)
+
+    work: dict[str, Callable[[], object]] = {
+        "promote": lambda: promote(
+            name, next(turns) % 2 + 1, "production", gates=no_gates, client=client
+        ),
+        "history": lambda: history(name, client=client),
+        "pull": one_pull,
+    }
+    taken = {}
+    for what, call in work.items():
+        seconds = []
+        for _ in range(REPEATS):
+            began = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - began)
+        taken[what] = quantile(seconds, 0.5)
+    return taken
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--models", type=int, default=1000)
+    parser.add_argument("--versions", type=int, default=20)
+    parser.add_argument("--uri", default="")
+    given = parser.parse_args()
+    uri = given.uri or fresh_sqlite()
+    with tempfile.TemporaryDirectory() as folder:
+        empty = in_child(lambda: measure(uri, folder))
+        in_child(lambda: fill(uri, given.models, given.versions))
+        full = in_child(lambda: measure(uri, folder))
+    ratios = {what: round(full[what] / empty[what], 2) for what in empty}
+    result = {
+        **machine(),
+        "store": uri.split(":")[0],
+        "models": given.models,
+        "versions_each": given.versions,
+        "empty_s": {what: round(seconds, 3) for what, seconds in empty.items()},
+        "full_s": {what: round(seconds, 3) for what, seconds in full.items()},
+        "ratio": ratios,
+    }
+    print(json.dumps(result, indent=1))
+    return 1 if max(ratios.values()) > 2 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

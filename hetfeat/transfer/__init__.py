@@ -1,0 +1,1 @@
+"""Adapting a source model to a device with few measurements."""

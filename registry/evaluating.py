@@ -1,0 +1,109 @@
+"""Judges a stored model on a record store."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hetfeat.dataset.store import RecordStore
+from hetfeat.errors import RequestError
+from hetfeat.features.assemble import assemble
+from hetfeat.features.batch import Examples
+from hetfeat.models.base import CostModel
+from hetfeat.models.evaluate import Evaluation, evaluate
+from hetfeat.models.labels import group_codes
+from hetfeat.models.metrics import by_group, pairwise_accuracy, rmse
+from hetfeat.models.persist import HEAD
+from hetfeat.models.table import load_model
+from registry.pull import pull
+
+
+def evaluate_stored(
+    given: str, records: Path, device: str | None, per_task: bool, seed: int
+) -> dict[str, Any]:
+    """Does the whole of `hetfeat evaluate`.
+
+    Every record of the store counts, also those that the model was trained on: how many those
+    are is `seen_records`. The baselines are calibrated on the records themselves.
+
+    Args:
+        given: URI of a version, or a model's folder.
+        records: Record store.
+        device: Only its records.
+        per_task: Whether to give each task's figures, too.
+        seed: Of ties and of the random baseline.
+
+    Returns:
+        What `--json` prints.
+
+    Raises:
+        RequestError: No such model, records or device.
+    """
+    store = RecordStore.open(records)
+    examples = _of_device(assemble(store).examples, device)
+    uri, model = _load(given)
+    none = examples.take(np.empty(0, np.int64))
+    judged = evaluate(model, none, examples, examples, store.networks(), seed)
+    result = {
+        "model": uri,
+        "metrics": judged.metrics,
+        "baselines": judged.baselines,
+        "records": len(examples),
+        "seen_records": _seen(model, examples),
+        "devices": sorted(set(examples.device.tolist())),
+        "dataset_digest": store.digest(),
+    }
+    return {**result, "tasks": _tasks(model, examples, judged)} if per_task else result
+
+
+def _load(given: str) -> tuple[str, CostModel]:
+    if (Path(given) / HEAD).is_file():
+        return given, load_model(Path(given))
+    if Path(given).is_dir():
+        raise RequestError(
+            f"--model '{given}'",
+            f"a model's folder (with {HEAD}) or models:/NAME/VERSION",
+            "`hetfeat pull NAME --out DIR` makes one",
+        )
+    found = pull(given)
+    return found.version.uri, load_model(found.folder)
+
+
+def _of_device(examples: Examples, device: str | None) -> Examples:
+    if device is None:
+        return examples
+    devices = sorted(set(examples.device.tolist()))
+    if device not in devices:
+        raise RequestError(
+            f"device '{device}'",
+            f"a device of the records ({', '.join(devices)})",
+            "correct --device or leave it out",
+        )
+    return examples.take(np.flatnonzero(examples.device.astype(str) == device))
+
+
+def _seen(model: CostModel, examples: Examples) -> int:
+    """Records that the model learnt from, of tasks and devices that are judged here."""
+    pairs = set(zip(examples.device.tolist(), examples.task.tolist(), strict=True))
+    return sum(model.seen.get(device, {}).get(task, 0) for device, task in pairs)
+
+
+def _tasks(model: CostModel, examples: Examples, judged: Evaluation) -> list[dict[str, Any]]:
+    groups, keys = group_codes(examples)
+    scores = model.predict(examples.batch)
+    rows = []
+    for members in by_group(groups):
+        device, task = keys[groups[members[0]]]
+        pairs = pairwise_accuracy(scores[members], examples.latency_s[members], groups[members])
+        rows.append(
+            {
+                "task": task,
+                "device": device,
+                "operator": examples.operator[members[0]],
+                "programs": len(members),
+                "pca": pairs.value,
+                "pairs": pairs.pairs,
+                "rmse": rmse(judged.estimate[members], judged.y[members]),
+            }
+        )
+    return rows

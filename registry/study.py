@@ -1,0 +1,208 @@
+"""An Optuna study that several processes work on: its storage, its trials, its sampler.
+
+The storage is a journal file, or a database of its own: MLflow and Optuna both migrate the
+schema of theirs and each takes the other's migrations for its own.
+
+Trials are numbered by the storage, one number each. Those lost with their worker and those asked
+for beyond the total are marked and not counted, so that the total holds for any number of
+workers.
+"""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from hetfeat.errors import RequestError, WorkFailed
+from registry import process
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+
+DEFAULT_JOURNAL = "optuna.journal"
+NOT_COUNTED = "not_counted"
+"""User attribute of a trial that took no part: why."""
+REASON = "reason"
+"""User attribute of a failed trial: what went wrong."""
+WORKER = "worker"
+ROUNDS_A_REPORT = 10
+_WARM_UP_ROUNDS = 20
+_STARTUP_TRIALS = 4
+STALE_S = 300.0
+"""How long a trial of another machine may report nothing before it is taken for lost."""
+
+
+def open_storage(given: str, tracking_uri: str) -> "BaseStorage":
+    """The storage of `--storage`: a journal file, or a database by its URL.
+
+    Raises:
+        RequestError: The database is MLflow's, or cannot be used.
+    """
+    if "://" not in given:
+        path = Path(given or DEFAULT_JOURNAL)
+        if not path.parent.is_dir() or path.is_dir():
+            raise _unusable(given, "not a file in a folder that exists")
+        try:
+            return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+        except (OSError, ValueError) as error:  # ValueError: a line that is not JSON
+            raise _unusable(given, f"{type(error).__name__}: no journal of Optuna") from error
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        if _is_mlflows(given, tracking_uri):
+            raise RequestError(
+                "--storage with the database of MLflow",
+                "a journal file or a database of its own",
+                "leave --storage out, or name another database: the two would migrate each other",
+            )
+        return optuna.storages.RDBStorage(given)
+    except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
+        # Not the message: it may hold the URL and, with it, a password.
+        raise _unusable(given.partition("://")[0] + "://...", type(error).__name__) from error
+
+
+def counted(study: optuna.Study) -> list[FrozenTrial]:
+    """The trials that count towards the total."""
+    return [t for t in study.get_trials(deepcopy=False) if NOT_COUNTED not in t.user_attrs]
+
+
+def ask(study: optuna.Study, total: int) -> optuna.Trial | None:
+    """The next trial, or None when the total is reached."""
+    if len(counted(study)) >= total:
+        return None
+    trial = study.ask()
+    trial.set_user_attr(WORKER, process.describe())
+    # Another worker may have asked at the same moment; numbers decide who was too late.
+    if sum(other.number < trial.number for other in counted(study)) < total:
+        return trial
+    discard(study, trial, "beyond the total")
+    return None
+
+
+def discard(study: optuna.Study, trial: optuna.Trial, why: str) -> None:
+    """Ends a trial so that it does not count."""
+    trial.set_user_attr(NOT_COUNTED, why)
+    study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+
+
+@dataclass
+class Watch:
+    """Notices trials whose worker is gone, so that others take their place."""
+
+    study: optuna.Study
+    stale_s: float = STALE_S
+    since: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def sweep(self) -> int:
+        """Ends the lost trials; returns how many are running elsewhere."""
+        running = 0
+        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if not self._is_lost(trial):
+                running += 1
+                continue
+            storage = self.study._storage  # a trial of another process has no public handle
+            storage.set_trial_user_attr(trial._trial_id, NOT_COUNTED, "its worker is gone")
+            self.study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+        return running
+
+    def _is_lost(self, trial: FrozenTrial) -> bool:
+        if process.is_gone(trial.user_attrs.get(WORKER, "")):
+            return True
+        seen = (trial.number, len(trial.intermediate_values))
+        return time.monotonic() - self.since.setdefault(seen, time.monotonic()) > self.stale_s
+
+
+class SeededByTrial(BaseSampler):
+    """TPE with a fresh seed for each trial, made of the study's seed and the trial's number.
+
+    With one seed for the process, a study that is resumed would draw the same first values again,
+    and two workers would try the same.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._tpe = TPESampler(seed=seed)
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """Takes the trial's own seed."""
+        self._tpe = TPESampler(seed=(self.seed * 1_000_003 + trial.number) % 2**32)
+        self._tpe.before_trial(study, trial)
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> Any:
+        """As in TPE."""
+        return self._tpe.infer_relative_search_space(study, trial)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: Any
+    ) -> dict[str, Any]:
+        """As in TPE."""
+        return self._tpe.sample_relative(study, trial, search_space)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: Any
+    ) -> Any:
+        """As in TPE."""
+        return self._tpe.sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Any
+    ) -> None:
+        """As in TPE."""
+        self._tpe.after_trial(study, trial, state, values)
+
+
+def pruner() -> optuna.pruners.BasePruner:
+    """Ends trials that are worse than the median of those before, at the same round."""
+    return optuna.pruners.MedianPruner(_STARTUP_TRIALS, _WARM_UP_ROUNDS, ROUNDS_A_REPORT)
+
+
+def best_trial(study: optuna.Study) -> FrozenTrial:
+    """The completed trial of the highest value, the first of equals.
+
+    Raises:
+        WorkFailed: None was completed.
+    """
+    done = [t for t in counted(study) if t.state == TrialState.COMPLETE and t.value is not None]
+    if not done:
+        reasons = [t.user_attrs[REASON] for t in counted(study) if REASON in t.user_attrs]
+        raise WorkFailed(
+            f"study '{study.study_name}' without a completed trial "
+            f"({reasons[-1] if reasons else 'all were pruned'})",
+            "at least one",
+            "correct the cause and go on with more --trials, or under another --study",
+        )
+    return max(done, key=lambda trial: (trial.value or 0.0, -trial.number))
+
+
+def _is_mlflows(url: str, tracking_uri: str) -> bool:
+    """Whether a database is, or holds, a tracking store or registry."""
+    from sqlalchemy import create_engine, inspect
+    from sqlalchemy.engine import make_url
+
+    wanted = make_url(url)
+    if wanted.get_backend_name() == "sqlite":
+        file = Path(wanted.database or "")
+        if tracking_uri.startswith("sqlite:"):
+            theirs = Path(make_url(tracking_uri).database or "")
+            if file.resolve() == theirs.resolve():
+                return True
+        if not file.is_file():
+            return False  # connecting would make it
+    engine = create_engine(wanted)
+    try:
+        return bool(inspect(engine).has_table("registered_models"))
+    finally:
+        engine.dispose()
+
+
+def _unusable(given: str, why: str) -> RequestError:
+    return RequestError(
+        f"--storage '{given}' ({why})",
+        "a journal file, or the URL of a database that answers",
+        "correct it, or leave it out",
+    )

@@ -1,0 +1,241 @@
+"""Adapts a registered model to a device, and registers what helps as a child of its source."""
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.probe import find_profile
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import RequestError
+from hetfeat.features.assemble import assemble
+from hetfeat.features.batch import Examples
+from hetfeat.features.columns import FEATURES_VERSION
+from hetfeat.models.evaluate import Evaluation, evaluate
+from hetfeat.models.persist import read_head
+from hetfeat.models.table import load_model
+from hetfeat.transfer.finetune import Adapted, FewShot, adapt, few_shot
+from registry import collection, tracking
+from registry.cost_model import input_example, log_cost_model, register_cost_model
+from registry.names import cost_model_name
+from registry.pull import Pulled, pull
+from registry.training import MAIN_METRICS, evaluation_digest
+from registry.versions import (
+    DATASET_TAG,
+    EVALUATION_TAG,
+    FEATURES_TAG,
+    LIVE_STAGES,
+    PARENT_TAG,
+    metric_tags,
+)
+
+log = logging.getLogger(__name__)
+
+TEST_PROGRAMS = 16
+"""Measured live beyond the budget, for each task: what the figures are of."""
+EFFORT = "standard"
+"""Of the model from scratch that the transfer is compared with."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What `hetfeat transfer` was asked for.
+
+    Attributes:
+        source: Version to start from, or None for the family's production or staging version.
+        device: Device to adapt to.
+        records: Its records, to replay; None measures now.
+        network: Networks whose tasks are measured.
+        budget_per_task: Measurements of each task to learn from.
+        out: Record store for what is measured now; None keeps nothing.
+        seed: Of the choice of measurements and of training.
+    """
+
+    source: str | None
+    device: str
+    records: Path | None
+    network: tuple[str, ...]
+    budget_per_task: int
+    out: Path | None
+    seed: int
+
+
+def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
+    """Does the whole of `hetfeat transfer`.
+
+    A source that does not help is dropped: that is an answer, not a failure. Nothing is
+    registered then; the device is served by the family's model, or by one trained on its records.
+
+    Returns:
+        What `--json` prints.
+
+    Raises:
+        RequestError: No such source or device, or too few records.
+    """
+    with _store(wanted) as (store, profile, measure):
+        source = _source(wanted.source, profile)
+        tags = {
+            "family": profile.family,
+            "device": profile.name,
+            "devices": profile.name,
+            "split": "few_shot",
+            "model": read_head(source.folder)["model"],
+            FEATURES_TAG: str(FEATURES_VERSION),
+        }
+        if measure is None:  # a request that is wrong leaves no run behind
+            few_shot(_examples(store, profile), wanted.budget_per_task, wanted.seed)
+        with tracking.tracked_run(f"transfer {profile.name}", tags) as run:
+            if measure is not None:
+                measure()
+            data = few_shot(_examples(store, profile), wanted.budget_per_task, wanted.seed)
+            return _transfer(wanted, source, profile, store, data, run.info.run_id, tags)
+
+
+def _transfer(
+    wanted: Transfer,
+    source: Pulled,
+    profile: DeviceProfile,
+    store: RecordStore,
+    data: FewShot,
+    run_id: str,
+    tags: dict[str, str],
+) -> dict[str, Any]:
+    import mlflow
+
+    model = load_model(source.folder)
+    seen = model.seen.get(profile.name, {})
+    leaked = sum(seen.get(task, 0) for task in set(data.test.task.tolist()))
+    if leaked:
+        log.warning(
+            "%s was trained on %d records of these tasks on %s: its figures are no transfer",
+            *(source.version.uri, leaked, profile.name),
+        )
+    log.info("learning from %d records, testing on %d", len(data.measured), len(data.test))
+    adapted = adapt(model, tags["model"], data, EFFORT, wanted.seed)
+    judged = evaluate(
+        adapted.model, data.measured, data.measured, data.test, store.networks(), wanted.seed
+    )
+    figures = {f"pca_{name}": value for name, value in adapted.pca.items()}
+    log.info("source %s: %s", adapted.decision.gate, adapted.decision.reason)
+    tags |= {
+        DATASET_TAG: store.digest(),
+        EVALUATION_TAG: evaluation_digest(data.test),
+        "gate": adapted.decision.gate,
+        "fine_tune_rounds": str(adapted.rounds),
+        "budget_per_task": str(wanted.budget_per_task),
+        "measured": str(len(data.measured)),
+        "leaked_records": str(leaked),
+    }
+    mlflow.set_tags({**tags, PARENT_TAG: source.version.uri, "reason": adapted.decision.reason})
+    tracking.log_resolved(
+        {
+            "source": source.version.uri,
+            "device": profile.name,
+            "records": store.path if wanted.records or wanted.out else "measured, not kept",
+            "budget_per_task": wanted.budget_per_task,
+            "seed": wanted.seed,
+            "measured": len(data.measured),
+            "test_records": len(data.test),
+        }
+    )
+    version = _log(adapted, judged, figures, source, profile, store, run_id, tags)
+    return {
+        **figures,
+        "measured": len(data.measured),
+        "test_records": len(data.test),
+        "gate": adapted.decision.gate,
+        "reason": adapted.decision.reason,
+        "fine_tune_rounds": adapted.rounds,
+        "model": version and cost_model_name(profile.family, profile.name),
+        "version": version,
+        "source": source.version.uri,
+        "device": profile.name,
+        "leaked_records": leaked,
+        "metrics": {key: judged.metrics[key] for key in MAIN_METRICS},
+        "dataset_digest": tags[DATASET_TAG],
+        "run_id": run_id,
+    }
+
+
+def _log(
+    adapted: Adapted,
+    judged: Evaluation,
+    figures: dict[str, float],
+    source: Pulled,
+    profile: DeviceProfile,
+    store: RecordStore,
+    run_id: str,
+    tags: dict[str, str],
+) -> int | None:
+    """Logs figures and, if the source was kept, the model; returns the version's number."""
+    import mlflow
+
+    dataset = tracking.dataset_of(store.path, tags[DATASET_TAG], store.path.name)
+    mlflow.log_input(dataset, context="transfer", tags={"digest": tags[DATASET_TAG]})
+    if not adapted.decision.kept:  # the other metrics are those of a model that is dropped
+        tracking.log_final(figures, 0, None, dataset)
+        return None
+    info, manifest_sha256 = log_cost_model(adapted.model, input_example(store), 0, tags)
+    tracking.log_final({**judged.metrics, **figures}, 0, info.model_id, dataset)
+    kept = {**tags, **metric_tags({key: judged.metrics[key] for key in MAIN_METRICS} | figures)}
+    return register_cost_model(
+        cost_model_name(profile.family, profile.name),
+        *(info, manifest_sha256, run_id, kept),
+        parent_uri=source.version.uri,
+    ).version
+
+
+@contextmanager
+def _store(wanted: Transfer) -> Iterator[tuple[RecordStore, DeviceProfile, Any]]:
+    """The records, the device's profile, and what measures if there are no records yet."""
+    if wanted.records is not None:
+        store = RecordStore.open(wanted.records)
+        yield store, _replayed(store, wanted.device), None
+        return
+    found = find_profile(wanted.device)
+    with tempfile.TemporaryDirectory(prefix="hetfeat-transfer-") as folder:
+        store, profile, tasks, modules = collection.prepare(
+            found, wanted.network, wanted.out or Path(folder) / "records"
+        )
+        programs = wanted.budget_per_task + TEST_PROGRAMS
+
+        def measure() -> None:
+            collection.measure(store, profile, tasks, modules, programs, wanted.seed)
+
+        yield store, profile, measure
+
+
+def _replayed(store: RecordStore, device: str) -> DeviceProfile:
+    profiles = store.devices()
+    name = find_profile(device).name if device == "local" and device not in profiles else device
+    if name not in profiles:
+        raise RequestError(
+            f"device '{name}'",
+            f"a device of the records ({', '.join(profiles) or 'none'})",
+            "correct --device or --records",
+        )
+    return profiles[name]
+
+
+def _source(given: str | None, profile: DeviceProfile) -> Pulled:
+    """The version to start from: by default the family's, in production, else in staging."""
+    if given:
+        return pull(given)
+    name = cost_model_name(profile.family)
+    for stage in reversed(LIVE_STAGES):
+        try:
+            return pull(name, stage)
+        except RequestError as error:
+            missing = error
+    raise missing
+
+
+def _examples(store: RecordStore, profile: DeviceProfile) -> Examples:
+    examples = assemble(store).examples
+    return examples.take(np.flatnonzero(examples.device.astype(str) == profile.name))

@@ -1,0 +1,296 @@
+"""Searches hyperparameters with Optuna; the best trial becomes a registered version."""
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from hetfeat.errors import RequestError
+from hetfeat.models.base import CostModel
+from hetfeat.models.hyperparameters import build, space_of
+from hetfeat.models.labels import group_codes
+from hetfeat.models.metrics import pairwise_accuracy
+from registry import process, study, tracking
+from registry.client import connect
+from registry.lock import locked
+from registry.names import check_model_name
+from registry.training import TrainingData, TrainingRequest, fit_and_register, load_data
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+log = logging.getLogger(__name__)
+
+VALUE = "valid_pca"
+STUDY_TAG, TRIAL_TAG = "study", "study_trial"
+_REQUEST, _PARENT, _CLAIM, _RESULT = "request", "parent_run", "claim", "result"
+_POLL_S = 1.0
+_CLAIM_STALE_S = 1800.0
+"""How long to wait for a worker of another machine that said it would train the best trial."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What `hetfeat hpo` was asked for.
+
+    Attributes:
+        training: How each trial is trained.
+        trials: Total of the study, over all calls and workers.
+        storage: Journal file or URL; empty for the default journal.
+        study: Its name, or None for one made of model, split and data.
+    """
+
+    training: TrainingRequest
+    trials: int
+    storage: str
+    study: str | None
+
+
+@dataclass(frozen=True)
+class _Work:
+    search: Search
+    data: TrainingData
+    study: optuna.Study
+    client: "MlflowClient"
+    lock_name: str
+
+
+def search_and_register(search: Search) -> dict[str, Any]:
+    """Does the whole of `hetfeat hpo`.
+
+    Trials see the valid side only; the test side judges the best one, once, after all are done.
+    Several processes may work on one study: each waits for the last trial, one of them trains the
+    best again and registers it, and all return the same.
+
+    Returns:
+        What `--json` prints.
+
+    Raises:
+        RequestError: Unknown model, split or family; a storage or study of something else.
+        WorkFailed: No trial was completed.
+    """
+    tracking.quieten()
+    import mlflow
+
+    training = search.training
+    space_of(training.model)
+    data = load_data(training)
+    name = search.study or f"{training.model}-{training.split}-{data.digest[:12]}"
+    lock_name = check_model_name(f"study.{name}")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = study.open_storage(search.storage, mlflow.get_tracking_uri())
+    client = connect()
+    with locked(client, lock_name):
+        found = _study(name, storage, training, data)
+        run_id = _parent_run(client, found, training)
+    work = _Work(search, data, found, client, lock_name)
+    with tracking.tracked_run(name, {STUDY_TAG: name}, run_id):
+        if result := _result(found, search.trials):
+            return {**result, "trials": _counts(found)}
+        _run_trials(work)
+        return {**_best(work), "trials": _counts(found)}
+
+
+def _study(
+    name: str,
+    storage: optuna.storages.BaseStorage,
+    training: TrainingRequest,
+    data: TrainingData,
+) -> optuna.Study:
+    """The study, new or as it was left; called inside the lock."""
+    found = optuna.create_study(
+        storage=storage,
+        study_name=name,
+        sampler=study.SeededByTrial(training.seed),
+        pruner=study.pruner(),
+        direction="maximize",
+        load_if_exists=True,
+    )
+    asked = {**asdict(training), "records": data.digest, "family": data.family}
+    asked["holdout"] = list(training.holdout)
+    known = found.user_attrs.get(_REQUEST)
+    if known is None:
+        found.set_user_attr(_REQUEST, asked)
+    elif known != asked:
+        other = sorted(key for key in asked if asked[key] != known.get(key))
+        raise RequestError(
+            f"study '{name}', which was begun with another {', '.join(other)}",
+            "the same request, or another study",
+            "choose another --study",
+        )
+    return found
+
+
+def _parent_run(client: "MlflowClient", found: optuna.Study, training: TrainingRequest) -> str:
+    """The run that the trials are nested under; `mlflow run` brings its own."""
+    from mlflow.exceptions import MlflowException
+
+    own, known = os.environ.get("MLFLOW_RUN_ID"), found.user_attrs.get(_PARENT)
+    if known and not own:
+        try:
+            return str(client.get_run(known).info.run_id)
+        except MlflowException:
+            log.info("the study's run is not in this tracking store: a new one is made")
+    with tracking.tracked_run(found.study_name, {STUDY_TAG: found.study_name}) as run:
+        if not own:
+            tracking.log_resolved({**asdict(training), "study": found.study_name})
+        found.set_user_attr(_PARENT, run.info.run_id)
+        return str(run.info.run_id)
+
+
+def _run_trials(work: _Work) -> None:
+    """Runs trials until the total is reached and none runs elsewhere."""
+    watch = study.Watch(work.study)
+    while True:
+        running = watch.sweep()
+        trial = study.ask(work.study, work.search.trials)
+        if trial is not None:
+            _run_trial(work, trial)
+        elif running:
+            time.sleep(_POLL_S)
+        else:
+            return
+
+
+def _run_trial(work: _Work, trial: optuna.Trial) -> None:
+    try:
+        with _trial_run(work, trial):
+            value = _objective(work, trial)
+            work.study.tell(trial, value)
+    except optuna.TrialPruned:
+        work.study.tell(trial, state=TrialState.PRUNED)
+        log.info("trial %d: pruned", trial.number)
+    except Exception as error:
+        trial.set_user_attr(study.REASON, f"{type(error).__name__}: {error}")
+        work.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+        log.warning("trial %d failed: %s", trial.number, error)
+    except BaseException:
+        study.discard(work.study, trial, "interrupted")
+        raise
+    else:
+        log.info("trial %d: %s %.4f", trial.number, VALUE, value)
+
+
+@contextmanager
+def _trial_run(work: _Work, trial: optuna.Trial) -> Iterator[None]:
+    """The trial's own run, under the study's, with the reason where it does not end well."""
+    import mlflow
+
+    tags = {STUDY_TAG: work.study.study_name, TRIAL_TAG: str(trial.number)}
+    pruned: optuna.TrialPruned | None = None
+    with tracking.nested_run(f"trial {trial.number}", tags):
+        try:
+            yield
+        except optuna.TrialPruned as error:
+            pruned = error  # a pruned trial is no failed run
+            mlflow.set_tag("state", "pruned")
+        except Exception as error:
+            mlflow.set_tags({"state": "failed", "reason": f"{type(error).__name__}: {error}"})
+            raise
+        else:
+            mlflow.set_tag("state", "complete")
+    if pruned is not None:
+        raise pruned
+
+
+def _objective(work: _Work, trial: optuna.Trial) -> float:
+    """PCA on the valid side of a model with the trial's hyperparameters."""
+    import mlflow
+
+    training, data = work.search.training, work.data
+    values = {
+        name: trial.suggest_int(name, int(at.low), int(at.high), log=at.log)
+        if at.whole
+        else trial.suggest_float(name, at.low, at.high, log=at.log)
+        for name, at in space_of(training.model).items()
+    }
+    mlflow.log_params(values)
+
+    def on_epoch(epoch: int, figures: dict[str, float]) -> None:
+        if epoch % study.ROUNDS_A_REPORT == 0:
+            trial.report(figures[VALUE], epoch)
+            if trial.should_prune():
+                mlflow.log_metric(VALUE, figures[VALUE], step=epoch)
+                raise optuna.TrialPruned
+
+    model = build(training.model, training.effort, training.seed, values)
+    model.fit(data.train, data.valid, on_epoch)
+    value = _valid_pca(model, data)
+    mlflow.log_metric(VALUE, value)
+    return value
+
+
+def _valid_pca(model: CostModel, data: TrainingData) -> float:
+    valid = data.valid
+    scores = model.predict(valid.batch)
+    return pairwise_accuracy(scores, valid.latency_s, group_codes(valid)[0]).value
+
+
+def _best(work: _Work) -> dict[str, Any]:
+    """The best trial, trained again and registered by one of the workers."""
+    waited_until = time.monotonic() + _CLAIM_STALE_S
+    while True:
+        with locked(work.client, work.lock_name):
+            claim = work.study.user_attrs.get(_CLAIM, "")
+            if result := _result(work.study, work.search.trials):
+                return result
+            mine = not claim or process.is_gone(claim) or time.monotonic() > waited_until
+            if mine:
+                work.study.set_user_attr(_CLAIM, process.describe())
+        if mine:
+            break
+        time.sleep(_POLL_S)
+    try:
+        best = study.best_trial(work.study)
+        known: dict[str, Any] = work.study.user_attrs.get(_RESULT, {})
+        if known and known["best"]["number"] == best.number:
+            result = {**known, "total": work.search.trials}  # no second version of one model
+        else:
+            result = _train_best(work, best)
+        work.study.set_user_attr(_RESULT, result)
+        return result
+    finally:
+        work.study.set_user_attr(_CLAIM, "")
+
+
+def _train_best(work: _Work, best: FrozenTrial) -> dict[str, Any]:
+    import mlflow
+
+    training = work.search.training
+    model = build(training.model, training.effort, training.seed, best.params)
+    tags = {STUDY_TAG: work.study.study_name, TRIAL_TAG: str(best.number)}
+    with tracking.nested_run(f"best of {work.study.study_name}", tags) as run:
+        trained = fit_and_register(run.info.run_id, training, work.data, model, tags)
+    # Nested runs are hard to find among many: the summary is on the parent.
+    mlflow.log_metrics({f"best.{VALUE}": best.value or 0.0, **trained["metrics"]})
+    mlflow.set_tag("best_trial", str(best.number))
+    return {
+        "study": work.study.study_name,
+        "total": work.search.trials,
+        "best": {"number": best.number, "params": best.params, "value": best.value},
+        **{key: trained[key] for key in ("run_id", "model", "version", "metrics")},
+        "dataset_digest": trained["dataset_digest"],
+    }
+
+
+def _result(found: optuna.Study, trials: int) -> dict[str, Any] | None:
+    """What was registered when the study had this total, if it was."""
+    known: dict[str, Any] = found.user_attrs.get(_RESULT, {})
+    return known if known.get("total", -1) >= trials else None
+
+
+def _counts(found: optuna.Study) -> dict[str, int]:
+    trials = found.get_trials(deepcopy=False)
+    kept = [trial.state for trial in trials if study.NOT_COUNTED not in trial.user_attrs]
+    return {
+        "done": kept.count(TrialState.COMPLETE),
+        "pruned": kept.count(TrialState.PRUNED),
+        "failed": kept.count(TrialState.FAIL),
+        "not_counted": len(trials) - len(kept),
+    }

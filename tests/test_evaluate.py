@@ -1,0 +1,67 @@
+"""`hetfeat evaluate`: the figures of a stored model on records."""
+
+import adapting
+import numpy as np
+import pytest
+import stores
+
+from hetfeat.features.assemble import assemble
+from hetfeat.models.evaluate import evaluate
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def model(registry_here):
+    """A registered model of device `a`, beside records of `a` and `b`."""
+    store = stores.make_store(registry_here / "records")
+    made = adapting.source_model(assemble(store).examples)
+    adapting.registered(made, "costmodel.cpu-x86", registry_here / "model")
+    return made
+
+
+def test_version_and_folder_have_the_same_figures(model, registry_here, capfd):
+    on = ("--records", "records", "--device", "b")
+    by_uri = adapting.succeed(capfd, "evaluate", "--model", "models:/costmodel.cpu-x86/1", *on)
+    by_folder = adapting.succeed(capfd, "evaluate", "--model", "model", *on)
+    assert by_uri["metrics"] == by_folder["metrics"]
+    assert by_uri["model"] == "models:/costmodel.cpu-x86/1"
+    assert (by_uri["records"], by_uri["seen_records"], by_uri["devices"]) == (108, 0, ["b"])
+
+
+def test_figures_are_those_of_training(model, registry_here, capfd):
+    from hetfeat.dataset.store import RecordStore
+
+    examples = assemble(RecordStore.open(registry_here / "records")).examples
+    own = examples.take(np.flatnonzero(examples.device == "b"))
+    expected = evaluate(model, own, own, own).metrics
+    found = adapting.succeed(
+        capfd, "evaluate", "--model", "model", "--records", "records", "--device", "b"
+    )
+    for name in ("pca", "rmse", "r2", "top1", "top5"):
+        assert found["metrics"][name] == pytest.approx(expected[name])
+
+
+def test_every_task_on_request(model, capfd):
+    found = adapting.succeed(
+        capfd, "evaluate", "--model", "model", "--records", "records", "--per-task", "true"
+    )
+    assert len(found["tasks"]) == 18
+    assert found["seen_records"] == 2 * 108, "fitted and validated on the same records"
+    values = [row["pca"] for row in found["tasks"]]
+    assert np.mean(values) == pytest.approx(found["metrics"]["pca"])
+    assert {row["programs"] for row in found["tasks"]} == {12}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--model", "model", "--records", "records", "--device", "z"), "(a, b)"),
+        (("--model", "records", "--records", "records"), "a model's folder"),
+        (("--model", "models:/none/1", "--records", "records"), "model 'none'"),
+        (("--model", "model", "--records", "nowhere"), "store.json"),
+        (("--records", "records"), "--model"),
+    ],
+)
+def test_wrong_requests_are_one_line(model, capfd, arguments, said):
+    assert said in adapting.refuse(capfd, "evaluate", *arguments)

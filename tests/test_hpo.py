@@ -1,0 +1,237 @@
+"""`hetfeat hpo`: one study, any number of calls and workers, one registered best."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import adapting
+import optuna
+import pytest
+import stores
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+import mlproject
+from hetfeat.errors import RequestError, WorkFailed
+from registry import study, training
+from registry import tuning_hyperparameters as hpo
+from registry.client import connect
+from registry.commands import _cli
+
+pytestmark = pytest.mark.slow
+
+NAME = "small"
+COMMON = ("--records", "records", "--effort", "quick", "--study", NAME)
+
+
+@pytest.fixture
+def here(registry_here: Path) -> Path:
+    stores.make_store(registry_here / "records")
+    return registry_here
+
+
+def call(capfd, *arguments: str) -> dict[str, Any]:
+    return adapting.succeed(capfd, "hpo", *COMMON, *arguments)
+
+
+def refused(capfd, *arguments: str) -> str:
+    return adapting.refuse(capfd, "hpo", *COMMON, *arguments)
+
+
+def stored(folder: Path) -> optuna.Study:
+    storage = JournalStorage(JournalFileBackend(str(folder / "optuna.journal")))
+    return optuna.load_study(study_name=NAME, storage=storage)
+
+
+def worker(project: Path, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_")}
+    return subprocess.Popen(
+        [
+            sys.executable,
+            *(arguments or ("-m", "mlproject", "hpo", *COMMON, "--trials", "6", "--json")),
+        ],
+        cwd=folder,
+        env={**kept, "PYTHONPATH": str(project)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_registers_the_best_under_one_parent_and_goes_on(here, capfd):
+    first = call(capfd, "--trials", "2")
+    assert first["trials"] == {"done": 2, "pruned": 0, "failed": 0, "not_counted": 0}
+    client = connect()
+    version = client.get_model_version(first["model"], str(first["version"]))
+    assert version.run_id == first["run_id"]
+    assert version.tags["study"] == NAME
+    assert float(version.tags["metric.pca"]) == first["metrics"]["pca"]
+
+    best = client.get_run(first["run_id"])
+    parent = client.get_run(best.data.tags["mlflow.parentRunId"])
+    assert parent.data.metrics["best.valid_pca"] == first["best"]["value"]
+    query = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'"
+    nested = client.search_runs([parent.info.experiment_id], query)
+    trials = {run.data.tags["study_trial"]: run for run in nested if run != best}
+    assert set(trials) == {"0", "1"}
+    of_best = next(
+        run
+        for run in nested
+        if run.data.tags["study_trial"] == str(first["best"]["number"])
+        and run.info.run_id != first["run_id"]
+    )
+    assert of_best.data.metrics["valid_pca"] == first["best"]["value"]
+    assert set(first["best"]["params"]) <= set(of_best.data.params)
+
+    assert call(capfd, "--trials", "2") == first, "a study that is done is only told again"
+    more = call(capfd, "--trials", "4")
+    assert sum(more["trials"].values()) == 4
+    assert [trial.number for trial in stored(here).trials] == [0, 1, 2, 3]
+    assert more["best"]["value"] >= first["best"]["value"]
+    assert (more["version"] == first["version"]) == (more["best"] == first["best"])
+    assert "another seed" in refused(capfd, "--seed", "5")
+
+
+SLOW_FIRST = """
+import sys, time
+from registry import tuning_hyperparameters as hpo
+def hang(work, trial):
+    trial.suggest_float("learning_rate", 0.02, 0.4, log=True)
+    print("in the trial", flush=True, file=sys.stderr)
+    time.sleep(600)
+hpo._objective = hang
+import mlproject
+mlproject.main(sys.argv[1:])
+"""
+
+
+def test_two_workers_share_a_study_and_a_killed_one_costs_nothing(here, project):
+    killed = worker(project, here, "-c", SLOW_FIRST, "hpo", *COMMON, "--trials", "6")
+    assert any("in the trial" in line for line in killed.stderr)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+
+    workers = [worker(project, here) for _ in range(2)]
+    printed = [process.communicate(timeout=240) for process in workers]
+    assert [process.returncode for process in workers] == [0, 0], printed
+    results = [json.loads(out) for out, _ in printed]
+    assert results[0]["version"] == results[1]["version"] == 1
+
+    trials = stored(here).get_trials()
+    counted = [trial for trial in trials if study.NOT_COUNTED not in trial.user_attrs]
+    lost = [trial for trial in trials if trial not in counted]
+    assert len(counted) == 6
+    assert lost[0].user_attrs[study.NOT_COUNTED] == "its worker is gone"
+    who = {json.loads(trial.user_attrs[study.WORKER])["pid"] for trial in counted}
+    assert who <= {process.pid for process in workers}
+    assert len(connect().search_model_versions(f"name = '{results[0]['model']}'")) == 1
+
+
+def fails_at(*numbers: int):
+    objective = hpo._objective
+
+    def failing(work, trial):
+        if trial.number in numbers:
+            raise MemoryError("too large")
+        return objective(work, trial)
+
+    return failing
+
+
+def test_a_failing_trial_is_data(here, capfd, monkeypatch):
+    monkeypatch.setattr(hpo, "_objective", fails_at(0))
+    result = call(capfd, "--trials", "2")
+    assert result["trials"] == {"done": 1, "pruned": 0, "failed": 1, "not_counted": 0}
+    failed = stored(here).trials[0]
+    assert failed.user_attrs[study.REASON] == "MemoryError: too large"
+
+
+def test_all_trials_failing_is_a_failure(here, monkeypatch, capfd):
+    monkeypatch.setattr(hpo, "_objective", fails_at(0, 1))
+    assert _cli.run(mlproject.cli, ["hpo", *COMMON, "--trials", "2"]) == WorkFailed.exit_code
+    assert "MemoryError: too large" in capfd.readouterr().err.splitlines()[-1]
+
+
+def test_trials_see_the_valid_side_only(here, monkeypatch):
+    """With a test side that cannot be read, every trial still has its value."""
+    request = training.TrainingRequest(Path("records"), None, "xgb", "by_task", (), "quick", 0)
+    data = training.load_data(request)
+    object.__setattr__(data, "test", None)
+    monkeypatch.setattr("mlflow.log_params", lambda values: None)
+    monkeypatch.setattr("mlflow.log_metric", lambda *given, **named: None)
+    made = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
+    work = hpo._Work(hpo.Search(request, 1, "", None), data, made, None, "")
+    assert 0 < hpo._objective(work, made.ask()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("storage", "said"),
+    [
+        ("sqlite:///mlflow.db", "database of MLflow"),
+        ("no/such/folder/x.journal", "folder that exists"),
+        ("oracle9://user:secret@nowhere/x", "oracle9://..."),
+    ],
+)
+def test_a_storage_that_cannot_be_is_refused(here, capfd, storage, said):
+    line = refused(capfd, "--storage", storage)
+    assert said in line
+    assert "secret" not in line
+
+
+def test_a_copy_of_mlflows_database_is_known_by_its_tables(here, tmp_path):
+    connect().search_experiments()
+    shutil.copy("mlflow.db", "other.db")
+    with pytest.raises(RequestError, match="database of MLflow"):
+        study.open_storage("sqlite:///other.db", "http://elsewhere")
+
+
+def test_a_database_of_its_own_serves(here, capfd):
+    result = call(capfd, "--trials", "1", "--storage", "sqlite:///optuna.db")
+    assert result["trials"]["done"] == 1
+
+
+def test_a_bad_trial_is_pruned_early():
+    made = optuna.create_study(
+        direction="maximize", sampler=study.SeededByTrial(0), pruner=study.pruner()
+    )
+    for value in (0.9, 0.9, 0.9, 0.9, 0.2):
+        trial = made.ask()
+        for epoch in range(0, 60, 10):
+            trial.report(value, epoch)
+            if trial.should_prune():
+                break
+        made.tell(trial, value)
+    assert len(made.trials[4].intermediate_values) < 6 == len(made.trials[3].intermediate_values)
+
+
+def test_each_trial_has_its_own_seed_and_a_study_repeats():
+    def draw(resume_at: int) -> list[float]:
+        made = optuna.create_study(sampler=study.SeededByTrial(3))
+        values = []
+        for number in range(4):
+            if number == resume_at:
+                made.sampler = study.SeededByTrial(3)
+            trial = made.ask()
+            values.append(trial.suggest_float("x", 0, 1))
+            made.tell(trial, values[-1])
+        return values
+
+    assert draw(resume_at=2) == draw(resume_at=9)
+    assert len(set(draw(9))) == 4
+
+
+def test_the_watch_gives_a_silent_trial_up_after_its_time():
+    made = optuna.create_study()
+    trial = made.ask()
+    trial.set_user_attr(study.WORKER, "{}")
+    watch = study.Watch(made, stale_s=0.05)
+    assert watch.sweep() == 1
+    time.sleep(0.1)
+    assert watch.sweep() == 0
+    assert study.counted(made) == []

@@ -1,0 +1,143 @@
+"""`hetfeat transfer`: a source that helps is kept, one that does not is dropped."""
+
+import adapting
+import numpy as np
+import pytest
+import stores
+
+from hetfeat.errors import DataError
+from hetfeat.features.assemble import assemble
+from hetfeat.transfer.finetune import LEAST_BUDGET, few_shot
+from hetfeat.transfer.gate import decide
+from registry.client import connect
+from registry.gates import StandardGates
+from registry.lineage import lineage
+from registry.versions import resolve
+
+SOURCE = "models:/costmodel.cpu-x86@production"
+TARGET = "costmodel.cpu-x86.b"
+NAMED = ("--records", "records", "--device", "b")
+
+
+@pytest.fixture
+def examples(tmp_path):
+    return assemble(stores.make_store(tmp_path / "store", per_task=14)).examples
+
+
+@pytest.fixture
+def on_b(examples):
+    return examples.take(np.flatnonzero(examples.device == "b"))
+
+
+@pytest.fixture
+def registry(registry_here, examples):
+    """A folder whose registry has a good source in production and a useless one."""
+    stores.make_store(registry_here / "records", per_task=14)
+    good = adapting.registered(
+        adapting.source_model(examples), "costmodel.cpu-x86", registry_here / "good"
+    )
+    client = connect()
+    client.set_registered_model_alias(good.name, "production", str(good.version))
+    adapting.registered(
+        adapting.source_model(examples, shuffled=True), "costmodel.useless", registry_here / "bad"
+    )
+    return client
+
+
+def test_measured_and_tested_never_share_a_program(on_b):
+    data = few_shot(on_b, 8, seed=0)
+    measured, test = set(data.measured.program.tolist()), set(data.test.program.tolist())
+    assert not measured & test
+    assert len(measured) + len(test) == len(on_b)
+    for task in set(on_b.task.tolist()):
+        rows = data.measured.task == task
+        assert np.count_nonzero(rows) == 8
+        assert sorted(data.fold[rows].tolist()) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_the_choice_follows_the_seed(on_b):
+    first, again, other = (few_shot(on_b, 6, seed) for seed in (1, 1, 2))
+    assert first.measured.program.tolist() == again.measured.program.tolist()
+    assert first.measured.program.tolist() != other.measured.program.tolist()
+
+
+@pytest.mark.parametrize(("budget", "said"), [(14, "at most 12"), (1, f"at least {LEAST_BUDGET}")])
+def test_a_budget_that_leaves_nothing_is_refused(on_b, budget, said):
+    with pytest.raises(DataError, match=said):
+        few_shot(on_b, budget, seed=0)
+
+
+def test_tasks_of_few_programs_are_measured_and_not_tested(on_b):
+    few = np.flatnonzero(on_b.task == on_b.task[0])[3:]
+    data = few_shot(on_b.take(np.setdiff1d(np.arange(len(on_b)), few)), 6, seed=0)
+    assert np.count_nonzero(data.measured.task == on_b.task[0]) == 3
+    assert on_b.task[0] not in data.test.task
+
+
+@pytest.mark.parametrize(
+    ("source", "transfer", "scratch", "gate"),
+    [
+        ((0.8, 0.8, 0.8), (0.9, 0.9, 0.8), (0.7, 0.8, 0.6), "kept"),
+        ((0.8, 0.8, 0.8), (0.7, 0.7, 0.7), (0.7, 0.7, 0.7), "dropped"),
+        ((0.8, 0.8, 0.8), (0.9, 0.5, 0.8), (0.5, 0.7, 0.8), "dropped"),  # a gain that may be luck
+        ((0.5, 0.5, 0.6), (0.9, 0.9, 0.9), (0.7, 0.7, 0.7), "dropped"),
+        ((0.8,), (0.9,), (0.7,), "kept"),
+        ((), (), (), "dropped"),
+    ],
+)
+def test_the_gates_word(source, transfer, scratch, gate):
+    assert decide(np.array(source), np.array(transfer), np.array(scratch)).gate == gate
+
+
+@pytest.mark.slow
+class TestCommand:
+    def test_a_related_device_keeps_the_source(self, registry, capfd):
+        found = adapting.succeed(capfd, "transfer", *NAMED, "--budget-per-task", "6")
+        assert (found["gate"], found["model"], found["version"]) == ("kept", TARGET, 1)
+        assert found["pca_transfer"] > found["pca_scratch"]
+        assert found["measured"] == 9 * 6
+        assert found["test_records"] == 9 * 8
+        assert found["leaked_records"] == 0
+
+        version = resolve(f"{TARGET}/1", client=registry)
+        assert version.tags["parent_model_uri"] == "models:/costmodel.cpu-x86/1"
+        for name in ("pca_source", "pca_transfer", "pca_scratch"):
+            assert float(version.tags[f"metric.{name}"]) == found[name]
+        said = {
+            result.gate: result for result in StandardGates(registry)(version, None, "production")
+        }
+        expected = "passed" if found["pca_transfer"] >= found["pca_source"] else "refused"
+        assert said["transfer"].outcome == expected
+        assert said["top1"].outcome == said["artifacts"].outcome == "passed"
+        above = lineage(f"models:/{TARGET}/1", client=registry).edges
+        assert any("models:/costmodel.cpu-x86/1" in edge for edge in above)
+        judged = adapting.succeed(
+            capfd, "evaluate", "--model", f"{TARGET}/1", "--records", "records", "--device", "b"
+        )
+        assert judged["seen_records"] == 9 * 6
+
+    def test_shuffled_labels_are_dropped_and_nothing_is_registered(self, registry, capfd):
+        useless = ("--source", "models:/costmodel.useless/1", "--budget-per-task", "6")
+        found = adapting.succeed(capfd, "transfer", *NAMED, *useless)
+        assert (found["gate"], found["model"], found["version"]) == ("dropped", None, None)
+        assert found["pca_scratch"] > found["pca_source"]
+        assert registry.search_model_versions(f"name = '{TARGET}'") == []
+        run = registry.get_run(found["run_id"])
+        assert run.data.tags["gate"] == "dropped"
+        assert run.data.metrics["pca_scratch"] == found["pca_scratch"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (("--records", "records", "--device", "z"), "a device of the records (a, b)"),
+            ((*NAMED, "--budget-per-task", "32"), "at most 12"),
+            ((*NAMED, "--source", "models:/costmodel.none/1"), "costmodel.none"),
+            (("--records", "nowhere", "--device", "b"), "store.json"),
+        ],
+    )
+    def test_wrong_requests_are_one_line_and_leave_no_run(self, registry, capfd, arguments, said):
+        experiments = [e.experiment_id for e in registry.search_experiments()]
+        before = len(registry.search_runs(experiments))
+        assert said in adapting.refuse(capfd, "transfer", *arguments)
+        experiments = [e.experiment_id for e in registry.search_experiments()]
+        assert len(registry.search_runs(experiments)) == before
