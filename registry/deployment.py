@@ -9,8 +9,8 @@ from typing import Any
 from hetfeat.deploy.pipeline import (
     DeployRequest,
     SourceModel,
-    check_replaceable,
     deploy,
+    discard,
     existing,
 )
 from hetfeat.devices.probe import find_profile
@@ -18,10 +18,18 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.models.table import load_model
 from hetfeat.workloads.networks import load_network, network_slug
 from registry import tracking
-from registry.manifest import write_manifest
+from registry.client import connect
+from registry.manifest import MANIFEST, sha256_of, write_manifest
 from registry.names import bundle_name, cost_model_name
 from registry.pull import Pulled, pull
-from registry.versions import DATASET_TAG, PARENT_TAG, metric_tags, register
+from registry.versions import (
+    DATASET_TAG,
+    MANIFEST_TAG,
+    PARENT_TAG,
+    Version,
+    metric_tags,
+    register,
+)
 
 log = logging.getLogger(__name__)
 
@@ -85,20 +93,32 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         trials=wanted.trials,
         seed=wanted.seed,
     )
-    if wanted.refresh:
-        check_replaceable(wanted.out)
-    elif report := existing(request, wanted.out):
+    name = bundle_name(slug, profile.name)
+    found = None if wanted.refresh else existing(request, wanted.out)
+    if found and (version := _registered(wanted.out, name)):
         log.info("'%s' is this bundle already; --refresh true makes it anew", wanted.out)
-        return {**report, "bundle": wanted.out, "reused": True}
+        known = {"run_id": version.run_id, "bundle_version": version.uri}
+        return {**found, **known, "bundle": wanted.out, "reused": True}
     # A wrong name shows before there is a run.
     network = load_network(request.network, request.batch, request.seed)
+    if wanted.refresh:
+        discard(wanted.out)
     tags = {"device": profile.name, "network": slug, PARENT_TAG: source.version.uri}
     with tracking.tracked_run(f"deploy {slug} {profile.name}", tags) as run:
         tracking.log_resolved(dataclasses.asdict(request))
         model = SourceModel(load_model(source.folder), source.version.tags.get(DATASET_TAG, ""))
-        report = deploy(request, network, profile, model, wanted.out)
+        report = found or deploy(request, network, profile, model, wanted.out)
         report |= _log_bundle(wanted.out, report, profile, slug, source, run.info.run_id)
-    return {**report, "bundle": wanted.out, "reused": False}
+    return {**report, "bundle": wanted.out, "reused": found is not None}
+
+
+def _registered(out: Path, name: str) -> Version | None:
+    """The version that a bundle is; None if an interrupt came before it was registered."""
+    if not (out / MANIFEST).is_file():
+        return None
+    digest = sha256_of(out / MANIFEST)
+    versions = connect().search_model_versions(f"name = '{name}'")
+    return next((Version.of(v) for v in versions if v.tags.get(MANIFEST_TAG) == digest), None)
 
 
 def _log_bundle(

@@ -145,7 +145,19 @@ class TestDeploying:
         assert again.code == 0, again.errors
         assert again.value["reused"] is True
         assert again.value["latency_ms"] == deployed.report["latency_ms"]
+        assert again.value["bundle_version"] == deployed.report["bundle_version"]
         assert (deployed.path / "bundle.json").read_bytes() == before
+
+    def test_one_that_was_not_registered_in_time_is_registered_next(
+        self, deployed, registry, capfd
+    ):
+        out = shutil.copytree(deployed.path, registry.folder / "unregistered")
+        (out / "manifest.json").unlink()  # the registry's, written just before registering
+        again = hetfeat(capfd, *deploy_line(registry, str(out)))
+        assert again.code == 0, again.errors
+        assert again.value["reused"] is True
+        assert again.value["run_id"] != deployed.report["run_id"]
+        assert again.value["bundle_version"] != deployed.report["bundle_version"]
 
     def test_another_request_does_not_overwrite_it(self, deployed, registry, capfd):
         before = (deployed.path / "bundle.json").read_bytes()
@@ -172,8 +184,9 @@ class TestDeploying:
         again = hetfeat(capfd, *deploy_line(registry, out, "nets:tiny", "--refresh", "true"))
         assert again.code == 0, again.errors
         assert again.value["reused"] is False
+        assert again.value["resumed"] == 0, "it measures anew"
         assert (Path(out) / "bundle.json").read_bytes() != before
-        assert again.value["bundle_version"].endswith("/2")
+        assert again.value["bundle_version"] != deployed.report["bundle_version"]
 
     @pytest.mark.parametrize(
         ("options", "said"),

@@ -89,14 +89,20 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
     return None if report["interrupted"] else report
 
 
-def check_replaceable(out: Path) -> None:
-    """Sees that replacing `out` removes nothing but a bundle.
+def discard(out: Path) -> None:
+    """Removes a bundle's journal, so that deploying to `out` measures anew.
+
+    The bundle itself stays until the new one takes its place.
 
     Raises:
-        DataError: Something else lies there.
+        DataError: Something that is no bundle, or no journal, lies there.
     """
     if out.exists():
         bundle.read_manifest(out)
+    journal = _journal_path(out)
+    if journal.exists():
+        RecordStore.open(journal)
+        shutil.rmtree(journal)
 
 
 def deploy(
@@ -129,7 +135,7 @@ def deploy(
     modules = {task.task.hash: save_workload(task.module) for task in tasks}
     log.info("%s: %d tasks", network.name, len(tasks))
 
-    journal = RecordStore.create(out.with_name(out.name + ".journal"))
+    journal = RecordStore.create(_journal_path(out))
     journal.add_device(profile)
     journal.add_network(network.name, weights, modules)
     with LocalMeasurer(profile) as measurer:
@@ -262,6 +268,10 @@ def _leaked(source: SourceModel | None, profile: DeviceProfile, weights: Mapping
 
 def _median(latency: Latency | None) -> float | None:
     return latency.median_ms if latency else None
+
+
+def _journal_path(out: Path) -> Path:
+    return out.with_name(out.name + ".journal")
 
 
 def _parent(out: Path) -> Path:
