@@ -1,8 +1,10 @@
+import contextlib
 import os
 import shutil
+import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -63,17 +65,33 @@ def hetfeat_command() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def migrated_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty MLflow database, which takes seconds to make and nothing to copy."""
+def new_registry(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
+    """Makes an empty registry on SQLite in a folder, and returns its URI.
+
+    A copy of one that was migrated once, which takes seconds; its artifacts stay in the folder.
+    """
     from registry.client import connect
 
-    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
-    connect(f"sqlite:///{path}").search_registered_models()
-    return path
+    template = tmp_path_factory.mktemp("mlflow") / "empty.db"
+    connect(f"sqlite:///{template}").search_registered_models()
+
+    def make(folder: Path) -> str:
+        database = folder / "mlflow.db"
+        shutil.copy(template, database)
+        with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute(
+                "UPDATE experiments SET artifact_location = ? || experiment_id",
+                (f"{folder / 'mlruns'}/",),
+            )
+        return f"sqlite:///{database}"
+
+    return make
 
 
 @pytest.fixture
-def registry_here(migrated_database: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def registry_here(
+    new_registry: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """The working folder, with a registry of its own as a command finds it by default.
 
     In memory where there is a tmpfs: MLflow's many small transactions each wait for the disk.
@@ -85,9 +103,9 @@ def registry_here(migrated_database: Path, monkeypatch: pytest.MonkeyPatch) -> I
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
         folder = Path(name)
-        shutil.copy(migrated_database, folder / "mlflow.db")
+        uri = new_registry(folder)
         monkeypatch.chdir(folder)
         monkeypatch.setenv("HETFEAT_HOME", str(folder / "home"))
-        mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
+        mlflow.set_tracking_uri(uri)
         yield folder
         mlflow.set_tracking_uri(None)

@@ -1,5 +1,4 @@
 import os
-import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,14 +14,6 @@ from registry.versions import EVALUATION_TAG, Version, metric_tags, register
 FIGURES = {"pca": 0.90, "rmse": 0.1, "r2": 0.8, "top1": 0.7, "top5": 0.9}
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated MLflow database, which takes seconds to make and nothing to copy."""
-    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
-    connect(f"sqlite:///{path}").search_registered_models()
-    return path
-
-
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """In memory where there is a tmpfs: MLflow's many small transactions each wait for the disk."""
@@ -34,7 +25,7 @@ def tmp_path() -> Iterator[Path]:
 @pytest.fixture(params=["sqlite", pytest.param("server", marks=pytest.mark.services)])
 def tracking_uri(
     request: pytest.FixtureRequest,
-    empty_database: Path,
+    new_registry: Callable[[Path], str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> str:
@@ -42,8 +33,7 @@ def tracking_uri(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HETFEAT_HOME", str(tmp_path / "home"))
     if request.param == "sqlite":
-        shutil.copy(empty_database, tmp_path / "mlflow.db")
-        uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+        uri = new_registry(tmp_path)
     else:
         uri = request.getfixturevalue("server").uri
         request.getfixturevalue("server").act_as("alice", monkeypatch)
