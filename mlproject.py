@@ -23,6 +23,11 @@ COMMANDS = {
     "compare": ("registry.commands.compare:command", "Print runs side by side."),
     "lineage": ("registry.commands.lineage:command", "Print what a version comes from and led to."),
     "pull": ("registry.commands.pull:command", "Bring a version's verified files to this machine."),
+    "share": (
+        "registry.commands.share:command",
+        "Put a version in S3, for devices without MLflow.",
+    ),
+    "fetch": ("registry.commands.fetch:command", "Bring a shared version here, without MLflow."),
     "doctor": ("registry.commands.doctor:command", "Find and repair inconsistencies."),
     "retention": (
         "registry.commands.retention:command",

@@ -1,16 +1,16 @@
 """A verified local copy of a version; no code of an artifact is ever run here."""
 
 import shutil
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hetfeat.errors import DataError, RequestError, WorkFailed
+from hetfeat.errors import DataError, WorkFailed
 from registry import cache, ledger
 from registry.artifacts import Artifacts
 from registry.client import connect, translated
 from registry.manifest import MANIFEST, MAX_MANIFEST_BYTES, RESTORE, check_manifest, parse_manifest
+from registry.new_folder import refuse_in_use, whole
 from registry.versions import MANIFEST_TAG, Version, resolve
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def pull(
         RequestError: There is no such version, or `out` is in use.
         WorkFailed: The registry does not answer and nothing is known from before.
     """
-    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RequestError(f"--out '{out}', which is in use", "a new or empty folder", "choose one")
+    if out is not None:
+        refuse_in_use(out)
     version, digest, offline = _resolve_or_recall(name_or_uri, stage, device, client)
     folder, source = cache.find(digest), "offline" if offline else "cache"
     if folder is None:
@@ -162,14 +162,9 @@ def _version(content: dict[str, Any]) -> Version:
 
 
 def _copy(folder: Path, out: Path, digest: str) -> Path:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as beside:
-        draft = Path(beside) / "draft"
-        shutil.copytree(folder, draft)
+    with whole(out) as draft:
+        shutil.copytree(folder, draft, dirs_exist_ok=True)
         check_manifest(draft, digest)
-        if out.exists():
-            out.rmdir()
-        draft.rename(out)
     return out
 
 

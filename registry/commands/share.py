@@ -1,0 +1,55 @@
+"""Lends a version to devices without MLflow."""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from registry.commands import _cli
+
+
+@_cli.command("share", short_help="Put a version in S3, for devices without MLflow.")
+@_cli.argument("model", metavar="NAME-or-URI")
+@_cli.option("--bucket", required=True, help="Of an S3 server; it must exist.")
+@_cli.option("--prefix", default="hetfeat", help="Before the version's own folder in the bucket.")
+@_cli.option(
+    "--expires",
+    type=click.IntRange(1, 604800),
+    default=3600,
+    help="Seconds for which the URLs hold.",
+)
+@_cli.option("--out", required=True, type=click.Path(path_type=Path), help="File for the URLs.")
+def command(model: str, bucket: str, prefix: str, expires: int, out: Path) -> Mapping[str, Any]:
+    """Uploads a verified version and writes a file from which `hetfeat fetch` brings it.
+
+    A plain name means its version in production. Who has the file can fetch the version.
+    """
+    from registry import s3
+    from registry.pull import pull
+
+    plain = "/" not in model and "@" not in model
+    pulled = pull(model, "production" if plain else None)
+    client = s3.connect()
+    # A folder for each digest: what was shared before keeps working.
+    where = f"{prefix.strip('/')}/{pulled.manifest_sha256}".lstrip("/")
+    digest = s3.upload_folder(pulled.folder, bucket, where, client)
+    request = s3.presign(pulled.version.uri, digest, bucket, where, expires, client)
+    _write_private(out, json.dumps(request, indent=1))
+    return {
+        "uri": pulled.version.uri,
+        "files": len(request["urls"]),
+        "manifest_sha256": digest,
+        "expires_at": request["expires_at"],
+        "out": out,
+    }
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Made with mode 0600.
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text)
+    Path(file.name).replace(path)
