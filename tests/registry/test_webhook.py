@@ -6,7 +6,6 @@ import json
 import os
 import queue
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -56,14 +55,14 @@ def url(example, heard) -> Iterator[str]:
 
 
 @pytest.fixture
-def tracking_uri(empty_database: Path, tmp_path: Path, monkeypatch) -> Iterator[str]:
+def tracking_uri(new_registry, tmp_path: Path, monkeypatch) -> Iterator[str]:
     """An MLflow server of its own: webhooks are delivered by servers alone."""
-    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    database = new_registry(tmp_path)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'mlflow.db'}"]
+    command += ["--backend-store-uri", database]
     command += ["--artifacts-destination", str(tmp_path / "artifacts")]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     variables = {
