@@ -5,7 +5,7 @@ import math
 import statistics
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,6 @@ SCHEMA_VERSION = 1
 ErrorKind = Literal["schedule", "build", "timeout", "crash", "run", "memory"]
 """Why a candidate has no latency: its trace would not replay, it would not compile, it hung,
 it took the worker down, it raised, or it asked for too much memory."""
-
-ERROR_KINDS: tuple[str, ...] = get_args(ErrorKind)
 
 
 @dataclass(frozen=True)

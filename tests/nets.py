@@ -36,6 +36,14 @@ def mixed(batch):
     return Mixed(), (torch.randn(batch, 4, 8, 8),)
 
 
+def two_outputs(batch):
+    class Both(nn.Module):
+        def forward(self, x):
+            return x + 1, x * 2
+
+    return Both(), (torch.randn(batch, 4),)
+
+
 def not_a_network(batch):
     return "a network"
 

@@ -194,6 +194,7 @@ class TestDeploying:
             (("--network", "resnet19"), "resnet18"),
             (("--network", "nets:not_a_network"), "nets:not_a_network"),
             (("--network", "nets:unknown_operator"), "linalg_eig"),
+            (("--network", "nets:two_outputs"), "2 outputs"),
             (("--device", "laptop"), "'local'"),
             (("--device", "missing.yaml"), "missing.yaml"),
             (("--model", "costmodel.nonsense"), "costmodel.nonsense"),

@@ -62,7 +62,7 @@ def onnxruntime(settings: dict[str, Any]) -> Run:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path = f"{folder}/network.onnx"
-        # The TorchScript exporter: the newer one needs a further package and gives the same graph.
+        # The TorchScript exporter: the newer one needs a further package.
         torch.onnx.export(network.module, network.inputs, path, dynamo=False)
         session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_inputs()]

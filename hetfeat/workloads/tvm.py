@@ -54,7 +54,8 @@ def import_network(network: Network) -> tvm.IRModule:
     """A torch network as a Relax module, parameters bound as constants.
 
     Raises:
-        RequestError: The network uses an operator that the importer does not know.
+        RequestError: The network has an operator that the importer does not know, or has not
+            one output.
     """
     import torch
     from tvm.relax.frontend.torch import from_exported_program
@@ -63,6 +64,13 @@ def import_network(network: Network) -> tvm.IRModule:
         warnings.simplefilter("ignore")
         try:
             program = torch.export.export(network.module, network.inputs)
+            outputs = len(program.graph_signature.user_outputs)
+            if outputs != 1:
+                raise RequestError(
+                    f"network '{network.name}' with {outputs} outputs",
+                    "one tensor",
+                    "wrap it in a module:function whose module returns the one that matters",
+                )
             return from_exported_program(
                 program, keep_params_as_input=False, unwrap_unit_return_tuple=True
             )

@@ -1,0 +1,49 @@
+"""Verification against the framework refuses whatever is not the network's own output."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from nets import tiny
+
+from hetfeat.deploy.verify import RANDOM_INPUTS, verify
+from hetfeat.errors import WorkFailed
+from hetfeat.workloads.networks import Network
+
+
+@pytest.fixture(scope="module")
+def network():
+    module, inputs = tiny(1)
+    return Network("tiny", module.eval(), inputs)
+
+
+def compiled(network, change, from_call=0):
+    """A bundle that computes the network, its output changed from one call on."""
+    calls = []
+
+    def run(inputs):
+        calls.append(inputs)
+        with torch.inference_mode():
+            output = network.module(*map(torch.from_numpy, inputs)).numpy().copy()
+        if len(calls) > from_call:
+            change(output)
+        return output
+
+    return SimpleNamespace(run=run, calls=calls)
+
+
+def test_the_same_output_passes(network):
+    loaded = compiled(network, lambda output: None)
+    found = verify(loaded, network, seed=0)
+    assert found.max_abs_error == 0.0 < found.tolerance
+    assert len(loaded.calls) == RANDOM_INPUTS + 1
+
+
+@pytest.mark.parametrize("wrong", [0.1, float("nan"), float("inf")])
+@pytest.mark.parametrize("from_call", [0, RANDOM_INPUTS])
+def test_one_wrong_element_on_any_input_is_refused(network, wrong, from_call):
+    def change(output):
+        output[0, 3] += wrong
+
+    with pytest.raises(WorkFailed, match="off by"):
+        verify(compiled(network, change, from_call), network, seed=0)
