@@ -79,6 +79,8 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         RequestError: No such device, network, model or stage.
         WorkFailed: The compiled network is wrong.
     """
+    from hetfeat.workloads.tvm import import_network
+
     slug = network_slug(wanted.network)
     profile = find_profile(wanted.device)
     source = pull(
@@ -99,15 +101,16 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         log.info("'%s' is this bundle already; --refresh true makes it anew", wanted.out)
         known = {"run_id": version.run_id, "bundle_version": version.uri}
         return {**found, **known, "bundle": wanted.out, "reused": True}
-    # A wrong name shows before there is a run.
+    # A wrong name, or what TVM cannot import, shows before there is a run.
     network = load_network(request.network, request.batch, request.seed)
+    imported = import_network(network)
     if wanted.refresh:
         discard(wanted.out)
     tags = {"device": profile.name, "network": slug, PARENT_TAG: source.version.uri}
     with tracking.tracked_run(f"deploy {slug} {profile.name}", tags) as run:
         tracking.log_resolved(dataclasses.asdict(request))
         model = SourceModel(load_model(source.folder), source.version.tags.get(DATASET_TAG, ""))
-        report = found or deploy(request, network, profile, model, wanted.out)
+        report = found or deploy(request, network, imported, profile, model, wanted.out)
         report |= _log_bundle(wanted.out, report, profile, slug, source, run.info.run_id)
     return {**report, "bundle": wanted.out, "reused": found is not None}
 

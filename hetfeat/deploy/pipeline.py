@@ -108,6 +108,7 @@ def discard(out: Path) -> None:
 def deploy(
     request: DeployRequest,
     network: "Network",
+    imported: Any,
     profile: DeviceProfile,
     source: SourceModel | None,
     out: Path,
@@ -117,19 +118,26 @@ def deploy(
     Measurements are kept in `OUT.journal`, a record store: an interrupted deployment goes on
     from there. The bundle appears at `out` complete, or not at all, in the place of an older one.
 
+    Args:
+        request: What is asked for.
+        network: The network in torch.
+        imported: The same from `workloads.tvm.import_network`.
+        profile: This machine.
+        source: Cost model to tune with.
+        out: Folder of the bundle.
+
     Returns:
         The report, as the manifest keeps it.
 
     Raises:
-        RequestError: TVM cannot import the network.
         WorkFailed: The compiled network is wrong or does not run.
     """
     from hetfeat.deploy.tvm import compile_network
-    from hetfeat.workloads.tvm import as_target, extract_tasks, import_network, lower, save_workload
+    from hetfeat.workloads.tvm import as_target, extract_tasks, lower, save_workload
 
     started = time.monotonic()
     target = as_target(profile.target)
-    lowered = lower(import_network(network), target)
+    lowered = lower(imported, target)
     tasks = extract_tasks(lowered, target)
     weights = {task.task.hash: task.weight for task in tasks}
     modules = {task.task.hash: save_workload(task.module) for task in tasks}
