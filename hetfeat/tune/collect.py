@@ -24,6 +24,8 @@ REPRODUCIBLE_SPREAD = 0.25
 """Measurements whose repeats differ by more, after the child has tried again, are not kept."""
 COMPACT_EVERY = 2048
 """Records after which the journal becomes shards: it is text, and large."""
+ATTEMPTS = 1.25
+"""Of an evaluation task, tried in all for each program wanted on every device."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Plan:
     Attributes:
         programs_per_task: Programs of each task.
         evaluation_tasks: How many tasks are measured densely, for evaluation.
-        evaluation_programs: Programs of each of these; tasks with fewer are passed over.
+        evaluation_programs: Programs of each of these that ran on every device; tasks with fewer
+            are passed over.
         seed: Seed of every draw.
     """
 
@@ -104,8 +107,9 @@ class _Collecting:
     def run(self) -> Iterator[Progress]:
         if self._plan.evaluation_tasks:
             yield from self._evaluation()
+        wanted = self._plan.programs_per_task
         for task in self._tasks:
-            yield from self._fill(task, self._plan.programs_per_task)
+            yield from self._fill(task, wanted, wanted)
             self._progress.tasks += 1
             yield self._progress
 
@@ -122,9 +126,10 @@ class _Collecting:
                     continue  # a small design space
                 chosen.append(task.hash)
                 notes.save_evaluation_tasks(self._store.path, chosen)
-            yield from self._fill(task, wanted)
+            yield from self._fill(task, wanted, round(ATTEMPTS * wanted))
 
-    def _fill(self, task: Task, wanted: int) -> Iterator[Progress]:
+    def _fill(self, task: Task, wanted: int, attempts: int) -> Iterator[Progress]:
+        """Measures until so many programs ran on every device, or so many were tried."""
         first, *others = self._measurers
         known = self._of(first, task)
         self._progress.known += sum(len(self._of(m, task).keys) for m in self._measurers)
@@ -132,8 +137,8 @@ class _Collecting:
             missing = self._missing(measurer, task)
             for start in range(0, len(missing), BATCH):
                 yield from self._measure(measurer, task, missing[start : start + BATCH])
-        while len(known.keys) < wanted:
-            batch = self._propose(task, known, min(BATCH, wanted - len(known.keys)), wanted)
+        while len(known.keys) < attempts and self._on_all_devices(task) < wanted:
+            batch = self._propose(task, known, min(BATCH, attempts - len(known.keys)), wanted)
             if not batch:
                 break  # a small design space: there are no more programs
             yield from self._measure(first, task, batch)
@@ -194,6 +199,10 @@ class _Collecting:
             keys = known.keys | {program.key for program in fresh}
             fresh += [program for program in more if program.key not in keys]
         return fresh[:count]
+
+    def _on_all_devices(self, task: Task) -> int:
+        ran = (self._of(measurer, task).latency_s.keys() for measurer in self._measurers)
+        return len(set.intersection(*(set(traces) for traces in ran)))
 
     def _of(self, measurer: LocalMeasurer, task: Task) -> _Known:
         return self._known[measurer.profile.name].setdefault(task.hash, _Known())
