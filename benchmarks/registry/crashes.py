@@ -1,9 +1,8 @@
 """Promotions killed at a random moment, each then explained and repaired by the doctor.
 
-python benchmarks/registry/crashes.py --rounds 100 [--uri URI]
+python benchmarks/registry/crashes.py --rounds 100 [--on server]
 """
 
-import argparse
 import collections
 import json
 import os
@@ -11,8 +10,9 @@ import random
 import signal
 import sys
 import time
+from typing import Any
 
-from common import fresh_sqlite, in_child, machine, make_model, no_gates
+from common import in_child, machine, make_model, no_gates, parser, registry_on
 
 from registry import mirror
 from registry.client import connect
@@ -84,34 +84,35 @@ def examine(uri: str, name: str) -> dict[str, list[str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--uri", default="")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    options = parser(rounds=20)
+    options.add_argument("--seed", type=int, default=0)
+    given = options.parse_args()
     random.seed(given.seed)
-    uri = given.uri or fresh_sqlite()
+    with registry_on(given.on) as uri:
+        result = crash_often(uri, given.rounds)
+    print(json.dumps({**machine(), "store": given.on, **result}, indent=1))
+    return 1 if result["unexplained_or_unrepaired"] else 0
+
+
+def crash_often(uri: str, rounds: int) -> dict[str, Any]:
+    """So many crashes; what the doctor found and what it left."""
     killed, bad = 0, []
     codes: collections.Counter[str] = collections.Counter()
     usual_s = sorted(whole_s(uri) for _ in range(3))[1]
-    for turn in range(given.rounds):
+    for turn in range(rounds):
         name = in_child(lambda: prepare(uri))
         killed += crash(uri, name, random.uniform(0, usual_s))
         said = in_child(lambda name=name: examine(uri, name))
         codes.update(["+".join(said["found"]) or "nothing"])
         bad += [*said["left"], *said["wrong"]]
         print(f"round {turn + 1}: {dict(codes)}, {len(bad)} bad", file=sys.stderr)
-    result = {
-        **machine(),
-        "store": uri.split(":")[0],
-        "rounds": given.rounds,
+    return {
+        "rounds": rounds,
         "promotion_s": round(usual_s, 3),
         "killed_in_time": killed,
         "found": dict(codes),
         "unexplained_or_unrepaired": bad,
     }
-    print(json.dumps(result, indent=1))
-    return 1 if bad else 0
 
 
 if __name__ == "__main__":
