@@ -17,6 +17,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
 
+from mlflow import MlflowClient
+
 from registry.client import connect
 from registry.versions import register
 
@@ -88,9 +90,9 @@ def _migrated(uri: str) -> str:
     return uri
 
 
-def make_model(uri: str, versions: int) -> str:
+def make_model(client: MlflowClient, versions: int) -> str:
     """A registered model with versions that have no artifacts."""
-    client, name = connect(uri), f"costmodel.cpu-x86.{uuid.uuid4().hex[:8]}"
+    name = f"costmodel.cpu-x86.{uuid.uuid4().hex[:8]}"
     for _ in range(versions):
         register(name, "s3://nowhere/model", folder_manifest_sha256="", tags={}, client=client)
     return name

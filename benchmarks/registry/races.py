@@ -14,7 +14,8 @@ import time
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
-from common import in_child, machine, make_model, no_gates, parser, quantile, registry_on
+from common import machine, make_model, no_gates, parser, quantile, registry_on
+from mlflow import MlflowClient
 
 from hetfeat.errors import RequestError
 from registry import mirror
@@ -47,9 +48,8 @@ def worker(number: int, uri: str, start: Barrier, orders: Any, results: Any) -> 
         results.put((said, version, time.perf_counter() - began))
 
 
-def judge(uri: str, name: str, successes: int) -> list[str]:
+def judge(client: MlflowClient, name: str, successes: int) -> list[str]:
     """What is inconsistent after a round."""
-    client = connect(uri)
     entries, faults = history(name, client=client)
     found = list(faults)
     if len(entries) != successes:
@@ -61,9 +61,9 @@ def judge(uri: str, name: str, successes: int) -> list[str]:
     return found
 
 
-def unloaded_s(uri: str, count: int = 20) -> list[float]:
+def unloaded_s(client: MlflowClient, count: int = 20) -> list[float]:
     """Seconds of promotions that nobody disturbs."""
-    client, name, taken = connect(uri), make_model(uri, 2), []
+    name, taken = make_model(client, 2), []
     for turn in range(count):
         began = time.perf_counter()
         promote(name, turn % 2 + 1, "production", gates=no_gates, client=client)
@@ -83,29 +83,30 @@ def main() -> int:
 
 def race(uri: str, rounds: int, count: int) -> dict[str, Any]:
     """So many rounds of so many workers; what went wrong, and how long it took."""
-    alone = in_child(lambda: unloaded_s(uri))
-    spawn = multiprocessing.get_context("spawn")
-    start, results = spawn.Barrier(count), spawn.Queue()
-    orders = [spawn.Queue() for _ in range(count)]
+    fork = multiprocessing.get_context("fork")
+    start, results = fork.Barrier(count), fork.Queue()
+    orders = [fork.Queue() for _ in range(count)]
     workers = [
-        spawn.Process(target=worker, args=(number, uri, start, orders[number], results))
+        fork.Process(target=worker, args=(number, uri, start, orders[number], results))
         for number in range(count)
     ]
     for process in workers:
         process.start()
+    client = connect(uri)  # only now: a fork must not share a connection
+    alone = unloaded_s(client)
     wrong: list[str] = []
     failed: list[str] = []
     taken: list[float] = []
     began = time.perf_counter()
     for turn in range(rounds):
-        name = in_child(lambda: make_model(uri, count))
+        name = make_model(client, count)
         for queue in random.sample(orders, len(orders)):
             queue.put(name)
         said = [results.get(timeout=PATIENCE_S) for _ in workers]
         taken += [seconds for _, _, seconds in said]
         failed += [what for what, _, _ in said if what not in ("done", "nothing to do")]
         successes = sum(what == "done" and version > 0 for what, version, _ in said)
-        wrong += in_child(lambda name=name, n=successes: judge(uri, name, n))
+        wrong += judge(client, name, successes)
         print(f"round {turn + 1}: {len(wrong)} wrong, {len(failed)} failed", file=sys.stderr)
     for queue in orders:
         queue.put(None)
