@@ -119,11 +119,11 @@ class TestInterrupts:
             else:
                 original, calls = RecordStore._add_shard, []
 
-                def add(self, folder, table):
+                def add(self, folder, *rest):
                     if calls:
                         stop()
                     calls.append(folder)
-                    original(self, folder, table)
+                    original(self, folder, *rest)
 
                 patch.setattr(RecordStore, "_add_shard", add)
             with pytest.raises(KeyboardInterrupt):

@@ -104,13 +104,26 @@ class RecordStore:
 
     def compact(self) -> None:
         """Moves the journal into shards; safe to interrupt and to repeat."""
-        table = self._journal_table()
+        self.add_table(self._journal_table(), compression_level=19)
+        (self.path / "journal.jsonl").unlink(missing_ok=True)
+
+    def add_table(self, table: pa.Table, compression_level: int = 1) -> None:
+        """Writes records, a table of `SCHEMA`, straight into shards."""
         for device, operator in _pairs(table):
             part = table.filter(
                 pc.and_(pc.equal(table["device"], device), pc.equal(table["operator"], operator))
             )
-            self._add_shard(f"device={device}/operator={operator}", part)
-        (self.path / "journal.jsonl").unlink(missing_ok=True)
+            self._add_shard(f"device={device}/operator={operator}", part, compression_level)
+
+    def program_keys(self, device: str) -> Iterator[list[str]]:
+        """Keys of the programs measured on a device, some at a time."""
+        for shard in self.shards():
+            if shard["path"].startswith(f"device={device}/"):
+                with pq.ParquetFile(self.path / shard["path"]) as file:
+                    for batch in file.iter_batches(columns=["program"]):
+                        yield batch["program"].to_pylist()
+        journal = self._journal_table()
+        yield journal.filter(pc.equal(journal["device"], device))["program"].to_pylist()
 
     def read(self, columns: list[str] | None = None) -> pa.Table:
         """All records, shards first, as a table of `SCHEMA`'s columns or of those named.
@@ -183,10 +196,10 @@ class RecordStore:
         """Serialised TVM module of each task, by task hash."""
         return dict(_json_lines(self.path / WORKLOADS))
 
-    def _add_shard(self, folder: str, table: pa.Table) -> None:
+    def _add_shard(self, folder: str, table: pa.Table, compression_level: int) -> None:
         (self.path / folder).mkdir(parents=True, exist_ok=True)
         draft = self.path / folder / ".draft"
-        pq.write_table(table, draft, compression="zstd", compression_level=19)
+        pq.write_table(table, draft, compression="zstd", compression_level=compression_level)
         digest = _sha256(draft)
         path = f"{folder}/{digest[:32]}.parquet"
         os.replace(draft, self.path / path)
