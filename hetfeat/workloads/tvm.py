@@ -19,6 +19,7 @@ from hetfeat.records import Task
 from hetfeat.workloads.networks import Network
 from hetfeat.workloads.operators import anchor_operator
 
+
 @dataclass(frozen=True)
 class NetworkTask:
     """A task as it occurs in a network.

@@ -113,6 +113,10 @@ class _Sink:
     def add(self, batch: Batch, counts: Counts) -> None:
         """Takes the records of a batch and counts all of its entries."""
         counts.skipped_reasons.update(+batch.skipped)
+        if batch.modules:
+            self._store.add_workloads(batch.modules)
+        for name, weights in batch.networks.items():
+            self._store.add_network(name, weights, {})
         records = batch.records
         if not records.num_rows:
             return
