@@ -10,7 +10,7 @@ import yaml
 
 from hetfeat.errors import DataError, RequestError
 
-FAMILIES = ("cpu-x86", "cpu-arm", "gpu-nvidia", "gpu-amd")
+FAMILIES = ("cpu-x86", "cpu-arm", "gpu-nvidia", "gpu-amd", "gpu-apple")
 REQUIRED = {"name": str, "family": str, "target": dict, "threads": int}
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
 

@@ -180,11 +180,8 @@ class _Collecting:
         wanted = {Program(task, trace).key for trace in keys} - here.keys
         if not wanted:
             return []
-        table = self._store.read()
-        rows = pc.and_(
-            pc.equal(table["device"], first.profile.name), pc.equal(table["task"], task.hash)
-        )
-        found = (measurement.program for measurement in from_table(table.filter(rows)))
+        tables = self._store.scan(device=first.profile.name, where=pc.field("task") == task.hash)
+        found = (measurement.program for table in tables for measurement in from_table(table))
         return [program for program in found if program.key in wanted]
 
     def _propose(self, task: Task, known: _Known, count: int, wanted: int) -> list[Program]:
@@ -210,13 +207,13 @@ class _Collecting:
 
 def _known(store: RecordStore, device: str) -> dict[str, _Known]:
     """What a device has answered for, by task."""
-    table = store.read(["device", "task", "program", "trace", "latencies_s"])
     known: dict[str, _Known] = {}
-    for row in table.filter(pc.equal(table["device"], device)).to_pylist():
-        one = known.setdefault(row["task"], _Known())
-        one.keys.add(row["program"])
-        if row["latencies_s"]:
-            one.latency_s[row["trace"]] = min(row["latencies_s"])
+    for table in store.scan(["task", "program", "trace", "latencies_s"], device):
+        for row in table.to_pylist():
+            one = known.setdefault(row["task"], _Known())
+            one.keys.add(row["program"])
+            if row["latencies_s"]:
+                one.latency_s[row["trace"]] = min(row["latencies_s"])
     for row in notes.noted(store.path, notes.REJECTED):
         if row["device"] == device:
             known.setdefault(row["task"], _Known()).keys.add(row["program"])
