@@ -7,7 +7,7 @@ import json
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from itertools import repeat
@@ -98,6 +98,15 @@ class LocalMeasurer:
     def vary(self, task: Task, parents: list[str], count: int, seed: int) -> list[Program]:
         """Up to `count` distinct programs a few changes away from the traces `parents`."""
         return self._propose(task, count, seed, {"do": "vary", "parents": parents})
+
+    def apply(self, task: Task, traces: list[str]) -> list[Program]:
+        """The programs of traces without post-processing, less those that do not apply."""
+        request = {"do": "apply", "task": task.hash, "traces": traces}
+        try:
+            reply = self._worker_of(0, task).ask(request, PROPOSE_TIMEOUT_S)
+        except Lost:
+            return []
+        return _programs(task, _checked(reply, task))
 
     def measure(
         self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None
@@ -215,17 +224,20 @@ class LocalMeasurer:
             return list(_checked(reply, task))
 
         found = itertools.chain.from_iterable(self._threads.map(ask, range(len(self._workers))))
-        programs = {
-            trace: Program(
-                task,
-                trace,
-                np.frombuffer(base64.b64decode(features), np.float32).reshape(
-                    -1, FEATURES_PER_STORE
-                ),
-            )
-            for trace, features in found
-        }
-        return list(programs.values())[:count]
+        return _programs(task, found)[:count]
+
+
+def _programs(task: Task, found: Iterable[Any]) -> list[Program]:
+    """Distinct programs from `[trace, features]` pairs."""
+    programs = {
+        trace: Program(
+            task,
+            trace,
+            np.frombuffer(base64.b64decode(features), np.float32).reshape(-1, FEATURES_PER_STORE),
+        )
+        for trace, features in found
+    }
+    return list(programs.values())
 
 
 def _checked(reply: dict[str, Any], task: Task) -> Any:

@@ -56,6 +56,10 @@ class Service:
         """Programs near `parents`, `[trace, features]` each."""
         return [_packed(*found) for found in self._spaces[task].vary(parents, count, seed)]
 
+    def apply(self, task: str, traces: list[str]) -> list[list[str]]:
+        """The programs of `traces`, `[trace, features]` each, less what does not apply."""
+        return [_packed(*found) for found in self._spaces[task].apply(traces)]
+
     def build(self, task: str, program: str, trace: str) -> None:
         """Compiles a program in memory and keeps it for `run`."""
         candidate = as_candidate(replay(self._spaces[task].module, trace))
