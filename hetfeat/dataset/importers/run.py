@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ _HARDWARE = (
     *("max_vthread_extent", "warp_size"),
 )
 _TARGET = ("kind", "mcpu", "arch", "model")
+
+Complete = Callable[[pa.Table, DeviceProfile, Mapping[str, str]], pa.Table]
 
 
 @dataclass
@@ -68,6 +70,7 @@ def import_records(
     paths: Sequence[Path],
     out: Path,
     progress: Callable[[Counts], None] = lambda counts: None,
+    complete: Complete = lambda records, profile, modules: records,
 ) -> Counts:
     """Reads foreign records into the store at `out`, made if there is none.
 
@@ -81,6 +84,8 @@ def import_records(
         paths: Files, and folders that are walked.
         out: The store.
         progress: Called after each batch.
+        complete: What adds to new records before they are written, say per-store features; given
+            the profile of their device and the modules that came with them, by task hash.
 
     Raises:
         RequestError: A path, device or format that is not one; a path with no file of the format.
@@ -88,7 +93,7 @@ def import_records(
     check_name(device)
     _refuse_other_formats(format_name, paths)
     read = importer(format_name)
-    sink = _Sink(RecordStore.create(out), device)
+    sink = _Sink(RecordStore.create(out), device, complete)
     counts = Counts()
     try:
         for batch in read(_fitting(format_name, paths, counts), device):
@@ -102,8 +107,8 @@ def import_records(
 class _Sink:
     """Where batches go: hardware checked, duplicates dropped, shards of a useful size."""
 
-    def __init__(self, store: RecordStore, device: str) -> None:
-        self._store, self._device = store, device
+    def __init__(self, store: RecordStore, device: str, complete: Complete) -> None:
+        self._store, self._complete = store, complete
         self._seen = Seen()
         for programs in store.program_keys(device):
             self._seen.add(programs)
@@ -130,6 +135,8 @@ class _Sink:
         counts.failed += failed
         counts.kept += fresh.num_rows - failed
         counts.duplicates += records.num_rows - fresh.num_rows
+        if self._profile is not None:
+            fresh = self._complete(fresh, self._profile, batch.modules)
         self._writer.add(fresh)
 
     def close(self) -> None:
