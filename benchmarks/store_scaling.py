@@ -5,7 +5,8 @@
 
 The records are synthetic: traces of about 2.5 kB on eight tasks of two devices, three latencies
 each, one in ten failed, one in a hundred measured again; two buffer stores each, or none. Each
-pass is a process of its own, whose peak is that of its resident memory.
+pass is a process of its own; shown are its processor time, its wall time and the peak of its
+resident memory, start-up included.
 """
 
 import argparse
@@ -143,8 +144,8 @@ def _passes(records: int, stores: bool) -> dict[str, Callable[[Path], None]]:
     }
 
 
-def measured(name: str, folder: Path, records: int, stores: bool) -> tuple[float, float]:
-    """Seconds and peak resident MB of a pass in a child of its own."""
+def measured(name: str, folder: Path, records: int, stores: bool) -> str:
+    """Seconds and peak memory of a pass in a child of its own."""
     command = [sys.executable, __file__, "--one", name, "--folder", str(folder)]
     command += ["--records", str(records), "--stores", str(stores).lower()]
     started = time.perf_counter()
@@ -152,7 +153,9 @@ def measured(name: str, folder: Path, records: int, stores: bool) -> tuple[float
     _, status, usage = os.wait4(child.pid, 0)
     if status:
         raise SystemExit(f"{name} failed")
-    return time.perf_counter() - started, usage.ru_maxrss / 1024
+    wall = time.perf_counter() - started
+    cpu = usage.ru_utime + usage.ru_stime
+    return f"{cpu:.1f} s ({wall:.1f} s), {usage.ru_maxrss / 1024:.0f} MB"
 
 
 def rows(sizes: list[int], folder: Path, stores: bool) -> Iterator[str]:
@@ -160,8 +163,7 @@ def rows(sizes: list[int], folder: Path, stores: bool) -> Iterator[str]:
         store = folder / f"{records}"
         cells = [f"{records:,}", "yes" if stores else "no"]
         for name in _passes(records, stores):
-            seconds, peak_mb = measured(name, store, records, stores)
-            cells.append(f"{seconds:.1f} s, {peak_mb:.0f} MB")
+            cells.append(measured(name, store, records, stores))
             if name == "write":
                 files = store.rglob("*.parquet")
                 cells.insert(2, f"{sum(f.stat().st_size for f in files) / 2**20:.1f} MB")

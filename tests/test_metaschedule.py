@@ -163,46 +163,48 @@ def read_as_records(file: Path) -> bool:
     return look(file)[0] == "metaschedule"
 
 
+@pytest.fixture(scope="module")
+def through_tvm(device, tmp_path_factory):
+    """Random programs of two tasks, with made-up latencies and a failure."""
+    import kernels
+
+    from hetfeat.records import Measurement, Program
+    from hetfeat.schedules.tvm import TaskSpace
+    from hetfeat.workloads.tvm import as_target, describe, save_workload
+
+    made = RecordStore.create(tmp_path_factory.mktemp("made") / "s")
+    made.add_device(device)
+    weights, modules = {}, {}
+    for size in (32, 48):
+        module = kernels.matmul(size)
+        task = describe(module)
+        weights[task.hash], modules[task.hash] = size, save_workload(module)
+        space = TaskSpace(module, as_target(device.target), device.cache_line_bytes)
+        for i, (trace, features) in enumerate(space.sample(5, seed=1)):
+            program = Program(task, trace, features)
+            latencies = (1e-3 + 1e-4 * i, 1.1e-3) if i else ()
+            error = None if i else "build"
+            made.append([Measurement(program, device.name, latencies, error, 1.0, "tvm")])
+        newer = Measurement(program, device.name, (5e-4,), None, 2.0, "tvm")
+        made.append([newer])
+    made.add_network("net", weights, modules)
+    made.compact()
+    return made
+
+
+@pytest.fixture(scope="module")
+def exported(through_tvm, tmp_path_factory):
+    out = tmp_path_factory.mktemp("exported") / "database"
+    arguments = ["records", "export", str(through_tvm.path), "--format", "metaschedule"]
+    code = _cli.run(mlproject.cli, [*arguments, "--device", "here", "--out", str(out)])
+    assert code == 0
+    return out
+
+
 @pytest.mark.slow
 @pytest.mark.tvm
 class TestThroughTvm:
-    @pytest.fixture(scope="class")
-    def store(self, device, tmp_path_factory):
-        """Random programs of two tasks, with made-up latencies and a failure."""
-        import kernels
-
-        from hetfeat.records import Measurement, Program
-        from hetfeat.schedules.tvm import TaskSpace
-        from hetfeat.workloads.tvm import as_target, describe, save_workload
-
-        made = RecordStore.create(tmp_path_factory.mktemp("made") / "s")
-        made.add_device(device)
-        weights, modules = {}, {}
-        for size in (32, 48):
-            module = kernels.matmul(size)
-            task = describe(module)
-            weights[task.hash], modules[task.hash] = size, save_workload(module)
-            space = TaskSpace(module, as_target(device.target), device.cache_line_bytes)
-            for i, (trace, features) in enumerate(space.sample(5, seed=1)):
-                program = Program(task, trace, features)
-                latencies = (1e-3 + 1e-4 * i, 1.1e-3) if i else ()
-                error = None if i else "build"
-                made.append([Measurement(program, device.name, latencies, error, 1.0, "tvm")])
-            newer = Measurement(program, device.name, (5e-4,), None, 2.0, "tvm")
-            made.append([newer])
-        made.add_network("net", weights, modules)
-        made.compact()
-        return made
-
-    @pytest.fixture(scope="class")
-    def exported(self, store, tmp_path_factory):
-        out = tmp_path_factory.mktemp("exported") / "database"
-        arguments = ["records", "export", str(store.path), "--format", "metaschedule"]
-        code = _cli.run(mlproject.cli, [*arguments, "--device", "here", "--out", str(out)])
-        assert code == 0
-        return out
-
-    def test_plain_tvm_loads_it_and_compiles_the_best(self, store, exported, device):
+    def test_plain_tvm_loads_it_and_compiles_the_best(self, through_tvm, exported, device):
         import numpy as np
         import tvm
         import tvm.s_tir.meta_schedule as ms
@@ -212,7 +214,7 @@ class TestThroughTvm:
         database = ms.database.JSONDatabase(work_dir=str(exported), module_equality="structural")
         assert len(database) == 10
         target = tvm.target.Target(device.target)
-        for module in store.workloads().values():
+        for module in through_tvm.workloads().values():
             best = database.query_tuning_record(load_workload(module), target, "main")
             assert [float(s) for s in best.run_secs] == [5e-4]
             scheduled = database.query_ir_module(load_workload(module), target, "main")
@@ -223,7 +225,7 @@ class TestThroughTvm:
             function["main"](tvm.runtime.tensor(a), tvm.runtime.tensor(b), c)
             np.testing.assert_allclose(c.numpy(), a @ b, rtol=1e-5)
 
-    def test_it_comes_back_with_features_and_networks(self, store, exported, tmp_path, capfd):
+    def test_it_comes_back_with_features_and_networks(self, through_tvm, exported, tmp_path, capfd):
         again = tmp_path / "again"
         arguments = ["--format", "metaschedule", "--device", "here", "--out", str(again), "--json"]
         assert _cli.run(mlproject.cli, ["import", str(exported), *arguments]) == 0
@@ -234,7 +236,7 @@ class TestThroughTvm:
             by_time = sorted(measurements(folder), key=lambda m: m.unix_s)
             return {m.program.key: m for m in by_time}
 
-        ours, theirs = newest(store.path), newest(again)
+        ours, theirs = newest(through_tvm.path), newest(again)
         assert ours.keys() == theirs.keys()
         for key, measured in ours.items():
             back = theirs[key]
@@ -242,11 +244,11 @@ class TestThroughTvm:
             assert back.latencies_s == measured.latencies_s
             assert back.program.stores.tobytes() == measured.program.stores.tobytes()
         returned = RecordStore.open(again)
-        assert returned.networks() == store.networks()
-        assert returned.workloads() == store.workloads()
+        assert returned.networks() == through_tvm.networks()
+        assert returned.workloads() == through_tvm.workloads()
         profile = returned.devices()["here"]
-        assert profile.threads == store.devices()["here"].threads
-        assert profile.vector_unit_bytes == store.devices()["here"].vector_unit_bytes
+        assert profile.threads == through_tvm.devices()["here"].threads
+        assert profile.vector_unit_bytes == through_tvm.devices()["here"].vector_unit_bytes
 
 
 class TestExport:

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pyarrow as pa
 
-from hetfeat.dataset.schema import from_table, to_row, to_table
+from hetfeat.dataset.schema import from_table, with_stores
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.local import LocalMeasurer
 
@@ -34,10 +33,9 @@ class FeatureExtraction(ExitStack):
             return records
         if self._measurer is None:
             self._measurer = self.enter_context(LocalMeasurer(profile))
-        measured = list(from_table(records))
-        for task in {m.program.task for m in measured}:
+        programs = [measurement.program for measurement in from_table(records)]
+        for task in {program.task for program in programs}:
             if task.hash in self._modules:
                 self._measurer.add_task(task, self._modules[task.hash])
-        programs = self._measurer.with_features([m.program for m in measured])
-        pairs = zip(measured, programs, strict=True)
-        return to_table(to_row(replace(m, program=program)) for m, program in pairs)
+        found = self._measurer.with_features(programs)
+        return with_stores(records, [program.stores for program in found])
