@@ -1,7 +1,7 @@
 """Time and peak memory of every pass over a record store, against its size.
 
-    python benchmarks/store_scaling.py --folder DIR --records 10000 100000 1000000
-    python benchmarks/store_scaling.py --folder DIR --records 10000000 --stores false
+    python benchmarks/store_scaling.py --records 10000 100000 1000000
+    python benchmarks/store_scaling.py --records 10000000 --stores false [--folder DIR]
 
 The records are synthetic: traces of about 2.5 kB on eight tasks of two devices, three latencies
 each, one in ten failed, one in a hundred measured again; two buffer stores each, or none. Each
@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -173,7 +174,7 @@ def rows(sizes: list[int], folder: Path, stores: bool) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, help="Where the stores lie meanwhile.")
     parser.add_argument("--records", type=int, nargs="+", required=True)
     parser.add_argument("--stores", choices=["true", "false"], default="true")
     parser.add_argument("--one", help="Run this pass in this process.")
@@ -184,8 +185,9 @@ def main() -> None:
         return
     print(f"| records | features | on disk | {' | '.join(_passes(0, stores))} |")
     print(f"| ---: | --- | ---: |{' --- |' * len(_passes(0, stores))}", flush=True)
-    for row in rows(given.records, given.folder, stores):
-        print(row, flush=True)
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        for row in rows(given.records, Path(folder), stores):
+            print(row, flush=True)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,15 @@ class TestLegacy:
         imported(database, tmp_path / "s")
         task = measurements(tmp_path / "s")[0].program.task
         assert task.shapes == ((32, 64), (64, 16), (32, 16))
+        assert task.flops == 0
+
+    def test_networks_come_along(self, database, tmp_path):
+        (database / "networks.json").write_text('{"net": [{"workload_index": 0, "weight": 3}]}')
+        assert imported(database, tmp_path / "s").skipped == 0
+        assert RecordStore.open(tmp_path / "s").networks() == {"net": {f"{legacy.HASH:016x}": 3}}
+        (database / "networks.json").write_text('{"net": [{"workload_index": 1, "weight": 3}]}')
+        with pytest.raises(DataError, match=r"networks\.json"):
+            imported(database, tmp_path / "t")
 
     @pytest.mark.parametrize(
         ("line", "reason"),
@@ -112,7 +121,10 @@ class TestLegacy:
     @pytest.mark.parametrize(
         ("line", "reason"),
         [
-            ('["1", "!"]', "not JSON in base64"),
+            ('["1", "!"]', "not base64"),
+            ('["1", "AAAAAAAAAAAA"]', "not JSON"),
+            ('["1", "', "not JSON"),
+            (legacy.workload_line({"nodes": None, "attrs": 3}), "no module"),
             ('["one", ""]', "without a hash"),
             ('["1", "x", 2]', "without a hash"),
             (legacy.workload_line({"nodes": []}), "no module"),
@@ -143,7 +155,7 @@ class TestLegacy:
 @settings(max_examples=50, deadline=None)
 def test_mutated_lines_are_counted(mutations):
     """2,000 lines, each with a piece replaced."""
-    lines = []
+    lines = [legacy.RECORDS[0].encode()]
     for line, place, piece, length in mutations:
         data = line.encode()
         place %= len(data)
@@ -151,16 +163,8 @@ def test_mutated_lines_are_counted(mutations):
     with tempfile.TemporaryDirectory() as folder:
         database = legacy.write_database(Path(folder))
         (database / "database_tuning_record.json").write_bytes(b"\n".join([*lines, b""]))
-        files = [database / "database_tuning_record.json"]
-        batches = list(read(files, "gpu")) if read_as_records(files[0]) else []
-    counted = sum(batch.records.num_rows + batch.skipped.total() for batch in batches)
-    assert counted == len(lines) or not batches
-
-
-def read_as_records(file: Path) -> bool:
-    from hetfeat.dataset.importers.looks import look
-
-    return look(file)[0] == "metaschedule"
+        batches = list(read([database / "database_tuning_record.json"], "gpu"))
+    assert sum(len(batch.records) + batch.skipped.total() for batch in batches) == len(lines)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ of another node, as text. Arrays and maps have `data`, texts `repr_str`.
 """
 
 import math
+import re
 from typing import Any
 
 from hetfeat.records import Task
@@ -44,8 +45,12 @@ class _Graph:
         (function,) = (i for i, n in enumerate(self._nodes) if n["type_key"] == "tir.PrimFunc")
         tensors = self._tensors(function) or [(str(t), shape) for _, t, shape in arguments]
         shapes = tuple(tuple(map(int, shape)) for _, shape in tensors)
+        dtype = tensors[-1][0]
+        if not re.fullmatch(r"[a-z0-9_]{1,32}", dtype):
+            raise ValueError(dtype)
         flops = self._count(self._at(function, "body"))
-        return Task("", self._operator(), shapes, tensors[-1][0], flops)
+        # An extent that only a call knows: how much there is to do is not known.
+        return Task("", self._operator(), shapes, dtype, 0.0 if math.isnan(flops) else flops)
 
     def _tensors(self, function: int) -> list[tuple[str, list[int]]]:
         """Type and shape of each argument; none if only a call knows an extent."""

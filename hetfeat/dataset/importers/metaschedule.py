@@ -46,6 +46,7 @@ def _database(records: Path, device: str) -> Iterator[Batch]:
     skipped: Counter[str] = Counter()
     chunks = read_lines(_workload_file(records), skipped, LINE_BYTES)
     workloads = Workloads(line for chunk in chunks for line in chunk)
+    networks = workloads.networks(records.with_name("networks.json"))
     waiting: list[Measurement] = []
     target: dict[str, Any] = {}
     profile: DeviceProfile | None = None
@@ -70,9 +71,7 @@ def _database(records: Path, device: str) -> Iterator[Batch]:
             skipped[f"target of another kind than {', '.join(KINDS)}"] += 1
         else:
             waiting.append(measurement)
-    yield batch()
-    if networks := workloads.networks(records.with_name("networks.json")):
-        yield replace(batch(), networks=networks)
+    yield replace(batch(), networks=networks)
 
 
 class _Skip(Exception):
@@ -115,7 +114,7 @@ def _latencies(seconds: list[Any]) -> tuple[float, ...]:
         raise _Skip("record without costs")
     if not all(isinstance(s, int | float) and not isinstance(s, bool) for s in seconds):
         raise _Skip("cost that is no number")
-    if not all(math.isfinite(s) and s > 0 for s in seconds):
+    if not all(0 < s < math.inf for s in seconds):
         raise _Skip("cost that is not positive and finite")
     return tuple(map(float, seconds)) if max(seconds) < FAILED_S else ()
 

@@ -50,6 +50,7 @@ def _vector_bytes(target: dict[str, Any]) -> int | None:
     from hetfeat.devices.tvm import vector_isa
 
     try:
-        return vector_isa(target)[1]
-    except (ValueError, TypeError, RuntimeError):  # a target that this TVM does not know
+        name, width = vector_isa(target)
+    except Exception:  # whatever TVM finds wrong with a foreign target
         return None
+    return None if name == "scalar" else width  # or that of another architecture
