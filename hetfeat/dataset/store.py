@@ -110,9 +110,7 @@ class RecordStore:
     def add_table(self, table: pa.Table, compression_level: int = 1) -> None:
         """Writes records, a table of `SCHEMA`, straight into shards."""
         for device, operator in _pairs(table):
-            part = table.filter(
-                pc.and_(pc.equal(table["device"], device), pc.equal(table["operator"], operator))
-            )
+            part = pa.Table.from_batches(_of_pair(table, device, operator), SCHEMA)
             self._add_shard(f"device={device}/operator={operator}", part, compression_level)
 
     def program_keys(self, device: str) -> Iterator[list[str]]:
@@ -235,6 +233,13 @@ class RecordStore:
 def _pairs(table: pa.Table) -> list[tuple[str, str]]:
     keys = table.group_by(["device", "operator"]).aggregate([]).to_pydict()
     return sorted(zip(keys["device"], keys["operator"], strict=True))
+
+
+def _of_pair(table: pa.Table, device: str, operator: str) -> Iterator[pa.RecordBatch]:
+    for batch in table.to_batches():
+        mask = pc.and_(pc.equal(batch["device"], device), pc.equal(batch["operator"], operator))
+        whole = pc.all(mask).as_py()  # the usual case of an import, and then not copied
+        yield batch if whole else batch.filter(mask)
 
 
 def _json_lines(path: Path) -> Iterator[Any]:

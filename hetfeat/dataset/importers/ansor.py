@@ -83,7 +83,7 @@ def read(files: Iterable[Path], device: str) -> Iterator[Batch]:
         dtype = hint.group() if hint else "float32"
         for chunk in read_lines(path, skipped):
             for line in chunk:
-                if line.startswith(b"#"):
+                if line.lstrip().startswith(b"#"):
                     continue
                 try:
                     _parse(line, dtype, known, lines)
@@ -91,7 +91,7 @@ def read(files: Iterable[Path], device: str) -> Iterator[Batch]:
                     skipped[str(error)] += 1
             if len(lines.heads) >= BATCH:
                 yield from _batches(lines, skipped, device)
-                lines, skipped = _Lines(), Counter()
+                lines = _Lines()
     yield from _batches(lines, skipped, device)
 
 
@@ -126,7 +126,7 @@ class _Heads:
             task = task_of(workload, dtype)
             made = profile_of(self._device, target, hardware)
         except ValueError as error:
-            raise _NoRecord(f"task with a {error}") from error
+            raise _NoRecord(f"task with {error}") from error
         profile = self._profiles.setdefault((target, *(hardware or ())), made)
         return _Head(task, shapes_as_text(task), profile)
 
@@ -147,6 +147,8 @@ def _parse(line: bytes, dtype: str, known: _Heads, lines: _Lines) -> None:
         version = record["v"]
     except (KeyError, TypeError, ValueError) as error:
         raise _NoRecord(_other_form(record)) from error
+    if type(steps) is not list:
+        raise _NoRecord("steps of another form")
     try:
         numbers = take_numbers(steps)
         skeleton = orjson.dumps(steps)
@@ -168,7 +170,7 @@ def _parse(line: bytes, dtype: str, known: _Heads, lines: _Lines) -> None:
     lines.heads.append(head)
     lines.costs.append([] if failed else costs)
     lines.errors.append(failed)
-    lines.unix_s.append(unix_s)
+    lines.unix_s.append(float(unix_s))
     lines.versions.append(version)
 
 
@@ -197,24 +199,22 @@ def _other_form(record: Any) -> str:
 
 
 def _batches(lines: _Lines, skipped: Counter[str], device: str) -> Iterator[Batch]:
-    """Interprets lines: a batch for each hardware they were measured on."""
-    traces: list[str | None] = [None] * len(lines.heads)
+    """Interprets lines: a batch for each hardware they were measured on; `skipped` is emptied."""
+    traces = [""] * len(lines.heads)
     for text, skeleton in lines.skeletons.items():
         _interpret(orjson.loads(text), skeleton, traces, skipped)
     by_profile: dict[int, list[int]] = {}
     for row, (head, trace) in enumerate(zip(lines.heads, traces, strict=True)):
-        if trace is not None:
+        if trace:
             by_profile.setdefault(id(head.profile), []).append(row)
     for rows in by_profile.values():
-        table = _table(lines, traces, rows, device)
-        yield Batch(table, skipped, lines.heads[rows[0]].profile)
-        skipped = Counter()
-    if not by_profile:
-        yield Batch(SCHEMA.empty_table(), skipped)
+        yield Batch(_table(lines, traces, rows, device), profile=lines.heads[rows[0]].profile)
+    yield Batch(SCHEMA.empty_table(), Counter(skipped))
+    skipped.clear()
 
 
 def _interpret(
-    steps: list[Any], skeleton: _Skeleton, traces: list[str | None], skipped: Counter[str]
+    steps: list[Any], skeleton: _Skeleton, traces: list[str], skipped: Counter[str]
 ) -> None:
     """Sets the traces of a skeleton's programs, and counts those that have none."""
     rows = np.array(skeleton.rows)
@@ -232,7 +232,7 @@ def _interpret(
         traces[row] = trace
 
 
-def _table(lines: _Lines, traces: list[str | None], rows: list[int], device: str) -> pa.Table:
+def _table(lines: _Lines, traces: list[str], rows: list[int], device: str) -> pa.Table:
     """The records of some rows, as the store keeps them."""
     heads = {id(head): head for head in lines.heads}
     order = {key: position for position, key in enumerate(heads)}

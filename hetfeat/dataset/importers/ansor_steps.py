@@ -98,6 +98,7 @@ class Interpreter:
         self._splits: dict[int, list[Numbers]] = {}
         self._columns = iter(np.ascontiguousarray(numbers.T))
         self._unknown = np.zeros(len(numbers))
+        self._step = 0
         self._variables = 0
         self._computed = 0
 
@@ -111,12 +112,10 @@ class Interpreter:
             if type(kind) is not str or kind not in _STEPS:
                 raise Uninterpretable("step of an unknown kind")
             types, apply = _STEPS[kind]
-            if [type(argument) for argument in arguments] != list(types):
+            if tuple(map(type, arguments)) != types:
                 raise Uninterpretable(f"{kind} with other arguments")
-            if kind == "SP":
-                self._splits[index] = self._sp(*arguments)
-            else:
-                apply(self, *arguments)
+            self._step = index
+            apply(self, *arguments)
 
     def traces(self, which: npt.NDArray[np.bool_]) -> list[str]:
         """The traces of the programs of a mask, as compact JSON."""
@@ -178,9 +177,7 @@ class Interpreter:
         self._emit("Split", [old.name, *factors], [1, 0], [loop.name for loop in loops])
         stage.loops[index : index + 1] = loops
 
-    def _sp(
-        self, stage_id: int, index: int, _extent: int, count: int, inner_to_outer: int
-    ) -> list[Numbers]:
+    def _sp(self, stage_id: int, index: int, _: int, count: int, inner_to_outer: int) -> None:
         if not 0 < count <= MOST_PARTS:
             raise Uninterpretable("SP of no parts or too many")
         given, lengths = next(self._columns), [next(self._columns) for _ in range(count)]
@@ -195,7 +192,7 @@ class Interpreter:
         self._emit("SamplePerfectTile", [loop.name], [len(factors), MAX_INNERMOST], factors)
         self.decisions.append([len(self.instructions) - 1, extents])
         self._split(stage, index, extents, factors)
-        return lengths
+        self._splits[self._step] = lengths
 
     def _fsp(self, stage_id: int, index: int, source: int, count: int) -> None:
         lengths = self._source(source)
@@ -298,7 +295,7 @@ class Interpreter:
 
     def _chr(self, stage_id: int, scope: str, readers: list[int]) -> None:
         _check_ids(readers)
-        stage = self._stage(stage_id, inlined=True)
+        stage = self._stage(stage_id)
         blocks = [self._stage(reader).block for reader in readers]
         made = Stage(block=self._new("b"))
         self.stages.insert(stage_id + 1, made)
@@ -366,7 +363,7 @@ def _checked(scope: str) -> str:
     return scope
 
 
-_STEPS: dict[str, tuple[tuple[type, ...], Callable[..., None]]] = {
+_STEPS: dict[str, tuple[tuple[type, ...], Callable[..., object]]] = {
     "SP": ((int, int, int, int, int), Interpreter._sp),
     "FSP": ((int, int, int, int), Interpreter._fsp),
     "FFSP": ((int, int, list, int, int), Interpreter._ffsp),

@@ -33,7 +33,7 @@ def profile_of(device: str, target: str, hardware: list[int] | None) -> DevicePr
     parsed = _parse(target)
     if hardware is not None and [type(value) for value in hardware] != [int] * len(_PARAMETERS):
         raise ValueError("hardware that is not eight numbers")
-    given = {
+    given: dict[str, Any] = {
         name: value
         for name, value in zip(_PARAMETERS, hardware or (), strict=False)
         if 0 < value < _NO_LIMIT
@@ -73,5 +73,5 @@ def _family(target: dict[str, Any]) -> str:
         named = " ".join(str(target.get(key, "")) for key in ("mtriple", "keys", "mattr"))
         return "cpu-arm" if any(word in named for word in ("arm", "aarch64", "neon")) else "cpu-x86"
     if kind not in _FAMILY:
-        raise ValueError(f"target of kind {kind[:20]!r}")
+        raise ValueError(f"a target of kind {kind[:20]!r}")
     return _FAMILY[kind]

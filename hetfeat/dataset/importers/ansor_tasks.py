@@ -28,9 +28,12 @@ def task_of(key: str, dtype: str) -> Task:
     Raises:
         ValueError: The key is no such list.
     """
-    found = orjson.loads(key)
+    try:
+        found = orjson.loads(key)
+    except orjson.JSONDecodeError as error:
+        raise ValueError("a workload key that is not JSON") from error
     if not isinstance(found, list) or not found or not isinstance(found[0], str):
-        raise ValueError("workload key that is no list with a name")
+        raise ValueError("a workload key without a name")
     name, *arguments = found
     for argument in list(arguments):
         if isinstance(argument, str) and re.fullmatch(r"(float|u?int|bfloat)\d+", argument):
@@ -43,7 +46,7 @@ def task_of(key: str, dtype: str) -> Task:
 
 def _named(name: str, arguments: list[Any]) -> _Named | None:
     """Operator, shapes and FLOPs of a function that is known with these arguments."""
-    if name not in _LAYERS or not all(0 < n < _LIMIT for n in _numbers(arguments)):
+    if name not in _LAYERS or not all(0 <= n < _LIMIT for n in _numbers(arguments)):
         return None
     try:
         found = _LAYERS[name](*arguments)

@@ -123,7 +123,7 @@ class _Sink:
             return
         counts.tasks.update(pc.unique(records["task"]).to_pylist())
         new = self._seen.add(records["program"].to_pylist())
-        fresh = records.filter(pa.array(new))
+        fresh = records if new.all() else records.filter(pa.array(new))
         failed = fresh.num_rows - fresh["error"].null_count
         counts.failed += failed
         counts.kept += fresh.num_rows - failed
