@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.features.assemble import Over
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
 
 AHEAD_PER_THREAD = 2
 """Pieces a worker's thread has waiting: the caller holds no more than these at once."""
@@ -24,7 +24,7 @@ def over(client: "Client") -> Over:
 
     def mapped(function: Callable[[Any], Any], items: Iterable[Any], /) -> Iterator[Any]:
         ahead = AHEAD_PER_THREAD * max(1, sum(client.nthreads().values()))
-        waiting: deque[Future] = deque()
+        waiting: deque[Any] = deque()
         for item in items:
             waiting.append(client.submit(function, item, pure=False))
             if len(waiting) > ahead:

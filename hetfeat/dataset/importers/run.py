@@ -19,6 +19,8 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile, check_name
 from hetfeat.errors import DataError, RequestError
 
+COMPRESSION_LEVEL = 3
+"""Less than a store's own, so that writing does not hold up reading."""
 _HARDWARE = (
     *("num_cores", "vector_unit_bytes", "cache_line_bytes", "max_threads_per_block"),
     *("max_shared_memory_per_block_bytes", "max_local_memory_per_block_bytes"),
@@ -113,7 +115,7 @@ class _Sink:
         for programs in store.program_keys(device):
             self._seen.add(programs)
         self._profile = store.devices().get(device)
-        self._writer = store.writer()
+        self._writer = store.writer(COMPRESSION_LEVEL)
 
     def add(self, batch: Batch, counts: Counts) -> None:
         """Takes the records of a batch and counts all of its entries."""
@@ -130,7 +132,7 @@ class _Sink:
             return
         counts.tasks.update(pc.unique(records["task"]).to_pylist())
         new = self._seen.add(records["program"].to_pylist())
-        fresh = records.filter(pa.array(new))
+        fresh = records if new.all() else records.filter(pa.array(new))
         failed = fresh.num_rows - fresh["error"].null_count
         counts.failed += failed
         counts.kept += fresh.num_rows - failed
