@@ -121,7 +121,7 @@ class TestLegacy:
     @pytest.mark.parametrize(
         ("line", "reason"),
         [
-            ('["1", "!"]', "not base64"),
+            ('["1", "A"]', "not base64"),
             ('["1", "AAAAAAAAAAAA"]', "not JSON"),
             ('["1", "', "not JSON"),
             (legacy.workload_line({"nodes": None, "attrs": 3}), "no module"),

@@ -17,7 +17,7 @@ _LINES = (
     (rb'\s*\{\s*"(input|config|result)"\s*:', None, "an AutoTVM log"),
     (rb"\s*\[\s*\d+\s*,\s*\[", "metaschedule", METASCHEDULE_RECORDS),
     (rb'\s*\[\s*"-?\w+"\s*,\s*"', "metaschedule", "MetaSchedule workloads"),
-    (rb'\s*"workload_index"\s*:', "metaschedule", "networks of MetaSchedule workloads"),
+    (rb'.*"workload_index"\s*:', "metaschedule", "networks of MetaSchedule workloads"),
 )
 _KERNEL_TUNER = re.compile(rb'"(device_name|tune_params_keys|tune_params|cache)"\s*:')
 

@@ -1,7 +1,6 @@
 """The workloads of a MetaSchedule database."""
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Iterable
@@ -105,9 +104,10 @@ class Workloads:
         task_hash = self._hash(index)
         text = _json(self._lines[index])[1]
         try:
-            graph = _json(base64.b64decode(text)[HEADER_BYTES:])
-        except binascii.Error:
+            packed = base64.b64decode(text)
+        except ValueError:
             raise ValueError("workload that is not base64") from None
+        graph = _json(packed[HEADER_BYTES:])
         if isinstance(graph, dict) and "root_index" in graph:
             task, module, said = _read_by_tvm(text), text, graph.get("metadata")
         else:
