@@ -75,9 +75,10 @@ def test_a_function_of_the_features_is_called_by_both_workers(client, store):
     assert os.getpid() not in processes
 
 
-def test_a_damaged_shard_is_told_by_the_worker(client, store):
-    shard = store.path / store.shards()[0]["path"]
-    whole = shard.read_bytes()
-    shard.write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
-    with pytest.raises(DataError, match="cannot be read"):
-        list(map_examples(store, flattened, over(client)))
+def refusing(examples):
+    raise DataError("this", "that", "try again")
+
+
+def test_what_a_worker_refuses_is_one_line(client, store):
+    with pytest.raises(DataError, match=r"^this; expected that; try again$"):
+        list(map_examples(store, refusing, over(client)))

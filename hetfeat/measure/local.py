@@ -125,7 +125,10 @@ class LocalMeasurer:
         """One child's work; a trace that brings it down has no features, nothing else is lost."""
         task = programs[0].task
         request = {"do": "features", "task": task.hash, "traces": [p.trace for p in programs]}
-        values, error = self._ask(index, task, request, PROPOSE_TIMEOUT_S)
+        try:
+            values, error = self._ask(index, task, request, PROPOSE_TIMEOUT_S)
+        except WorkFailed:  # the task itself does not load
+            return programs
         if error is not None:
             if len(programs) == 1:
                 return programs

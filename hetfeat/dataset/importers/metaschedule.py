@@ -16,8 +16,8 @@ from typing import Any
 from hetfeat.dataset.importers.base import Batch, batch_of
 from hetfeat.dataset.importers.files import read_lines
 from hetfeat.dataset.importers.looks import METASCHEDULE_RECORDS, look
-from hetfeat.dataset.importers.targets import KINDS, profile_of
-from hetfeat.dataset.importers.workloads import Workloads
+from hetfeat.dataset.importers.metaschedule_targets import KINDS, profile_of
+from hetfeat.dataset.importers.metaschedule_workloads import Workloads
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 from hetfeat.records import Measurement, Program

@@ -20,7 +20,7 @@ REDUCTION = "2"
 """`iter_type` of an axis that is reduced over."""
 
 
-def describe(graph: Any, arguments: list[Any]) -> Task:
+def describe_graph(graph: Any, arguments: list[Any]) -> Task:
     """The task of a graph, without a hash.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hetfeat.dataset.importers import legacy
+from hetfeat.dataset.importers.metaschedule_legacy import describe_graph
 from hetfeat.errors import DataError
 from hetfeat.records import Task
 
@@ -111,7 +111,7 @@ class Workloads:
         if isinstance(graph, dict) and "root_index" in graph:
             task, module, said = _read_by_tvm(text), text, graph.get("metadata")
         else:
-            task, module = legacy.describe(graph, arguments), None
+            task, module = describe_graph(graph, arguments), None
             said = graph.get("attrs")
         version = said.get("tvm_version") if isinstance(said, dict) else None
         versions = f"tvm {version}" if isinstance(version, str) and version.isascii() else "tvm"
