@@ -16,6 +16,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.records import Task
+from hetfeat.workloads.graph.tvm import simplify
 from hetfeat.workloads.networks import Network
 from hetfeat.workloads.operators import anchor_operator
 
@@ -79,9 +80,11 @@ def lower(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     Convolutions become NHWC, whose weights MetaSchedule may lay out anew for each program.
     """
     step = relax.transform
+    module = tvm.ir.transform.Sequential([step.CanonicalizeBindings(), step.FoldConstant()])(module)
     passes = tvm.ir.transform.Sequential(
         [
             step.CanonicalizeBindings(),
+            step.DeadCodeElimination(),
             step.FoldBatchnormToConv2D(),
             step.FoldConstant(),
             step.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
@@ -93,7 +96,7 @@ def lower(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
         ]
     )
     with target:
-        return passes(module)
+        return passes(simplify(module))
 
 
 def extract_tasks(lowered: tvm.IRModule, target: tvm.target.Target) -> list[NetworkTask]:
