@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hetfeat.devices import host
+from hetfeat.devices.presets import preset
 from hetfeat.devices.profile import (
     PROFILE_VERSION,
     DeviceProfile,
@@ -62,7 +63,9 @@ def probe(
     own = device_tvm.host_target(threads)
     target = device_tvm.restricted(own, isa) if isa else own
     isa, vector_bytes = device_tvm.vector_isa(target)
-    figures = _measure(target, threads)
+    figures: dict[str, Any] = {
+        name: float(f"{value:.4g}") for name, value in _measure(target, threads).items()
+    }
     return DeviceProfile(
         # The processor's own micro-architecture, whatever the target is restricted to.
         name=name or _slug(host.cpu_model(), str(own["mcpu"]), isa, f"{threads}t"),
@@ -73,7 +76,7 @@ def probe(
         vector_unit_bytes=vector_bytes,
         cache_line_bytes=host.cache_line_bytes(),
         source=f"probed on {host.cpu_model()}, tvm {version('apache-tvm')}",
-        **{figure: float(f"{value:.4g}") for figure, value in figures.items()},
+        **figures,
     )
 
 
@@ -94,19 +97,21 @@ def remember(profile: DeviceProfile) -> None:
 
 
 def find_profile(device: str) -> DeviceProfile:
-    """The profile of `local`, of this machine's own name, or of a profile file.
+    """The profile of `local`, of this machine's own name, of a preset, or of a profile file.
 
     Raises:
         RequestError: No such device.
     """
     if device.endswith((".yaml", ".yml")):
         return load_profile(Path(device))
+    if found := preset(device):
+        return found
     profile = local_profile()
     if device not in ("local", profile.name):
         raise RequestError(
             f"device '{device}'",
-            f"'local', '{profile.name}' or the path of a profile file (.yaml)",
-            "correct --device, or write a profile with `hetfeat devices probe --out FILE`",
+            f"'local', '{profile.name}', a preset or the path of a profile file (.yaml)",
+            "see `hetfeat devices list`, or make one with `hetfeat devices probe --out FILE`",
         )
     return profile
 
@@ -125,14 +130,14 @@ def _cache_path() -> Path:
     return home() / "devices" / f"{key}.yaml"
 
 
-def _measure(target: dict[str, Any], threads: int) -> dict[str, Any]:
+def _measure(target: dict[str, Any], threads: int) -> dict[str, float]:
     command = [sys.executable, "-m", "hetfeat.devices.tvm", json.dumps(target)]
     environment = os.environ | {"TVM_NUM_THREADS": str(threads)}
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, timeout=PROBE_TIMEOUT_S, check=True
         )
-        figures: dict[str, Any] = json.loads(done.stdout)
+        figures: dict[str, float] = json.loads(done.stdout)
     except (subprocess.SubprocessError, ValueError) as error:
         detail = getattr(error, "stderr", b"") or b""
         lines = detail.decode(errors="replace").strip().splitlines()

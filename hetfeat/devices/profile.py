@@ -10,7 +10,7 @@ import yaml
 
 from hetfeat.errors import DataError, RequestError
 
-FAMILIES = ("cpu-x86", "cpu-arm", "gpu-nvidia", "gpu-amd")
+FAMILIES = ("cpu-x86", "cpu-arm", "gpu-nvidia", "gpu-amd", "gpu-apple")
 PROFILE_VERSION = 2
 """Of the file; 1 had neither the figures of caches and scalars nor those of data sheets."""
 REQUIRED = {"name": str, "family": str, "target": dict, "threads": int}

@@ -19,7 +19,7 @@ import psutil
 
 from hetfeat.dataset.schema import FEATURES_PER_STORE
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import WorkFailed
+from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import ErrorKind, Measurement, Program, Task
 
@@ -52,6 +52,12 @@ class LocalMeasurer:
         run_timeout_s: float = RUN_TIMEOUT_S,
         memory_limit_bytes: int | None = None,
     ) -> None:
+        if profile.route["kind"] != "local":
+            raise RequestError(
+                f"measuring on device '{profile.name}' from here",
+                "a device whose route is local",
+                "pass --device local, or the file of a profile that `hetfeat devices probe` wrote",
+            )
         self.profile = profile
         self._build_timeout_s, self._run_timeout_s = build_timeout_s, run_timeout_s
         self._build_seconds: deque[float] = deque(maxlen=64)

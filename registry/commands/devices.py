@@ -17,17 +17,23 @@ def command() -> None:
 @_cli.command("list")
 def list_devices() -> dict[str, Any]:
     """List the devices that can be named."""
+    from hetfeat.devices.presets import preset, preset_names
     from hetfeat.devices.probe import local_profile
 
-    profile = local_profile()
-    row = {"name": profile.name, "alias": "local", "family": profile.family}
-    return {"devices": [row | {"threads": profile.threads, "peak_gflops": profile.peak_gflops}]}
+    shown = ("name", "family", "threads", "peak_gflops", "datasheet_gflops")
+    known = [("local", local_profile()), *(("", preset(name)) for name in preset_names())]
+    return {
+        "devices": [
+            {"alias": alias, **{key: getattr(profile, key) for key in shown}}
+            for alias, profile in known
+        ]
+    }
 
 
 @_cli.command("show")
 @_cli.argument("name")
 def show(name: str) -> dict[str, Any]:
-    """Show the profile of a device: local, its name, or a profile's file."""
+    """Show the profile of a device: local, its name, a preset, or a profile's file."""
     from hetfeat.devices.probe import find_profile
 
     return find_profile(name).to_dict()
