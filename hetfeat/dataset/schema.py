@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from hetfeat.records import Measurement, Program, Task
@@ -64,15 +65,12 @@ def to_table(rows: Iterable[dict[str, Any]]) -> pa.Table:
 def from_table(table: pa.Table) -> Iterator[Measurement]:
     """The measurements of a table with all columns of `SCHEMA`."""
     tasks: dict[str, Task] = {}
-    for row in table.to_pylist():
+    for row, stores in zip(table.drop(["stores"]).to_pylist(), stores_of(table), strict=True):
         task = tasks.get(row["task"])
         if task is None:
             shapes = tuple(tuple(shape) for shape in json.loads(row["shapes"]))
             task = Task(row["task"], row["operator"], shapes, row["dtype"], row["flops"])
             tasks[row["task"]] = task
-        stores = row["stores"]
-        if stores is not None:
-            stores = np.asarray(stores, np.float32).reshape(-1, FEATURES_PER_STORE)
         yield Measurement(
             Program(task, row["trace"], stores),
             row["device"],
@@ -81,3 +79,14 @@ def from_table(table: pa.Table) -> Iterator[Measurement]:
             row["unix_s"],
             row["versions"],
         )
+
+
+def stores_of(table: pa.Table) -> Iterator[npt.NDArray[np.float32] | None]:
+    """Per-store features of each row, float32 [stores, 164], or None."""
+    for chunk in table["stores"].chunks:
+        values = chunk.values.to_numpy(zero_copy_only=False)
+        ends = chunk.offsets.to_numpy().tolist()
+        valid = chunk.is_valid().to_pylist()
+        for i, known in enumerate(valid):
+            flat = values[ends[i] : ends[i + 1]]
+            yield flat.reshape(-1, FEATURES_PER_STORE).copy() if known else None

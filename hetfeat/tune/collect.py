@@ -5,8 +5,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import pyarrow.compute as pc
-
 from hetfeat.dataset.store import RecordStore
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.records import Program, Task
@@ -106,11 +104,11 @@ def _propose(
 
 
 def _states(store: RecordStore, device: str) -> dict[str, _TaskState]:
-    table = store.read(["device", "task", "program", "trace", "latencies_s"])
     states: dict[str, _TaskState] = {}
-    for row in table.filter(pc.equal(table["device"], device)).to_pylist():
-        state = states.setdefault(row["task"], _TaskState(set(), {}))
-        state.keys.add(row["program"])
-        if row["latencies_s"]:
-            state.latency_s[row["trace"]] = min(row["latencies_s"])
+    for table in store.scan(["task", "program", "trace", "latencies_s"], device):
+        for row in table.to_pylist():
+            state = states.setdefault(row["task"], _TaskState(set(), {}))
+            state.keys.add(row["program"])
+            if row["latencies_s"]:
+                state.latency_s[row["trace"]] = min(row["latencies_s"])
     return states

@@ -147,7 +147,7 @@ def tune(
     """
     started = time.monotonic()
     profile = measurer.profile
-    known = [m for m in from_table(journal.read()) if m.device == profile.name]
+    known = [m for table in journal.scan(device=profile.name) for m in from_table(table)]
     score = _score(model, known, profile)
     states = [TaskState(task, w, Evolution(task, measurer, score, seed)) for task, w in tasks]
     for state in states:

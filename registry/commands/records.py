@@ -17,22 +17,16 @@ def command() -> None:
 @_cli.argument("store", metavar="DIR", type=Path)
 def stats(store: Path) -> dict[str, Any]:
     """Count records by device and operator."""
+    from hetfeat.dataset.stats import counts
     from hetfeat.dataset.store import RecordStore
 
     opened = RecordStore.open(store)
-    table = opened.read(["device", "operator", "task", "error"])
-    counts = table.group_by(["device", "operator"]).aggregate(
-        [("task", "count"), ("task", "count_distinct"), ("error", "count")]
-    )
-    names = {"task_count": "records", "task_count_distinct": "tasks", "error_count": "failed"}
-    rows = [
-        {names.get(key, key): value for key, value in row.items()} for row in counts.to_pylist()
-    ]
+    found = counts(opened)
     return {
-        "records": table.num_rows,
+        "records": sum(row["records"] for row in found),
         "dataset_digest": opened.digest(),
         "networks": sorted(opened.networks()),
-        "counts": sorted(rows, key=lambda row: (row["device"], row["operator"])),
+        "counts": found,
     }
 
 
