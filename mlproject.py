@@ -9,6 +9,7 @@ COMMANDS = {
     "devices": ("registry.commands.devices:command", "Profiles of devices; probe this machine."),
     "collect": ("registry.commands.collect:command", "Measure programs of networks on a device."),
     "records": ("registry.commands.records:command", "What a record store holds; verify it."),
+    "prune": ("registry.commands.prune:command", "Keep the records that teach most."),
     "train": ("registry.commands.train:command", "Train and register a cost model."),
     "hpo": ("registry.commands.hpo:command", "Search hyperparameters; register the best."),
     "transfer": (

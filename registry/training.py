@@ -19,6 +19,7 @@ from hetfeat.features.batch import Examples
 from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
+from hetfeat.models.pruned import kept_by_pruning
 from hetfeat.models.table import model_class
 from hetfeat.report import figures
 from registry import tracking
@@ -52,6 +53,7 @@ class TrainingRequest:
         holdout: Devices or networks to test on.
         effort: `quick`, `standard` or `full`.
         seed: Of the model.
+        pruned: Whether the training side is pruned; the other sides are the same either way.
     """
 
     records: Path | None
@@ -61,6 +63,7 @@ class TrainingRequest:
     holdout: tuple[str, ...]
     effort: str
     seed: int
+    pruned: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,8 @@ def load_data(request: TrainingRequest) -> TrainingData:
     examples = examples.take(np.flatnonzero(wanted))
     split = split_examples(examples, request.split, SPLIT_SEED, request.holdout, store.networks())
     train, valid, test = (examples.take(getattr(split, side)) for side in _SIDES)
+    if request.pruned:
+        train = train.take(kept_by_pruning(train, seed=SPLIT_SEED))
     return TrainingData(store, store.digest(), family, train, valid, test)
 
 
@@ -223,6 +228,7 @@ def _log_settings(request: TrainingRequest, data: TrainingData, model: CostModel
             "model": request.model,
             "split": request.split,
             "holdout": ",".join(request.holdout),
+            "pruned": request.pruned,
             "effort": request.effort,
             "seed": request.seed,
             **data.facts,

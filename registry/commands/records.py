@@ -1,4 +1,4 @@
-"""`hetfeat records`: what a record store holds, and whether it is intact."""
+"""`hetfeat records`: what a record store holds, whether it is intact, what matters in it."""
 
 from pathlib import Path
 from typing import Any
@@ -42,5 +42,17 @@ def verify(store: Path) -> _cli.Result:
     return _cli.Result(value, exit_code=1 if damaged else 0)
 
 
+@_cli.command("study")
+@_cli.argument("store", metavar="DIR", type=Path)
+@_cli.option("--family", help="Hardware family or union.  [default: that of the records]")
+@_cli.seed
+def study(store: Path, family: str | None, seed: int) -> dict[str, Any]:
+    """Tabulate operators by device and rank the features; logged as a run."""
+    from registry.exploring import study_records
+
+    return study_records(store, family, seed)
+
+
 command.add_command(stats)
+command.add_command(study)
 command.add_command(verify)
