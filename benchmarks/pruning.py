@@ -10,18 +10,22 @@ what is there: interrupt it and run it again. `table` prints Markdown; docs/prun
 """
 
 import argparse
+import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
-from hetfeat.features.assemble import assemble
-from hetfeat.features.batch import Examples
+from hetfeat.features.assemble import assemble, map_examples
+from hetfeat.features.batch import Examples, concatenate
+from hetfeat.models.aggregate import flat_features
 from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.labels import best_latencies, group_codes, labels
 from hetfeat.models.metrics import by_group, pairwise_accuracy
@@ -32,6 +36,22 @@ FIGURES = ("pca", "top1", "top5")
 CURVE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 PRUNED = (0.55, 0.4)
 RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Takes the place of a batch: its flat features, computed once for all trainings."""
+
+    flat: Any
+    task: Any
+
+    def __len__(self) -> int:
+        return len(self.flat)
+
+    def take(self, index: Any) -> "Folded":
+        return Folded(self.flat[index], self.task[index])
+
+
 Keep = Callable[[Examples, float, int], Any]
 
 
@@ -78,10 +98,14 @@ def trial(
     train, valid, test = sides
     groups, _ = group_codes(test)
     model = XgbModel.for_effort("standard", seed)
-    start = time.process_time()
-    model.fit(train.take(kept), valid)
-    seconds = time.process_time() - start
-    scores = model.predict(test.batch)
+    with (
+        mock.patch("hetfeat.models.gbdt.flat_features", lambda batch: batch.flat),
+        mock.patch("hetfeat.models.boosting.flat_features", lambda batch: batch.flat),
+    ):
+        start = time.process_time()
+        model.fit(train.take(kept), valid)
+        seconds = time.process_time() - start
+        scores = model.predict(test.batch)
     y = labels(test, best_latencies(*sides))  # the whole training side: the same for all methods
     pca = [
         pairwise_accuracy(scores[rows], test.latency_s[rows], groups[rows]).value
@@ -93,24 +117,55 @@ def trial(
     return {"records": len(kept), "cpu_s": seconds, **figures}
 
 
-def jobs(fractions: tuple[float, ...], curve: tuple[float, ...], seeds: int) -> Iterator[Any]:
+def jobs(curve: Sequence[float], seeds: int) -> Iterator[tuple[str, float, int]]:
+    """What is compared first, then the paper's rule and the rest of the curve."""
     for seed in range(seeds):
         yield "all", 1.0, seed
-        for fraction in fractions:
-            yield from ((method, fraction, seed) for method in METHODS)
-        yield from (("random", fraction, seed) for fraction in curve if fraction not in fractions)
+        yield from itertools.product(("pruned", "random"), PRUNED, [seed])
+    for seed in range(seeds):
+        yield from itertools.product(["paper"], PRUNED, [seed])
+        yield from (("random", share, seed) for share in curve if share not in PRUNED)
+
+
+def with_store_features(store: RecordStore) -> Examples:
+    examples = assemble(store).examples
+    batch = examples.batch
+    return replace(examples, batch=Folded(flat_features(batch), batch.task))
+
+
+def with_trace_features(store: RecordStore) -> Examples:
+    """For imported records, which have traces only."""
+    from hetfeat.features.trace import vectors
+
+    parts = list(map_examples(store, lambda examples: examples, usable=None))
+    examples = concatenate([part.result for part in parts])
+    traces = np.concatenate([vectors(part["trace"].to_pylist()) for part in store.scan(["trace"])])
+    if len(traces) != len(examples):
+        raise SystemExit("a store with older duplicates: `hetfeat prune --fraction 1` drops them")
+    batch = examples.batch
+    flat = np.concatenate([traces, batch.task, batch.hardware], axis=1)
+    return replace(examples, batch=Folded(flat, batch.task))
+
+
+READERS = {"stores": with_store_features, "trace": with_trace_features}
+
+
+def some_tasks(examples: Examples, count: int | None) -> Examples:
+    names = np.random.default_rng(0).permutation(np.unique(examples.task.astype(str)))
+    wanted = np.isin(examples.task.astype(str), names[:count])
+    return examples.take(np.flatnonzero(wanted))
 
 
 def run(given: argparse.Namespace) -> None:
     store = RecordStore.open(given.records)
-    examples = assemble(store).examples
+    examples = some_tasks(READERS[given.features](store), given.tasks)
     split = split_examples(examples, given.split, 0, given.holdout)
     sides = tuple(examples.take(side) for side in (split.train, split.valid, split.test))
     head = {"store": given.name or given.records.name, "split": given.split}
-    head |= {"digest": store.digest(), "holdout": given.holdout}
+    head |= {"digest": store.digest(), "holdout": given.holdout, "tasks": given.tasks}
     given.out.parent.mkdir(parents=True, exist_ok=True)
     done = {line_key(line) for line in lines_of(given.out)}
-    for method, fraction, seed in jobs(PRUNED, given.curve, given.seeds):
+    for method, fraction, seed in jobs(given.curve, given.seeds):
         line = head | {"method": method, "fraction": fraction, "seed": seed}
         if line_key(line) in done:
             continue
@@ -123,7 +178,7 @@ def run(given: argparse.Namespace) -> None:
 
 
 def line_key(line: dict[str, Any]) -> str:
-    names = ("digest", "split", "holdout", "method", "fraction", "seed")
+    names = ("digest", "tasks", "split", "holdout", "method", "fraction", "seed")
     return json.dumps([line[name] for name in names])
 
 
@@ -198,6 +253,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/pruning.jsonl"))
     parser.add_argument("--records", type=Path)
     parser.add_argument("--name", help="of the records in the table, by default the folder's")
+    parser.add_argument("--features", choices=list(READERS), default="stores")
+    parser.add_argument("--tasks", type=int, help="only so many, drawn at random")
     parser.add_argument("--split", default="by_task")
     parser.add_argument("--holdout", nargs="*", default=[])
     parser.add_argument("--seeds", type=int, default=3)

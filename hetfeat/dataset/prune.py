@@ -101,7 +101,8 @@ def quotas(sizes: Ints, total: int) -> Ints:
 
 
 def _shares(sizes: Ints, share: float) -> Floats:
-    return np.maximum(np.minimum(sizes, LEAST_QUOTA), share * sizes)
+    shares: Floats = np.maximum(np.minimum(sizes, LEAST_QUOTA), share * sizes)
+    return shares
 
 
 def prune(source: RecordStore, out: Path, fraction: float, seed: int = 0) -> Pruned:

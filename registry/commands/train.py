@@ -31,7 +31,7 @@ def _render(value: Any) -> str:
 @_cli.option("--family", help="Hardware family or union.  [default: that of the records]")
 @_cli.option("--model", default="xgb", help="Cost model to train.")
 @_cli.option("--split", default="by_task", help="within_task, by_task or by_target.")
-@_cli.option("--holdout", type=_cli.NAMES, help="Devices (by_target) or networks (by_task).")
+@_cli.option("--holdout", type=_cli.NAMES, help="Devices (by_target) or networks.")
 @_cli.option("--pruned", type=_cli.SWITCH, default="false", help="Prune the training side.")
 @_cli.option("--effort", type=_cli.EFFORT, default="standard", help="Budget of the training.")
 @_cli.seed
