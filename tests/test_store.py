@@ -136,7 +136,7 @@ class TestPieces:
 
     def test_a_scan_names_device_columns_and_condition(self, made):
         (program,) = stores.programs(stores.task(1), 1, seed=0)
-        wanted = pc.field("program") == program.key
+        wanted = (pc.field("program") == program.key) & (pc.field("task") == program.task.hash)
         found = [t for t in made.scan(["device", "task"], "b", wanted) if len(t)]
         assert [t.to_pylist() for t in found] == [[{"device": "b", "task": stores.task(1).hash}]]
         assert len(list(made.pieces("b", wanted))) < len(list(made.pieces("b")))

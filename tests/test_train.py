@@ -15,6 +15,7 @@ import pytest
 import stores
 
 import mlproject
+from hetfeat.dataset import notes
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.families import common_family
@@ -228,6 +229,15 @@ def test_bad_stores_are_one_line_and_leave_nothing(here, capsys, spoil, said):
     assert said in line
     assert printed.out == ""
     assert [path.name for path in here.iterdir()] == ["records"]
+
+
+def test_by_task_tests_on_the_evaluation_tasks_of_a_store_that_has_some(tmp_path):
+    store = stores.make_store(tmp_path / "records")
+    dense = [stores.task(2).hash, stores.task(5).hash]
+    notes.save_evaluation_tasks(store.path, dense)
+    data = load_data(TrainingRequest(store.path, None, "xgb", "by_task", (), "quick", 0))
+    assert set(data.test.task.tolist()) == set(dense)
+    assert not set(data.train.task.tolist()) & set(dense)
 
 
 def test_an_empty_store_is_refused(here, capsys):

@@ -16,7 +16,7 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -193,10 +193,16 @@ class RecordStore:
         found = (load_profile(p) for p in sorted((self.path / "devices").glob("*.yaml")))
         return {profile.name: profile for profile in found}
 
-    def add_network(self, name: str, weights: dict[str, int], modules: dict[str, str]) -> None:
+    def add_network(
+        self, name: str, weights: Mapping[str, int], modules: Mapping[str, str]
+    ) -> None:
         """Keeps a network's tasks: occurrences and serialised TVM modules by task hash."""
-        networks = self.networks() | {name: weights}
+        networks = self.networks() | {name: dict(weights)}
         write_atomically(self.path / "networks.json", json.dumps(networks, indent=1).encode())
+        self.add_workloads(modules)
+
+    def add_workloads(self, modules: Mapping[str, str]) -> None:
+        """Keeps serialised TVM modules by task hash."""
         known = self.workloads()
         if new := {task: module for task, module in modules.items() if task not in known}:
             lines = "".join(json.dumps(pair) + "\n" for pair in (known | new).items())

@@ -20,6 +20,7 @@ import psutil
 from hetfeat.dataset.schema import FEATURES_PER_STORE
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError, WorkFailed
+from hetfeat.measure.exclusive import sole_measurer
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import ErrorKind, Measurement, Program, Task
 
@@ -41,8 +42,9 @@ PROPOSE_TIMEOUT_S = 120.0
 class LocalMeasurer:
     """Proposes and measures programs in persistent children.
 
-    Building uses one child a thread of the device; running is exclusive, so that a program has
-    all cores to itself. A child that dies or hangs costs the program it was at, nothing else.
+    Building uses one child a thread of the device, or `builders`; running is exclusive on the
+    machine, so that a program has all cores to itself. A child that dies or hangs costs the
+    program it was at, nothing else.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class LocalMeasurer:
         build_timeout_s: float = BUILD_TIMEOUT_S,
         run_timeout_s: float = RUN_TIMEOUT_S,
         memory_limit_bytes: int | None = None,
+        builders: int | None = None,
     ) -> None:
         if profile.route["kind"] != "local":
             raise RequestError(
@@ -63,7 +66,8 @@ class LocalMeasurer:
         self._build_seconds: deque[float] = deque(maxlen=64)
         limit = memory_limit_bytes or psutil.virtual_memory().total // 2
         arguments = [json.dumps(profile.target), str(profile.cache_line_bytes), str(limit)]
-        self._workers = [Worker(CHILD, arguments, profile.threads) for _ in range(profile.threads)]
+        count = builders or profile.threads
+        self._workers = [Worker(CHILD, arguments, profile.threads) for _ in range(count)]
         self._threads = ThreadPoolExecutor(len(self._workers))
         self._tasks: dict[str, tuple[Task, str]] = {}
         self._known: dict[tuple[int, str], int] = {}
@@ -119,13 +123,15 @@ class LocalMeasurer:
                 worker.restart_above(RESTART_BYTES)
             queue = deque(programs[start : start + size])
             built = self._threads.map(self._build_from, range(len(self._workers)), repeat(queue))
-            for index, share in enumerate(list(built)):  # a child's programs in a row
-                for program, error in share:
-                    result = self._run(index, program, error, best)
-                    if result.latency_s is not None:
-                        known = best.get(program.task.hash, result.latency_s)
-                        best[program.task.hash] = min(known, result.latency_s)
-                    yield result
+            shares = list(enumerate(built))
+            with sole_measurer():
+                for index, share in shares:  # a child's programs in a row
+                    for program, error in share:
+                        result = self._run(index, program, error, best)
+                        if result.latency_s is not None:
+                            known = best.get(program.task.hash, result.latency_s)
+                            best[program.task.hash] = min(known, result.latency_s)
+                        yield result
 
     def _build_from(
         self, index: int, queue: deque[Program]

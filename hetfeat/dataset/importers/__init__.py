@@ -1,0 +1,1 @@
+"""Foreign records into the store: one importer a format, one framework that counts."""

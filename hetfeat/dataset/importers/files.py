@@ -1,0 +1,112 @@
+"""Reading files of unknown origin: gzip by content, and never more memory than a bound."""
+
+import gzip
+import os
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from hetfeat.errors import DataError, RequestError
+
+CHUNK_BYTES = 2**20
+LINE_BYTES = 2**20
+"""Longest line that is read, unless a format asks for more; Ansor's have about a kilobyte."""
+BOMB_RATIO = 250
+"""Logs shrink to between a tenth and a hundredth; gzip could reach a thousandth."""
+BOMB_BYTES = 2**26
+"""Below this much decompressed, the ratio is not asked: a small file may repeat one line."""
+
+
+def walk(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files given and those in the folders given, always in the same order.
+
+    Raises:
+        RequestError: There is nothing at a path.
+    """
+    for path in paths:
+        if path.is_dir():
+            for folder, subfolders, names in os.walk(path):
+                subfolders.sort()
+                yield from (Path(folder, name) for name in sorted(names))
+        elif path.is_file():
+            yield path
+        else:
+            raise RequestError(f"'{path}'", "a file or a folder of records", "correct the path")
+
+
+def head(path: Path, size: int = 2**16) -> bytes:
+    """The first bytes of a file, decompressed if it is gzip.
+
+    Raises:
+        DataError: It cannot be opened.
+    """
+    try:
+        with path.open("rb") as file:
+            begin = file.read(size)
+    except OSError as error:
+        raise DataError(f"'{path}'", "a readable file", f"check it ({error.strerror})") from error
+    if not _is_gzip(begin):
+        return begin
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(begin, size)
+    except zlib.error:
+        return begin
+
+
+def read_lines(
+    path: Path, skipped: Counter[str], line_bytes: int = LINE_BYTES
+) -> Iterator[list[bytes]]:
+    """Whole lines of a file that are not blank, a chunk at a time.
+
+    Args:
+        path: Text, or gzip of it.
+        skipped: Counts here what is not read: overlong lines, and what follows damage.
+        line_bytes: Longest line that is read.
+    """
+    rest = b""
+    overlong = False
+    for chunk in _chunks(path, skipped):
+        _, newline, others = chunk.partition(b"\n")
+        if overlong and not newline:
+            continue
+        if overlong:
+            rest, chunk, overlong = b"", others, False
+        *lines, rest = (rest + chunk).split(b"\n")
+        fitting = [line for line in lines if len(line) <= line_bytes and not line.isspace()]
+        skipped[f"line longer than {line_bytes} bytes"] += sum(len(x) > line_bytes for x in lines)
+        yield [line for line in fitting if line]
+        if len(rest) > line_bytes:
+            skipped[f"line longer than {line_bytes} bytes"] += 1
+            rest, overlong = b"", True
+    if rest.strip() and not overlong:
+        yield [rest]
+
+
+def _chunks(path: Path, skipped: Counter[str]) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as raw:
+            compressed = _is_gzip(raw.read(2))
+            raw.seek(0)
+            size = os.fstat(raw.fileno()).st_size
+            yield from (
+                _bounded(gzip.GzipFile(fileobj=raw), size, skipped)
+                if compressed
+                else (iter(lambda: raw.read(CHUNK_BYTES), b""))
+            )
+    except (OSError, EOFError, zlib.error):
+        skipped["rest of a file that is damaged or cut off"] += 1
+
+
+def _bounded(file: gzip.GzipFile, size: int, skipped: Counter[str]) -> Iterator[bytes]:
+    done = 0
+    while chunk := file.read1(CHUNK_BYTES):
+        done += len(chunk)
+        if done > max(BOMB_BYTES, BOMB_RATIO * size):
+            skipped[f"rest of a file of more than {BOMB_RATIO} times its compressed size"] += 1
+            return
+        yield chunk
+
+
+def _is_gzip(begin: bytes) -> bool:
+    return begin[:2] == b"\x1f\x8b"

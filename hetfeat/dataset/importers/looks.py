@@ -1,0 +1,45 @@
+"""What a file looks like, so that one of another format is refused by name."""
+
+import re
+from pathlib import Path
+
+from hetfeat.dataset.importers.files import head
+
+METASCHEDULE_RECORDS = "MetaSchedule records"
+_MAGIC = (
+    (b"PK\x03\x04", "a ZIP archive"),
+    (b"PAR1", "Parquet"),
+    (b"SQLite format 3", "a SQLite database"),
+    (b"\x1f\x8b", "gzip that is damaged"),
+)
+_LINES = (
+    (rb'\s*\{\s*"(i|r|v)"\s*:', "ansor", "Ansor records"),
+    (rb'\s*\{\s*"(input|config|result)"\s*:', None, "an AutoTVM log"),
+    (rb"\s*\[\s*\d+\s*,\s*\[", "metaschedule", METASCHEDULE_RECORDS),
+    (rb'\s*\[\s*"-?\w+"\s*,\s*"', "metaschedule", "MetaSchedule workloads"),
+    (rb'\s*"workload_index"\s*:', "metaschedule", "networks of MetaSchedule workloads"),
+)
+_KERNEL_TUNER = re.compile(rb'"(device_name|tune_params_keys|tune_params|cache)"\s*:')
+
+
+def look(path: Path) -> tuple[str | None, str]:
+    """What the first bytes of a file say.
+
+    Returns:
+        The name of the format, None if no importer reads it; and the look in words.
+    """
+    begin = head(path)
+    if not begin.strip():
+        return None, "an empty file"
+    for magic, words in _MAGIC:
+        if begin.startswith(magic):
+            return None, words
+    if b"\0" in begin:
+        return None, "a binary file"
+    if begin.lstrip().startswith(b"{") and _KERNEL_TUNER.search(begin):
+        return "kernel-tuner", "a Kernel Tuner cache"
+    lines = begin.split(b"\n")
+    for pattern, name, words in _LINES:
+        if any(re.match(pattern, line) for line in lines):
+            return name, words
+    return None, f"text that begins with {lines[0][:30].decode(errors='replace')!r}"

@@ -1,0 +1,19 @@
+"""The formats there are: a name and an import string each, loaded when asked for."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hetfeat.dataset.importers.base import Importer
+
+FORMATS = {
+    "ansor": "hetfeat.dataset.importers.ansor:read",
+    "metaschedule": "hetfeat.dataset.importers.metaschedule:read",
+}
+
+
+def importer(name: str) -> "Importer":
+    """The importer of a format of the table."""
+    module, attribute = FORMATS[name].split(":")
+    found: Importer = getattr(importlib.import_module(module), attribute)
+    return found

@@ -1,0 +1,63 @@
+"""A TVM target as a device profile."""
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from hetfeat.devices.profile import DeviceProfile
+
+FAMILY_OF_KIND = {"cuda": "gpu-nvidia", "rocm": "gpu-amd", "metal": "gpu-apple"}
+_NOT_HARDWARE = ("keys", "tag", "host")
+
+
+def profile_of(name: str, target: dict[str, Any]) -> DeviceProfile | None:
+    """The device that a target describes, its other figures unknown; None for unknown kinds."""
+    return _profile_of(name, json.dumps(target, sort_keys=True))
+
+
+@lru_cache(maxsize=64)
+def _profile_of(name: str, target_json: str) -> DeviceProfile | None:
+    target = json.loads(target_json)
+    kind = target.get("kind")
+    own = {key: value for key, value in target.items() if key not in _NOT_HARDWARE}
+    source = "the target of imported records"
+    if kind == "llvm":
+        arm = "arm" in str(target.get("mtriple", "")) or "arm_cpu" in target.get("keys", [])
+        arm = arm or "aarch64" in str(target.get("mtriple", ""))
+        cores = _count(target.get("num-cores"))
+        return DeviceProfile(
+            name,
+            "cpu-arm" if arm else "cpu-x86",
+            own,
+            threads=cores or 1,
+            num_cores=cores,
+            vector_unit_bytes=_vector_bytes(own),
+            source=source,
+        )
+    if kind not in FAMILY_OF_KIND:
+        return None
+    # Of other kinds the limits are those that the tuner kept to, not the device's.
+    limits = target if kind == "cuda" else {}
+    return DeviceProfile(
+        name,
+        FAMILY_OF_KIND[kind],
+        own,
+        threads=1,
+        max_shared_memory_per_block_bytes=_count(limits.get("max_shared_memory_per_block")),
+        max_threads_per_block=_count(limits.get("max_threads_per_block")),
+        warp_size=_count(target.get("thread_warp_size")),
+        source=source,
+    )
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _vector_bytes(target: dict[str, Any]) -> int | None:
+    from hetfeat.devices.tvm import vector_isa
+
+    try:
+        return vector_isa(target)[1]
+    except (ValueError, TypeError, RuntimeError):  # a target that this TVM does not know
+        return None
