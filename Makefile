@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo py
 VENV_PYTHON := .venv/bin/python
 
 .PHONY: help env quickstart test lint format gate clean distclean \
-	services services-stop test-services races crashes scale
+	services services-stop test-services races crashes scale store-scale
 .DEFAULT_GOAL := help
 
 help: ## Says what there is to make
@@ -36,21 +36,25 @@ services: env ## PostgreSQL, S3 and MLflow with basic auth on loopback, without 
 services-stop: env ## Ends what `make services` started
 	$(VENV_PYTHON) tools/services stop
 
-test-services: env ## The registry's tests against `make services`
-	. .services/env && $(VENV_PYTHON) -m pytest -m services tests/registry $(ARGS)
+test-services: env ## The tests that need `make services`
+	@test -f .services/env || { echo "no servers; run \`make services\` first" >&2; exit 2; }
+	. .services/env && $(VENV_PYTHON) -m pytest -m services $(ARGS)
 
-races: env ## 200 races of 8 promoters and rollbackers on SQLite; ARGS="--uri URI" elsewhere
+races: env ## 200 races of 8 promoters; ARGS="--on postgresql" or "--on server" for `make services`
 	$(VENV_PYTHON) benchmarks/registry/races.py --rounds 200 $(ARGS)
 
-crashes: env ## 100 promotions killed at a random moment, then repaired
+crashes: env ## 100 promotions killed at a random moment, then repaired; ARGS as for races
 	$(VENV_PYTHON) benchmarks/registry/crashes.py --rounds 100 $(ARGS)
 
-scale: env ## Promote, history and pull beside 1,000 models of 20 versions
+scale: env ## Promote, history and pull beside 1,000 models of 20 versions; ARGS as for races
 	$(VENV_PYTHON) benchmarks/registry/scale.py $(ARGS)
+
+store-scale: env ## Every pass over stores of 10^4 to 10^6 records; an hour for ARGS="--records 10000000 --stores false"
+	$(VENV_PYTHON) benchmarks/store_scaling.py $(or $(ARGS),--records 10000 100000 1000000)
 
 clean: ## Removes what builds and tests leave, keeps .venv
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-distclean: clean ## Removes .venv, too
-	rm -rf .venv
+distclean: clean ## Removes .venv and the servers' own environment, too
+	rm -rf .venv .services

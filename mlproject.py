@@ -10,6 +10,7 @@ COMMANDS = {
     "collect": ("registry.commands.collect:command", "Measure programs of networks on a device."),
     "import": ("registry.commands.import_:command", "Read records that other tools measured."),
     "records": ("registry.commands.records:command", "What a record store holds; verify it."),
+    "prune": ("registry.commands.prune:command", "Keep the records that teach most."),
     "train": ("registry.commands.train:command", "Train and register a cost model."),
     "hpo": ("registry.commands.hpo:command", "Search hyperparameters; register the best."),
     "transfer": (

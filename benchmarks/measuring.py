@@ -22,7 +22,7 @@ from hetfeat.devices.probe import local_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.records import Program
-from hetfeat.tune.collect import collect
+from hetfeat.tune.collect import Plan, collect
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.tvm import (
     NetworkTask,
@@ -114,7 +114,8 @@ def main() -> None:
             sys.stderr.write(rows[-1] + "\n")
         with tempfile.TemporaryDirectory() as folder:
             store = RecordStore.create(Path(folder) / "records")
-            *_, progress = collect(store, measurer, [t.task for t in tasks], PROGRAMS_PER_TASK, 0)
+            plan = Plan(PROGRAMS_PER_TASK)
+            *_, progress = collect(store, [measurer], [t.task for t in tasks], plan)
     lines = [
         f"{profile.source}, {profile.threads} threads, {time.strftime('%Y-%m-%d')}",
         f"Networks: {', '.join(names)}",

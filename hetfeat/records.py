@@ -3,6 +3,7 @@
 import hashlib
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -55,6 +56,11 @@ class Program:
     def key(self) -> str:
         """Identity of the program: a digest of its task and trace."""
         return hashlib.sha256(f"{self.task.hash}\n{self.trace}".encode()).hexdigest()[:24]
+
+
+def spread(latencies_s: Sequence[float]) -> float:
+    """Noise of repeats: (slowest - fastest) / median; 0 for one repeat."""
+    return (max(latencies_s) - min(latencies_s)) / statistics.median(latencies_s)
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,24 @@
 """Collects records of networks, with progress, and logs the run."""
 
+import contextlib
+import dataclasses
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from hetfeat.dataset.notes import evaluation_tasks
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.records import Task
-from hetfeat.tune.collect import Progress, collect
-from hetfeat.workloads.networks import load_network
+from hetfeat.tune.anchors import drift
+from hetfeat.tune.collect import Plan, Progress, collect
+from hetfeat.workloads.networks import load_network, split_batch
 from registry import tracking
 
 SECONDS_A_LINE = 10.0
@@ -21,7 +26,7 @@ SECONDS_A_LINE = 10.0
 
 
 def collect_networks(
-    device: str, networks: tuple[str, ...], programs_per_task: int, out: Path, seed: int
+    devices: tuple[str, ...], networks: tuple[str, ...], out: Path, plan: Plan
 ) -> dict[str, Any]:
     """Does the whole of `hetfeat collect`.
 
@@ -30,47 +35,63 @@ def collect_networks(
     Returns:
         What `--json` prints.
     """
-    store, profile, tasks, modules = prepare(find_profile(device), networks, out)
-    tags = {"device": profile.name, "networks": ",".join(networks)}
-    with tracking.tracked_run(f"collect {profile.name}", tags):
-        tracking.log_resolved(
-            {"device": profile.name, "programs_per_task": programs_per_task, "seed": seed}
-        )
-        progress = measure(store, profile, tasks, modules, programs_per_task, seed)
+    profiles = [find_profile(device) for device in devices]
+    store, profiles, tasks, modules = prepare(profiles, networks, out)
+    names = ",".join(profile.name for profile in profiles)
+    with tracking.tracked_run(
+        f"collect {names}", {"device": names, "networks": ",".join(networks)}
+    ):
+        tracking.log_resolved({"device": names} | dataclasses.asdict(plan))
+        progress = measure(store, profiles, tasks, modules, plan)
         summary = {
             "programs": progress.programs,
             "failed": progress.failed,
+            "rejected": progress.rejected,
             "tasks": progress.tasks,
             "seconds": progress.seconds,
             "programs_per_s": progress.programs / progress.seconds,
         }
-        _log(summary, store)
+        strayed = drift(store)
+        _log(summary | {f"drift.{device}": value for device, value in strayed.items()}, store)
     return {
         **summary,
         "known_before": progress.known,
-        "device": profile.name,
+        "device": names,
+        "drift": strayed,
+        "evaluation_tasks": evaluation_tasks(store.path),
         "dataset_digest": store.digest(),
         "out": out,
     }
 
 
 def prepare(
-    profile: DeviceProfile, networks: tuple[str, ...], out: Path
-) -> tuple[RecordStore, DeviceProfile, dict[str, Task], dict[str, str]]:
-    """What `measure` needs: store, the device as it knows it, tasks and their modules by hash."""
+    profiles: Sequence[DeviceProfile], networks: tuple[str, ...], out: Path
+) -> tuple[RecordStore, list[DeviceProfile], dict[str, Task], dict[str, str]]:
+    """What `measure` needs: store, devices as it knows them, tasks and their modules by hash.
+
+    The tasks are those of the first device's target.
+    """
     imported = _imported(networks)  # a wrong name shows before anything is written
     store = RecordStore.create(out)
     # One store, one set of figures for a device.
-    profile = store.devices().get(profile.name, profile)
-    return store, profile, *_tasks(imported, profile, store)
+    known = store.devices()
+    profiles = [known.get(profile.name, profile) for profile in profiles]
+    tasks, modules = _tasks(imported, profiles[0], store)
+    for profile in profiles:
+        store.add_device(profile)
+    return store, profiles, tasks, modules
 
 
 def _imported(networks: tuple[str, ...]) -> dict[str, Any]:
-    """The networks as Relax modules, by their names in the store."""
+    """The networks as Relax modules, by their names in the store: `resnet18`, `resnet18@4`."""
     from hetfeat.workloads.tvm import import_network
 
-    loaded = [load_network(name) for name in networks]
-    return {network.name: import_network(network) for network in loaded}
+    wanted = [split_batch(name) for name in networks]
+    loaded = [(load_network(name, batch), batch) for name, batch in wanted]
+    return {
+        network.name + (f"@{batch}" if batch > 1 else ""): import_network(network)
+        for network, batch in loaded
+    }
 
 
 def _tasks(
@@ -88,32 +109,36 @@ def _tasks(
         store.add_network(name, {t.task.hash: t.weight for t in found}, own)
         tasks |= {task.task.hash: task.task for task in found}
         modules |= own
-    store.add_device(profile)
     return tasks, modules
 
 
 def measure(
     store: RecordStore,
-    profile: DeviceProfile,
+    profiles: Sequence[DeviceProfile],
     tasks: dict[str, Task],
     modules: dict[str, str],
-    programs_per_task: int,
-    seed: int,
+    plan: Plan,
 ) -> Progress:
     """Measures until every task has its programs; what the store holds counts."""
     progress = Progress()
+    dense = plan.evaluation_tasks * max(0, plan.evaluation_programs - plan.programs_per_task)
     shown = tqdm(
-        total=len(tasks) * programs_per_task,
+        total=(len(tasks) * plan.programs_per_task + dense) * len(profiles),
         unit="program",
         file=sys.stderr,
         mininterval=0.5 if sys.stderr.isatty() else SECONDS_A_LINE,
         disable=bool(os.environ.get("HETFEAT_QUIET")),
     )
-    with LocalMeasurer(profile) as measurer, shown:
-        for task in tasks.values():
-            measurer.add_task(task, modules[task.hash])
+    builders = max(profile.threads for profile in profiles)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(shown)
+        measurers = [LocalMeasurer(profile, builders=builders) for profile in profiles]
+        for measurer in measurers:
+            stack.enter_context(measurer)
+            for task in tasks.values():
+                measurer.add_task(task, modules[task.hash])
         try:
-            for progress in collect(store, measurer, tasks.values(), programs_per_task, seed):
+            for progress in collect(store, measurers, list(tasks.values()), plan):
                 shown.n = progress.known + progress.programs
                 shown.update(0)
         finally:

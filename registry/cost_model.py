@@ -106,8 +106,8 @@ def input_example(store: RecordStore) -> "pd.DataFrame":
     import pyarrow.compute as pc
 
     columns = ["operator", "shapes", "dtype", "flops", "stores"]
-    table = store.read([*columns, "device"])
-    frame = table.filter(pc.is_valid(table["stores"])).slice(0, _EXAMPLE_ROWS).to_pandas()
+    usable = store.scan([*columns, "device"], where=pc.field("stores").is_valid())
+    frame = next(table for table in usable if len(table)).slice(0, _EXAMPLE_ROWS).to_pandas()
     profiles: dict[str, Any] = {
         name: json.dumps(profile.to_dict()) for name, profile in store.devices().items()
     }

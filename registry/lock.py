@@ -32,6 +32,8 @@ WAIT_S = 300.0
 PASSED = "lock.passed"
 """Tag of the registered model: identities of locks that need no more waiting for."""
 _POLL_S = (0.02, 0.25)
+_PAUSE_FOR_A_LOOK = 8
+"""A store slow to say who holds a lock is busy: those who wait leave it to the holder."""
 _LONG_S = 0.5
 """A lock held for longer may be one that need not be waited for: the tag is read."""
 
@@ -166,7 +168,7 @@ def _acquire(
 ) -> Lock:
     token = uuid.uuid4().hex
     watch = _Watch(stale_s)
-    started, generation, poll_s = time.monotonic(), 1, _POLL_S[0]
+    started, generation, poll_s, look_s = time.monotonic(), 1, _POLL_S[0], 0.0
     while True:
         taken_s = time.monotonic()
         key = LOCK_PREFIX + name + (f"--{generation}" if generation > 1 else "")
@@ -190,10 +192,12 @@ def _acquire(
                     f"a turn within {wait_s:.0f} s",
                     "repeat the command; `hetfeat doctor` explains locks that stay",
                 )
-            time.sleep(random.uniform(_POLL_S[0], poll_s))
+            time.sleep(max(random.uniform(_POLL_S[0], poll_s), _PAUSE_FOR_A_LOOK * look_s))
             poll_s = min(2 * poll_s, _POLL_S[1])
+            asked_s = time.monotonic()
             others = locks_of(client, name)
             live = watch.live(client, name, others)
+            look_s = time.monotonic() - asked_s
         generation = 1 + max((lock.generation for lock in others), default=0)
 
 

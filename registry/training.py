@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hetfeat.dataset.notes import evaluation_tasks
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
@@ -19,6 +20,7 @@ from hetfeat.features.batch import Examples
 from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
+from hetfeat.models.pruned import kept_by_pruning
 from hetfeat.models.table import model_class
 from hetfeat.report import figures
 from registry import tracking
@@ -37,6 +39,8 @@ log = logging.getLogger(__name__)
 MAIN_METRICS = ("pca", "rmse", "r2", "top1", "top5")
 SPLIT_SEED = 0
 """One split of a store for every seed of the model: its versions are then comparable."""
+EVALUATION = "evaluation"
+"""Holds out the store's evaluation tasks, as if they were a network: by_task's default."""
 _ROUNDS_A_LINE = 50
 
 
@@ -52,6 +56,7 @@ class TrainingRequest:
         holdout: Devices or networks to test on.
         effort: `quick`, `standard` or `full`.
         seed: Of the model.
+        pruned: Whether the training side is pruned; the other sides are the same either way.
     """
 
     records: Path | None
@@ -61,6 +66,7 @@ class TrainingRequest:
     holdout: tuple[str, ...]
     effort: str
     seed: int
+    pruned: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,8 +189,14 @@ def load_data(request: TrainingRequest) -> TrainingData:
     family = request.family or common_family(profiles)
     wanted = np.isin(examples.device.astype(str), devices_of_family(profiles, family))
     examples = examples.take(np.flatnonzero(wanted))
-    split = split_examples(examples, request.split, SPLIT_SEED, request.holdout, store.networks())
+    networks, holdout = store.networks(), request.holdout
+    if request.split == "by_task" and not holdout and (dense := evaluation_tasks(store.path)):
+        networks[EVALUATION] = dict.fromkeys(dense, 1)
+        holdout = (EVALUATION,)
+    split = split_examples(examples, request.split, SPLIT_SEED, holdout, networks)
     train, valid, test = (examples.take(getattr(split, side)) for side in _SIDES)
+    if request.pruned:
+        train = train.take(kept_by_pruning(train, seed=SPLIT_SEED))
     return TrainingData(store, store.digest(), family, train, valid, test)
 
 
@@ -223,6 +235,7 @@ def _log_settings(request: TrainingRequest, data: TrainingData, model: CostModel
             "model": request.model,
             "split": request.split,
             "holdout": ",".join(request.holdout),
+            "pruned": request.pruned,
             "effort": request.effort,
             "seed": request.seed,
             **data.facts,

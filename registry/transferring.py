@@ -21,6 +21,7 @@ from hetfeat.models.evaluate import Evaluation, evaluate
 from hetfeat.models.persist import read_head
 from hetfeat.models.table import load_model
 from hetfeat.transfer.finetune import Adapted, FewShot, adapt, few_shot
+from hetfeat.tune.collect import Plan
 from registry import collection, tracking
 from registry.cost_model import input_example, log_cost_model, register_cost_model
 from registry.names import cost_model_name
@@ -200,15 +201,15 @@ def _store(wanted: Transfer) -> Iterator[tuple[RecordStore, DeviceProfile, Any]]
         return
     found = find_profile(wanted.device)
     with tempfile.TemporaryDirectory(prefix="hetfeat-transfer-") as folder:
-        store, profile, tasks, modules = collection.prepare(
-            found, wanted.network, wanted.out or Path(folder) / "records"
+        store, profiles, tasks, modules = collection.prepare(
+            [found], wanted.network, wanted.out or Path(folder) / "records"
         )
-        programs = wanted.budget_per_task + TEST_PROGRAMS
+        plan = Plan(wanted.budget_per_task + TEST_PROGRAMS, seed=wanted.seed)
 
         def measure() -> None:
-            collection.measure(store, profile, tasks, modules, programs, wanted.seed)
+            collection.measure(store, profiles, tasks, modules, plan)
 
-        yield store, profile, measure
+        yield store, profiles[0], measure
 
 
 def _replayed(store: RecordStore, device: str) -> DeviceProfile:

@@ -1,9 +1,13 @@
 import dataclasses
 import math
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import stores
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile
@@ -140,6 +144,36 @@ def test_the_newest_of_two_measurements_counts(tmp_path):
     assembled = assemble(store)
     assert assembled.examples.latency_s.tolist() == [2.0]
     assert assembled.duplicates == 1
+
+
+@given(
+    written=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), st.integers(0, 9))),
+    compact_after=st.integers(0, 20),
+)
+@settings(max_examples=20, deadline=None)
+def test_the_newest_of_any_measurements_counts(written, compact_after):
+    programs = stores.programs(stores.task(0), 5, seed=0)
+    with tempfile.TemporaryDirectory() as folder:
+        store = RecordStore.create(Path(folder) / "s")
+        expected = {}
+        for i, (device, number, when) in enumerate(written):
+            name, program = "ab"[device], programs[number]
+            store.add_device(stores.profile(name))
+            store.append([Measurement(program, name, (1.0 + i,), None, float(when), "")])
+            if i == compact_after:
+                store.compact()
+            expected.setdefault((name, program.key), []).append((when, 1.0 + i))
+        if not written:
+            return
+        found = assemble(store)
+    examples = found.examples
+    assert found.duplicates == len(written) - len(expected) == len(written) - len(examples)
+    for name, key, latency in zip(
+        examples.device, examples.program, examples.latency_s, strict=True
+    ):
+        measured = expected[name, key]
+        newest = max(when for when, _ in measured)
+        assert latency in {s for when, s in measured if when == newest}
 
 
 def test_programs_without_features_are_left_out_and_counted(tmp_path):

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mlproject
+from hetfeat.dataset import shards
 from hetfeat.dataset.importers import files, run
 from hetfeat.dataset.importers.base import batch_of
 from hetfeat.dataset.importers.looks import look
@@ -89,11 +90,12 @@ class TestCounting:
         assert RecordStore.open(tmp_path / "store").read().num_rows == 1
 
     def test_shards_are_written_before_all_is_read(self, imported, tmp_path, monkeypatch):
-        monkeypatch.setattr(run, "BUFFERED_BYTES", 2000)
+        monkeypatch.setattr(shards, "BUFFER_BYTES", 2000)
+        monkeypatch.setattr(shards, "SHARD_ROWS", 3)
         counts = imported([batch(seed) for seed in range(20)])
-        shards = RecordStore.open(tmp_path / "store").shards()
-        assert 1 < len(shards) < 20
-        assert sum(shard["rows"] for shard in shards) == counts.kept == 20
+        found = RecordStore.open(tmp_path / "store").shards()
+        assert 1 < len(found) < 20
+        assert sum(shard["rows"] for shard in found) == counts.kept == 20
 
 
 class TestDevices:

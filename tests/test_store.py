@@ -1,20 +1,32 @@
 """The record store: what is written is read, whatever interrupts or damages it."""
 
+import dataclasses
 import json
 import shutil
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import stores
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import mlproject
-from hetfeat.dataset.schema import from_table
+from hetfeat.dataset import pieces, shards
+from hetfeat.dataset.schema import SCHEMA, from_table, stores_of, to_row, to_table, with_stores
+from hetfeat.dataset.shards import ShardWriter
+from hetfeat.dataset.stats import counts
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import DataError
+from hetfeat.records import Measurement
 from registry.commands import _cli
 
 DEVICE = stores.profile("a")
+TASK = stores.task(1)
 
 
 def measurements(count: int, number: int = 1):
@@ -37,6 +49,21 @@ def made(tmp_path: Path) -> RecordStore:
     return stores.make_store(tmp_path / "made", tasks=2, per_task=4)
 
 
+def by_key(measurement: Measurement) -> str:
+    return measurement.program.key
+
+
+def table_of(written: Iterable[Measurement]) -> pa.Table:
+    return to_table(map(to_row, written))
+
+
+def with_writer(store: RecordStore, written: Iterable[Measurement]) -> None:
+    writer = store.writer()
+    for measurement in written:
+        writer.add(table_of([measurement]))
+    writer.close()
+
+
 def hetfeat(*arguments: str) -> int:
     return _cli.run(mlproject.cli, arguments)
 
@@ -53,6 +80,14 @@ class TestRoundTrip:
         for back, original in zip(found, written, strict=True):
             np.testing.assert_array_equal(back.program.stores, original.program.stores)
 
+    def test_features_can_be_added_to_a_table(self):
+        features = [None, np.ones((2, 164), np.float32), None, np.zeros((1, 164), np.float32)]
+        table = with_stores(table_of(measurements(4)), features)
+        assert table.schema == SCHEMA
+        for added, found in zip(features, stores_of(table), strict=True):
+            np.testing.assert_equal(found, added)
+        assert [m.program.stores is None for m in from_table(table)] == [True, False, True, False]
+
     def test_devices_and_networks_come_back(self, store):
         store.add_device(DEVICE)
         store.add_network("net", {"t": 2}, {"t": "module"})
@@ -61,11 +96,76 @@ class TestRoundTrip:
         assert store.networks() == {"net": {"t": 2}, "other": {"t": 1, "u": 1}}
         assert store.workloads() == {"t": "module", "u": "second"}
 
-    def test_programs_by_task_and_device(self, store):
+    def test_keys_of_the_programs_of_a_device(self, store):
         written = measurements(3)
         store.append(written)
-        assert store.programs("a") == {stores.task(1).hash: {m.program.key for m in written}}
-        assert store.programs("b") == {}
+        assert list(store.program_keys("a")) == [[m.program.key for m in written]]
+        assert not any(store.program_keys("b"))
+
+
+class TestPieces:
+    """Small limits stand for large stores."""
+
+    @pytest.fixture(autouse=True)
+    def small_limits(self, monkeypatch):
+        monkeypatch.setattr(shards, "BUFFER_BYTES", 20_000)
+        monkeypatch.setattr(shards, "SHARD_ROWS", 30)
+        monkeypatch.setattr(pieces, "JOURNAL_BYTES", 10_000)
+
+    @given(
+        tasks=st.lists(st.integers(0, 5), min_size=1, max_size=8),
+        compacted=st.integers(0, 8),
+    )
+    @settings(max_examples=20, deadline=None)
+    def test_whatever_is_written_is_read_once(self, tasks, compacted):
+        with tempfile.TemporaryDirectory() as folder:
+            store = RecordStore.create(Path(folder) / "s")
+            written = []
+            for turn, number in enumerate(tasks):
+                programs = stores.programs(stores.task(number), 9, seed=turn)
+                written += [
+                    stores.measured(p, DEVICE, failed=i == 0) for i, p in enumerate(programs)
+                ]
+                store.append(written[-9:])
+                if turn == compacted:
+                    store.compact()
+            found = [m for table in store.scan() for m in from_table(table)]
+            assert sorted(found, key=by_key) == sorted(written, key=by_key)
+            assert store.damaged() == []
+
+    def test_a_partition_has_shards_of_row_groups(self, store):
+        with_writer(store, [stores.measured(p, DEVICE) for p in stores.programs(TASK, 100, 0)])
+        rows = [shard["rows"] for shard in store.shards()]
+        assert sum(rows) == 100
+        assert len(rows) > 1
+        assert all(30 <= n < 60 for n in rows[:-1])
+        found = list(store.pieces())
+        assert len(found) > len(rows)
+        assert max(piece.read().nbytes for piece in found) < 40_000
+
+    def test_a_scan_names_device_columns_and_condition(self, made):
+        (program,) = stores.programs(stores.task(1), 1, seed=0)
+        wanted = (pc.field("program") == program.key) & (pc.field("task") == program.task.hash)
+        found = [t for t in made.scan(["device", "task"], "b", wanted) if len(t)]
+        assert [t.to_pylist() for t in found] == [[{"device": "b", "task": stores.task(1).hash}]]
+        assert len(list(made.pieces("b", wanted))) < len(list(made.pieces("b")))
+
+    def test_a_shard_is_listed_once_it_is_complete(self, store):
+        writer = store.writer()
+        for program in stores.programs(TASK, 100, 0):
+            writer.add(table_of([stores.measured(program, DEVICE)]))
+        before = len(keys(store))
+        writer.close()
+        assert 0 < before < len(keys(store)) == 100
+
+    @pytest.mark.parametrize("name", ["../../outside", "a/b", "."])
+    def test_a_foreign_name_stays_inside(self, store, name):
+        task = dataclasses.replace(TASK, operator=name)
+        with_writer(store, [stores.measured(stores.programs(task, 1, 0)[0], DEVICE)])
+        (shard,) = store.shards()
+        folder = (store.path / shard["path"]).resolve().parent
+        assert folder.parent == store.path.resolve() / "device=a"
+        assert store.read(["operator"])["operator"].to_pylist() == [name]
 
 
 class TestDigest:
@@ -82,6 +182,21 @@ class TestDigest:
     def test_is_that_of_the_same_records_elsewhere(self, made, tmp_path):
         again = stores.make_store(tmp_path / "again", tasks=2, per_task=4)
         assert again.digest() == made.digest()
+
+
+def test_counts_by_device_and_operator(made):
+    """Tasks 0 and 1 are a conv2d and a matmul of four programs each, of which the first failed."""
+    made.append([dataclasses.replace(m, device="b") for m in measurements(3)])
+    rows = {(row["device"], row["operator"]): row for row in counts(made)}
+    assert list(rows) == [("a", "conv2d"), ("a", "matmul"), ("b", "conv2d"), ("b", "matmul")]
+    assert rows["a", "conv2d"] == {
+        "device": "a",
+        "operator": "conv2d",
+        "records": 4,
+        "tasks": 1,
+        "failed": 1,
+    }
+    assert (rows["b", "matmul"]["records"], rows["b", "matmul"]["failed"]) == (7, 2)
 
 
 class TestInterrupts:
@@ -117,15 +232,15 @@ class TestInterrupts:
             if stage == "before the journal goes":
                 patch.setattr(Path, "unlink", stop)
             else:
-                original, calls = RecordStore._add_shard, []
+                original, calls = ShardWriter._close, []
 
-                def add(self, folder, *rest):
+                def close(self, folder):
                     if calls:
                         stop()
                     calls.append(folder)
-                    original(self, folder, *rest)
+                    original(self, folder)
 
-                patch.setattr(RecordStore, "_add_shard", add)
+                patch.setattr(ShardWriter, "_close", close)
             with pytest.raises(KeyboardInterrupt):
                 store.compact()
         expected = sorted(m.program.key for m in written)
@@ -136,6 +251,31 @@ class TestInterrupts:
         assert not (store.path / "journal.jsonl").exists()
         assert store.damaged() == []
 
+    def test_what_comes_after_an_interrupted_compacting_is_kept_once(self, store, monkeypatch):
+        written = measurements(6)
+        store.append(written[:3])
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", lambda *_, **__: exec("raise KeyboardInterrupt"))
+            with pytest.raises(KeyboardInterrupt):
+                store.compact()
+        store.append(written[3:])
+        assert keys(store) == sorted(m.program.key for m in written)
+        store.compact()
+        assert keys(store) == sorted(m.program.key for m in written)
+        assert sorted(p.name for p in store.path.iterdir() if p.is_file()) == [
+            "shards.jsonl",
+            "store.json",
+        ]
+
+    def test_a_program_measured_again_is_kept_twice(self, store):
+        (first,) = measurements(1)
+        store.append([first])
+        store.compact()
+        store.append([dataclasses.replace(first, unix_s=first.unix_s + 1)])
+        assert len(keys(store)) == 2
+        store.compact()
+        assert len(keys(store)) == 2
+
     def test_compacting_nothing_changes_nothing(self, made):
         before = made.digest()
         made.compact()
@@ -143,12 +283,24 @@ class TestInterrupts:
 
 
 class TestDamage:
+    @given(data=st.data())
+    @settings(
+        max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
     @pytest.mark.parametrize("number", range(4))
-    def test_a_flipped_byte_is_found_in_every_shard(self, made, capfd, number):
+    def test_a_flipped_bit_is_found_in_every_shard(self, made, number, data):
         shard = made.shards()[number]["path"]
-        data = bytearray((made.path / shard).read_bytes())
-        data[len(data) // 2] ^= 1
-        (made.path / shard).write_bytes(data)
+        whole = (made.path / shard).read_bytes()
+        spoilt = bytearray(whole)
+        spoilt[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        (made.path / shard).write_bytes(spoilt)
+        assert made.damaged() == [shard]
+        (made.path / shard).write_bytes(whole)
+        assert made.damaged() == []
+
+    def test_the_damaged_shard_is_named(self, made, capfd):
+        shard = made.shards()[2]["path"]
+        (made.path / shard).write_bytes(b"?" + (made.path / shard).read_bytes()[1:])
         assert hetfeat("records", "verify", str(made.path), "--json") == 1
         assert json.loads(capfd.readouterr().out) == {"shards": 4, "damaged": [shard]}
 

@@ -1,5 +1,6 @@
 """`hetfeat train` from records to a version that MLflow loads, in a folder of its own."""
 
+import dataclasses
 import json
 import math
 import os
@@ -14,11 +15,13 @@ import pytest
 import stores
 
 import mlproject
+from hetfeat.dataset import notes
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.families import common_family
 from hetfeat.errors import RequestError
 from registry.commands import _cli
+from registry.training import TrainingRequest, evaluation_digest, load_data
 
 pytestmark = pytest.mark.slow
 
@@ -228,6 +231,15 @@ def test_bad_stores_are_one_line_and_leave_nothing(here, capsys, spoil, said):
     assert [path.name for path in here.iterdir()] == ["records"]
 
 
+def test_by_task_tests_on_the_evaluation_tasks_of_a_store_that_has_some(tmp_path):
+    store = stores.make_store(tmp_path / "records")
+    dense = [stores.task(2).hash, stores.task(5).hash]
+    notes.save_evaluation_tasks(store.path, dense)
+    data = load_data(TrainingRequest(store.path, None, "xgb", "by_task", (), "quick", 0))
+    assert set(data.test.task.tolist()) == set(dense)
+    assert not set(data.train.task.tolist()) & set(dense)
+
+
 def test_an_empty_store_is_refused(here, capsys):
     RecordStore.create(here / "records")
     code, printed = train(capsys, "--records", "records")
@@ -245,7 +257,6 @@ def test_an_empty_store_is_refused(here, capsys):
         (("--split", "by_target"), "devices of the records (a, b)"),
         (("--split", "by_target", "--holdout", "a,z"), "--holdout a,z"),
         (("--holdout", "z"), "networks of the record store (small_net)"),
-        (("--pruned", "true"), "not built yet"),
         (("--effort", "heroic"), "heroic"),
     ],
 )
@@ -262,6 +273,18 @@ def test_two_families_need_a_choice_or_their_union():
     assert common_family(cpus) == "cpu"
     with pytest.raises(RequestError, match="--family"):
         common_family({**cpus, "g": stores.profile("g", "gpu-nvidia")})
+
+
+def test_pruning_touches_the_training_side_alone(tmp_path):
+    records = stores.make_store(tmp_path / "records").path
+    request = TrainingRequest(records, None, "xgb", "by_task", (), "quick", 0)
+    whole, pruned = (
+        load_data(dataclasses.replace(request, pruned=choice)) for choice in (False, True)
+    )
+    assert len(pruned.train) == round(0.55 * len(whole.train))
+    assert set(pruned.train.program.tolist()) < set(whole.train.program.tolist())
+    assert evaluation_digest(pruned.test) == evaluation_digest(whole.test)
+    assert evaluation_digest(pruned.valid) == evaluation_digest(whole.valid)
 
 
 def test_the_packaged_store_lies_in_the_package():

@@ -1,18 +1,23 @@
 """Promotions killed at a random moment, each then explained and repaired by the doctor.
 
-python benchmarks/registry/crashes.py --rounds 100 [--uri URI]
+python benchmarks/registry/crashes.py --rounds 100 [--on server]
 """
 
-import argparse
 import collections
+import contextlib
 import json
+import multiprocessing
 import os
 import random
 import signal
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
-from common import fresh_sqlite, in_child, machine, make_model, no_gates
+from common import machine, make_model, no_gates, parser, registry_on
+from mlflow import MlflowClient
 
 from registry import mirror
 from registry.client import connect
@@ -22,46 +27,68 @@ from registry.repair import repair
 from registry.stages import history, promote
 
 
+class Announcing:
+    """A client that writes a byte into a pipe before each of its calls."""
+
+    def __init__(self, client: MlflowClient, pipe: int) -> None:
+        self.client, self.pipe = client, pipe
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.client, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            os.write(self.pipe, b"x")
+            return found(*args, **kwargs)
+
+        return call
+
+
 def prepare(uri: str) -> str:
     """A model with version 1 in production and 2 in staging."""
-    client, name = connect(uri), make_model(uri, 3)
+    client = connect(uri)
+    name = make_model(client, 3)
     promote(name, 1, "production", gates=no_gates, client=client)
     promote(name, 2, "staging", gates=no_gates, client=client)
     return name
 
 
-def whole_s(uri: str) -> float:
-    """Seconds that a promotion takes in a process of its own."""
-    name = in_child(lambda: prepare(uri))
-
-    def promotion() -> float:
-        client = connect(uri)
-        client.get_registered_model(name)
-        began = time.perf_counter()
-        promote(name, 2, "production", gates=no_gates, client=client)
-        return time.perf_counter() - began
-
-    return in_child(promotion)
+def promotion(uri: str, name: str, pipe: int) -> float:
+    """Moves version 2 to production, announcing each call; returns the seconds it took."""
+    client = connect(uri)
+    client.get_registered_model(name)
+    began = time.perf_counter()
+    promote(name, 2, "production", gates=no_gates, client=Announcing(client, pipe))
+    return time.perf_counter() - began
 
 
-def crash(uri: str, name: str, after_s: float) -> bool:
-    """Kills a process that long into its promotion; whether it was still at it."""
+def measure(uri: str, name: str) -> tuple[int, float]:
+    """How many calls a promotion makes, and the seconds that it takes."""
+    reading, writing = os.pipe()
+    seconds = promotion(uri, name, writing)
+    os.close(writing)
+    calls = len(os.read(reading, 10_000))
+    os.close(reading)
+    return calls, seconds
+
+
+def crash(uri: str, name: str, call: int, after_s: float) -> bool:
+    """Kills a process that long after it began a call; whether it was still at it."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        try:
-            client = connect(uri)
-            client.get_registered_model(name)
-            os.write(writing, b"x")
-            promote(name, 2, "production", gates=no_gates, client=client)
-        finally:
-            os._exit(0)
-    os.read(reading, 1)
+        with contextlib.suppress(BaseException):
+            promotion(uri, name, writing)
+        os._exit(0)
+    os.close(writing)
+    begun = 0
+    while begun < call and (said := os.read(reading, call - begun)):
+        begun += len(said)
     time.sleep(after_s)
     os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     os.close(reading)
-    os.close(writing)
     return os.WIFSIGNALED(status)
 
 
@@ -84,34 +111,45 @@ def examine(uri: str, name: str) -> dict[str, list[str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--uri", default="")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    options = parser(rounds=20)
+    options.add_argument("--seed", type=int, default=0)
+    given = options.parse_args()
     random.seed(given.seed)
-    uri = given.uri or fresh_sqlite()
+    with registry_on(given.on) as uri:
+        result = crash_often(uri, given.rounds)
+    print(json.dumps({**machine(), "store": given.on, **result}, indent=1))
+    return 1 if result["unexplained_or_unrepaired"] else 0
+
+
+def crash_often(uri: str, rounds: int) -> dict[str, Any]:
+    """So many crashes; what the doctor found and what it left."""
     killed, bad = 0, []
     codes: collections.Counter[str] = collections.Counter()
-    usual_s = sorted(whole_s(uri) for _ in range(3))[1]
-    for turn in range(given.rounds):
-        name = in_child(lambda: prepare(uri))
-        killed += crash(uri, name, random.uniform(0, usual_s))
-        said = in_child(lambda name=name: examine(uri, name))
-        codes.update(["+".join(said["found"]) or "nothing"])
-        bad += [*said["left"], *said["wrong"]]
-        print(f"round {turn + 1}: {dict(codes)}, {len(bad)} bad", file=sys.stderr)
-    result = {
-        **machine(),
-        "store": uri.split(":")[0],
-        "rounds": given.rounds,
+    # A fork must not share a connection: this process has none.
+    fork = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(1, mp_context=fork) as other:
+
+        def elsewhere(work: Callable[..., Any], *given: Any) -> Any:
+            return other.submit(work, *given).result()
+
+        measured = [elsewhere(measure, uri, elsewhere(prepare, uri)) for _ in range(3)]
+        calls, usual_s = sorted(measured)[1]
+        for turn in range(rounds):
+            name = elsewhere(prepare, uri)
+            at = random.randint(1, calls)
+            killed += crash(uri, name, at, random.uniform(0, usual_s / calls))
+            said = elsewhere(examine, uri, name)
+            codes.update(["+".join(said["found"]) or "nothing"])
+            bad += [*said["left"], *said["wrong"]]
+            print(f"round {turn + 1}: {dict(codes)}, {len(bad)} bad", file=sys.stderr)
+    return {
+        "rounds": rounds,
+        "calls": calls,
         "promotion_s": round(usual_s, 3),
         "killed_in_time": killed,
         "found": dict(codes),
         "unexplained_or_unrepaired": bad,
     }
-    print(json.dumps(result, indent=1))
-    return 1 if bad else 0
 
 
 if __name__ == "__main__":

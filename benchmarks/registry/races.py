@@ -1,12 +1,11 @@
 """Races of promoters and rollbackers for one registered model at a time.
 
-    python benchmarks/registry/races.py --rounds 200 [--uri URI] [--workers 8]
+    python benchmarks/registry/races.py --rounds 200 [--on postgresql] [--workers 8]
 
 In each round every worker at once promotes a version of its own, or rolls back. Afterwards aliases,
 MLflow's stages and the ledger must tell one story, with an entry for each success.
 """
 
-import argparse
 import json
 import multiprocessing
 import random
@@ -15,7 +14,8 @@ import time
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
-from common import fresh_sqlite, in_child, machine, make_model, no_gates, quantile
+from common import machine, make_model, no_gates, parser, quantile, registry_on
+from mlflow import MlflowClient
 
 from hetfeat.errors import RequestError
 from registry import mirror
@@ -48,9 +48,8 @@ def worker(number: int, uri: str, start: Barrier, orders: Any, results: Any) -> 
         results.put((said, version, time.perf_counter() - began))
 
 
-def judge(uri: str, name: str, successes: int) -> list[str]:
+def judge(client: MlflowClient, name: str, successes: int) -> list[str]:
     """What is inconsistent after a round."""
-    client = connect(uri)
     entries, faults = history(name, client=client)
     found = list(faults)
     if len(entries) != successes:
@@ -62,9 +61,9 @@ def judge(uri: str, name: str, successes: int) -> list[str]:
     return found
 
 
-def unloaded_s(uri: str, count: int = 20) -> list[float]:
+def unloaded_s(client: MlflowClient, count: int = 20) -> list[float]:
     """Seconds of promotions that nobody disturbs."""
-    client, name, taken = connect(uri), make_model(uri, 2), []
+    name, taken = make_model(client, 2), []
     for turn in range(count):
         began = time.perf_counter()
         promote(name, turn % 2 + 1, "production", gates=no_gates, client=client)
@@ -73,45 +72,49 @@ def unloaded_s(uri: str, count: int = 20) -> list[float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--uri", default="")
-    given = parser.parse_args()
-    uri = given.uri or fresh_sqlite()
-    alone = in_child(lambda: unloaded_s(uri))
-    spawn = multiprocessing.get_context("spawn")
-    start, results = spawn.Barrier(given.workers), spawn.Queue()
-    orders = [spawn.Queue() for _ in range(given.workers)]
+    options = parser(rounds=20)
+    options.add_argument("--workers", type=int, default=8)
+    given = options.parse_args()
+    with registry_on(given.on) as uri:
+        result = race(uri, given.rounds, given.workers)
+    print(json.dumps({**machine(), "store": given.on, **result}, indent=1))
+    return 1 if result["inconsistent"] or result["failed"] else 0
+
+
+def race(uri: str, rounds: int, count: int) -> dict[str, Any]:
+    """So many rounds of so many workers; what went wrong, and how long it took."""
+    fork = multiprocessing.get_context("fork")
+    start, results = fork.Barrier(count), fork.Queue()
+    orders = [fork.Queue() for _ in range(count)]
     workers = [
-        spawn.Process(target=worker, args=(number, uri, start, orders[number], results))
-        for number in range(given.workers)
+        fork.Process(target=worker, args=(number, uri, start, orders[number], results))
+        for number in range(count)
     ]
     for process in workers:
         process.start()
+    client = connect(uri)  # only now: a fork must not share a connection
+    alone = unloaded_s(client)
     wrong: list[str] = []
     failed: list[str] = []
     taken: list[float] = []
     began = time.perf_counter()
-    for turn in range(given.rounds):
-        name = in_child(lambda: make_model(uri, given.workers))
+    for turn in range(rounds):
+        name = make_model(client, count)
         for queue in random.sample(orders, len(orders)):
             queue.put(name)
         said = [results.get(timeout=PATIENCE_S) for _ in workers]
         taken += [seconds for _, _, seconds in said]
         failed += [what for what, _, _ in said if what not in ("done", "nothing to do")]
         successes = sum(what == "done" and version > 0 for what, version, _ in said)
-        wrong += in_child(lambda name=name, n=successes: judge(uri, name, n))
+        wrong += judge(client, name, successes)
         print(f"round {turn + 1}: {len(wrong)} wrong, {len(failed)} failed", file=sys.stderr)
     for queue in orders:
         queue.put(None)
     for process in workers:
         process.join()
-    result = {
-        **machine(),
-        "store": uri.split(":")[0],
-        "rounds": given.rounds,
-        "workers": given.workers,
+    return {
+        "rounds": rounds,
+        "workers": count,
         "inconsistent": wrong,
         "failed": failed,
         "seconds": round(time.perf_counter() - began, 1),
@@ -119,8 +122,6 @@ def main() -> int:
         "contended_median_s": round(quantile(taken, 0.5), 3),
         "contended_max_s": round(max(taken), 3),
     }
-    print(json.dumps(result, indent=1))
-    return 1 if wrong or failed else 0
 
 
 if __name__ == "__main__":

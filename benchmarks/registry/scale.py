@@ -1,11 +1,10 @@
 """Promote, history and pull in an empty registry and in a full one.
 
-    python benchmarks/registry/scale.py [--models 1000] [--versions 20] [--uri URI]
+    python benchmarks/registry/scale.py [--models 1000] [--versions 20] [--on postgresql]
 
 The many models are written straight into the database; what is timed goes through MLflow.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -14,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from common import fresh_sqlite, in_child, machine, no_gates, quantile
+from common import in_child, machine, no_gates, parser, quantile, registry_on
 
 from registry.client import connect
 from registry.manifest import write_manifest
@@ -112,20 +111,18 @@ def measure(uri: str, folder: str) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--models", type=int, default=1000)
-    parser.add_argument("--versions", type=int, default=20)
-    parser.add_argument("--uri", default="")
-    given = parser.parse_args()
-    uri = given.uri or fresh_sqlite()
-    with tempfile.TemporaryDirectory() as folder:
+    options = parser()
+    options.add_argument("--models", type=int, default=1000)
+    options.add_argument("--versions", type=int, default=20)
+    given = options.parse_args()
+    with registry_on(given.on) as uri, tempfile.TemporaryDirectory() as folder:
         empty = in_child(lambda: measure(uri, folder))
         in_child(lambda: fill(uri, given.models, given.versions))
         full = in_child(lambda: measure(uri, folder))
     ratios = {what: round(full[what] / empty[what], 2) for what in empty}
     result = {
         **machine(),
-        "store": uri.split(":")[0],
+        "store": given.on,
         "models": given.models,
         "versions_each": given.versions,
         "empty_s": {what: round(seconds, 3) for what, seconds in empty.items()},

@@ -1,34 +1,39 @@
 """The record store: a folder of Parquet shards that only grows.
 
 DIR/store.json             schema version
-DIR/shards.jsonl           one line a shard: path, SHA-256, rows
+DIR/shards.jsonl           one line a shard: path, SHA-256, rows, the journal it came from
 DIR/device=D/operator=O/   shards, each named by its own digest
 DIR/journal.jsonl          records not yet in a shard; an interrupt loses at most a torn line
+DIR/sealed.jsonl           the journal while `compact` moves it into shards
 DIR/devices/NAME.yaml      profile of each device that has records
 DIR/networks.json          network -> task hash -> occurrences
 DIR/workloads.jsonl.gz     task hash -> the task's TVM module, serialised
+
+One process writes at a time; any number may read.
 """
 
 import gzip
 import hashlib
 import json
 import os
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from hetfeat.dataset.files import RESTORE, end_torn_line, json_lines, sha256, write_atomically
+from hetfeat.dataset.pieces import Piece, journal_parts, row_groups
 from hetfeat.dataset.schema import SCHEMA, to_row, to_table
+from hetfeat.dataset.shards import COMPRESSION_LEVEL, ShardWriter, folder_of
 from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile
 from hetfeat.errors import DataError
 from hetfeat.records import SCHEMA_VERSION, Measurement
 
+JOURNAL, SEALED = "journal.jsonl", "sealed.jsonl"
+SHARDS = "shards.jsonl"
 WORKLOADS = "workloads.jsonl.gz"
-RESTORE = "restore the file from where the store was copied"
 COLLECT_HINT = "make one with `hetfeat collect --out DIR`"
 
 
@@ -84,19 +89,19 @@ class RecordStore:
                 f"'{path}'", "a record store or an empty folder", "choose another --out"
             )
         path.mkdir(parents=True, exist_ok=True)
-        _write_atomically(
+        write_atomically(
             path / "store.json", json.dumps({"schema_version": SCHEMA_VERSION}).encode()
         )
         return cls(path)
 
     def shards(self) -> list[dict[str, Any]]:
         """The shards, oldest first: `path`, `sha256`, `rows`."""
-        return list(_json_lines(self.path / "shards.jsonl"))
+        return list(json_lines(self.path / SHARDS))
 
     def append(self, measurements: Iterable[Measurement]) -> None:
         """Writes measurements to the journal, one flushed line each."""
-        journal = self.path / "journal.jsonl"
-        _end_torn_line(journal)
+        journal = self.path / JOURNAL
+        end_torn_line(journal)
         with journal.open("a") as file:
             for measurement in measurements:
                 file.write(json.dumps(to_row(measurement)) + "\n")
@@ -104,51 +109,69 @@ class RecordStore:
 
     def compact(self) -> None:
         """Moves the journal into shards; safe to interrupt and to repeat."""
-        self.add_table(self._journal_table(), compression_level=19)
-        (self.path / "journal.jsonl").unlink(missing_ok=True)
+        self._store_sealed()
+        if (self.path / JOURNAL).is_file():
+            os.replace(self.path / JOURNAL, self.path / SEALED)
+            self._store_sealed()
 
-    def add_table(self, table: pa.Table, compression_level: int = 1) -> None:
-        """Writes records, a table of `SCHEMA`, straight into shards."""
-        for device, operator in _pairs(table):
-            part = pa.Table.from_batches(_of_pair(table, device, operator), SCHEMA)
-            self._add_shard(f"device={device}/operator={operator}", part, compression_level)
+    def writer(self, compression_level: int = COMPRESSION_LEVEL) -> ShardWriter:
+        """Writes records straight into shards, each listed once it is complete."""
+        return ShardWriter(self.path, lambda shard: self._list([shard]), compression_level)
+
+    def pieces(
+        self, device: str | None = None, where: pc.Expression | None = None
+    ) -> Iterator[Piece]:
+        """All records in pieces, shards first; those that hold nothing wanted are left out.
+
+        Args:
+            device: Wanted device. A piece of the journal may hold others, too.
+            where: Condition that a piece's records may fulfil.
+
+        Raises:
+            DataError: A shard is damaged.
+        """
+        start = "" if device is None else folder_of(device)
+        for shard in self.shards():
+            if shard["path"].startswith(start):
+                yield from row_groups(self.path / shard["path"], where)
+        for journal in self._journals():
+            yield from journal_parts(journal)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        device: str | None = None,
+        where: pc.Expression | None = None,
+    ) -> Iterator[pa.Table]:
+        """Records, some ten thousand at a time, as tables of `SCHEMA`'s columns or those named.
+
+        Args:
+            columns: Names of columns.
+            device: Only records of this device.
+            where: Only records that fulfil this, say `pc.field("program").isin(keys)`.
+
+        Raises:
+            DataError: A shard is damaged.
+        """
+        if device is not None:
+            of_device = pc.field("device") == device
+            where = of_device if where is None else where & of_device
+        for piece in self.pieces(device, where):
+            yield piece.read(columns, where)
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All records at once, for stores that fit into memory; see `scan`."""
+        return pa.concat_tables([to_table([]).select(columns or SCHEMA.names), *self.scan(columns)])
 
     def program_keys(self, device: str) -> Iterator[list[str]]:
         """Keys of the programs measured on a device, some at a time."""
-        for shard in self.shards():
-            if shard["path"].startswith(f"device={device}/"):
-                with pq.ParquetFile(self.path / shard["path"]) as file:
-                    for batch in file.iter_batches(columns=["program"]):
-                        yield batch["program"].to_pylist()
-        journal = self._journal_table()
-        yield journal.filter(pc.equal(journal["device"], device))["program"].to_pylist()
-
-    def read(self, columns: list[str] | None = None) -> pa.Table:
-        """All records, shards first, as a table of `SCHEMA`'s columns or of those named.
-
-        Raises:
-            DataError: A shard cannot be read.
-        """
-        tables = [self._read_shard(shard["path"], columns) for shard in self.shards()]
-        tables.append(self._journal_table().select(columns or SCHEMA.names))
-        return pa.concat_tables(tables)
-
-    def programs(self, device: str) -> dict[str, set[str]]:
-        """Keys of the programs measured on a device, by task hash."""
-        table = self.read(["device", "task", "program"])
-        table = table.filter(pc.equal(table["device"], device))
-        found: dict[str, set[str]] = {}
-        tasks, programs = table["task"].to_pylist(), table["program"].to_pylist()
-        for task, program in zip(tasks, programs, strict=True):
-            found.setdefault(task, set()).add(program)
-        return found
+        for table in self.scan(["program"], device):
+            yield table["program"].to_pylist()
 
     def digest(self) -> str:
         """SHA-256 over the digests of all shards and the journal: the data set's identity."""
         parts = sorted(shard["sha256"] for shard in self.shards())
-        journal = self.path / "journal.jsonl"
-        if journal.is_file():
-            parts.append(hashlib.sha256(journal.read_bytes()).hexdigest())
+        parts += [sha256(journal) for journal in self._journals()]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def damaged(self) -> list[str]:
@@ -156,7 +179,7 @@ class RecordStore:
         return [
             shard["path"]
             for shard in self.shards()
-            if _sha256(self.path / shard["path"]) != shard["sha256"]
+            if sha256(self.path / shard["path"]) != shard["sha256"]
         ]
 
     def add_device(self, profile: DeviceProfile) -> None:
@@ -170,14 +193,20 @@ class RecordStore:
         found = (load_profile(p) for p in sorted((self.path / "devices").glob("*.yaml")))
         return {profile.name: profile for profile in found}
 
-    def add_network(self, name: str, weights: dict[str, int], modules: dict[str, str]) -> None:
+    def add_network(
+        self, name: str, weights: Mapping[str, int], modules: Mapping[str, str]
+    ) -> None:
         """Keeps a network's tasks: occurrences and serialised TVM modules by task hash."""
-        networks = self.networks() | {name: weights}
-        _write_atomically(self.path / "networks.json", json.dumps(networks, indent=1).encode())
+        networks = self.networks() | {name: dict(weights)}
+        write_atomically(self.path / "networks.json", json.dumps(networks, indent=1).encode())
+        self.add_workloads(modules)
+
+    def add_workloads(self, modules: Mapping[str, str]) -> None:
+        """Keeps serialised TVM modules by task hash."""
         known = self.workloads()
         if new := {task: module for task, module in modules.items() if task not in known}:
             lines = "".join(json.dumps(pair) + "\n" for pair in (known | new).items())
-            _write_atomically(self.path / WORKLOADS, gzip.compress(lines.encode(), mtime=0))
+            write_atomically(self.path / WORKLOADS, gzip.compress(lines.encode(), mtime=0))
 
     def networks(self) -> dict[str, dict[str, int]]:
         """Occurrences of each task, by network and task hash."""
@@ -192,90 +221,34 @@ class RecordStore:
 
     def workloads(self) -> dict[str, str]:
         """Serialised TVM module of each task, by task hash."""
-        return dict(_json_lines(self.path / WORKLOADS))
+        return dict(json_lines(self.path / WORKLOADS))
 
-    def _add_shard(self, folder: str, table: pa.Table, compression_level: int) -> None:
-        (self.path / folder).mkdir(parents=True, exist_ok=True)
-        draft = self.path / folder / ".draft"
-        pq.write_table(table, draft, compression="zstd", compression_level=compression_level)
-        digest = _sha256(draft)
-        path = f"{folder}/{digest[:32]}.parquet"
-        os.replace(draft, self.path / path)
-        if all(shard["path"] != path for shard in self.shards()):
-            line = {"path": path, "sha256": digest, "rows": table.num_rows}
-            shards = self.path / "shards.jsonl"
-            _end_torn_line(shards)
-            with shards.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+    def _store_sealed(self) -> None:
+        """Moves the sealed journal into shards, which are listed all at once or not at all."""
+        sealed = self.path / SEALED
+        if sealed in self._journals():
+            lines: list[dict[str, Any]] = []
+            writer = ShardWriter(self.path, lines.append)
+            for part in journal_parts(sealed):
+                writer.add(part.read())
+            writer.close()
+            digest = sha256(sealed)
+            self._list([line | {"journal": digest} for line in lines])
+        sealed.unlink(missing_ok=True)
 
-    def _read_shard(self, path: str, columns: list[str] | None) -> pa.Table:
-        try:
-            return pq.ParquetFile(self.path / path).read(columns or SCHEMA.names)
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(
-                f"shard '{self.path / path}', which cannot be read ({type(error).__name__})",
-                "an intact Parquet file",
-                "restore it; `hetfeat records verify DIR` lists every damaged shard",
-            ) from error
+    def _journals(self) -> list[Path]:
+        """The journals whose records no shard holds.
 
-    def _journal_table(self) -> pa.Table:
-        """Journal lines that no shard holds yet (an interrupted `compact` leaves both)."""
-        rows = list(_json_lines(self.path / "journal.jsonl"))
-        if not rows:
-            return to_table([])
-        done: set[tuple[str, str]] = set()
-        for shard in self.shards():
-            part = self._read_shard(shard["path"], ["device", "program"]).to_pydict()
-            done.update(zip(part["device"], part["program"], strict=True))
-        return to_table(row for row in rows if (row["device"], row["program"]) not in done)
+        A sealed one may have been stored already, the interrupt having come before its removal.
+        """
+        sealed, journal = self.path / SEALED, self.path / JOURNAL
+        found = [journal] if journal.is_file() else []
+        if sealed.is_file() and sha256(sealed) not in {s.get("journal") for s in self.shards()}:
+            found.insert(0, sealed)
+        return found
 
-
-def _pairs(table: pa.Table) -> list[tuple[str, str]]:
-    keys = table.group_by(["device", "operator"]).aggregate([]).to_pydict()
-    return sorted(zip(keys["device"], keys["operator"], strict=True))
-
-
-def _of_pair(table: pa.Table, device: str, operator: str) -> Iterator[pa.RecordBatch]:
-    for batch in table.to_batches():
-        mask = pc.and_(pc.equal(batch["device"], device), pc.equal(batch["operator"], operator))
-        whole = pc.all(mask).as_py()  # the usual case of an import, and then not copied
-        yield batch if whole else batch.filter(mask)
-
-
-def _json_lines(path: Path) -> Iterator[Any]:
-    """Lines of a JSON-lines file; a torn last line, the mark of an interrupt, is left out."""
-    if not path.is_file():
-        return
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-        line = ""
-        try:
-            for line in file:
-                yield json.loads(line)
-        except (ValueError, EOFError, OSError, zlib.error) as error:
-            torn = isinstance(error, json.JSONDecodeError) and not line.endswith("\n")
-            if not torn:
-                raise DataError(
-                    f"'{path}' with a line that is not JSON", "one JSON value a line", RESTORE
-                ) from error
-
-
-def _end_torn_line(path: Path) -> None:
-    """Cuts a torn last line off, so that what is appended starts on a line of its own."""
-    if not path.is_file() or path.stat().st_size == 0:
-        return
-    with path.open("rb+") as file:
-        file.seek(-1, os.SEEK_END)
-        if file.read() != b"\n":
-            file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    draft = path.with_name(path.name + ".draft")
-    draft.write_bytes(data)
-    os.replace(draft, path)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    def _list(self, shards: list[dict[str, Any]]) -> None:
+        known = {shard["path"]: shard for shard in self.shards()}
+        known |= {shard["path"]: shard for shard in shards}
+        lines = "".join(json.dumps(shard) + "\n" for shard in known.values())
+        write_atomically(self.path / SHARDS, lines.encode())

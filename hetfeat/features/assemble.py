@@ -1,19 +1,29 @@
 """Records and programs as the arrays a cost model reads."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hetfeat.dataset.schema import FEATURES_PER_STORE, shapes_as_text
+from hetfeat.dataset.duplicates import older_duplicates
+from hetfeat.dataset.pieces import Piece
+from hetfeat.dataset.schema import (
+    FEATURES_PER_STORE,
+    list_lengths,
+    median_latencies,
+    shapes_as_text,
+)
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
-from hetfeat.features.batch import Batch, Examples, Floats
+from hetfeat.features.batch import Batch, Examples, Floats, concatenate
 from hetfeat.features.hardware import hardware_vector
 from hetfeat.features.task import task_vector
 from hetfeat.records import Measurement, Program, Task
@@ -22,7 +32,17 @@ _COLUMNS = [
     *("device", "task", "operator", "shapes", "dtype", "flops", "program"),
     *("latencies_s", "unix_s", "stores"),
 ]
+WITH_STORES = pc.field("stores").is_valid()
 _TASK_FIELDS = ["task", "operator", "shapes", "dtype", "flops"]
+
+T = TypeVar("T")
+
+
+class Over(Protocol):
+    """`map`, or what does the same on several machines; results in the order of the items."""
+
+    def __call__(self, function: Callable[[Any], Any], items: Iterable[Any], /) -> Iterator[Any]:
+        """The results of a function that can be sent to other processes."""
 
 
 @dataclass(frozen=True)
@@ -82,35 +102,101 @@ def examples_of(measurements: Sequence[Measurement], profile: DeviceProfile) -> 
     )
 
 
-def assemble(store: RecordStore) -> Assembled:
-    """All usable records of a store.
+def assemble(store: RecordStore, over: Over = map) -> Assembled:
+    """All usable records of a store, in memory; `map_examples` goes through larger ones.
+
+    Args:
+        store: The records.
+        over: As for `map_examples`.
 
     Raises:
         DataError: The store is empty or damaged, or a device has records and no profile.
     """
-    table = store.read(_COLUMNS)
-    if not table.num_rows:
+    parts = list(map_examples(store, _itself, over))
+    read = sum(part.rows for part in parts)
+    if not read:
         raise DataError(
             f"record store '{store.path}' without records",
             "at least one measured program",
             "add some with `hetfeat collect --out DIR`",
         )
-    usable = table.filter(pc.is_valid(table["stores"]))
-    latest = _latest(usable)
-    rows = usable.take(pa.array(latest))
     return Assembled(
-        _examples(rows, store),
-        table.num_rows - usable.num_rows,
-        usable.num_rows - len(latest),
+        concatenate([part.result for part in parts]),
+        sum(part.without_features for part in parts),
+        sum(part.duplicates for part in parts),
     )
 
 
-def _examples(rows: pa.Table, store: RecordStore) -> Examples:
-    stores, offsets = _stores(rows["stores"], store)
-    batch = Batch(stores, offsets, _tasks(rows), _hardware(rows, store))
+@dataclass(frozen=True)
+class Part(Generic[T]):
+    """What became of one piece of a store.
+
+    Attributes:
+        result: Of the function applied.
+        rows: Records read.
+        without_features: Of them, left out because no per-store features were extracted.
+        duplicates: Of them, left out as older measurements of a program on the same device.
+    """
+
+    result: T
+    rows: int
+    without_features: int
+    duplicates: int
+
+
+def map_examples(
+    store: RecordStore,
+    function: Callable[[Examples], T],
+    over: Over = map,
+    usable: pc.Expression | None = WITH_STORES,
+) -> Iterator[Part[T]]:
+    """Applies a function to all usable records of a store, a bounded piece at a time.
+
+    Memory is that of a piece and sixteen bytes a record, by which duplicates are found.
+
+    Args:
+        store: The records.
+        function: Called with the examples of each piece, perhaps in another process.
+        over: What calls it for each piece and gives the results in order: `map`, or
+            `features.cluster.over(client)` for the machines of a Dask cluster.
+        usable: Which records; by default those with per-store features.
+
+    Raises:
+        DataError: The store is damaged, or a device has records and no profile.
+    """
+    pieces = list(store.pieces())
+    older = older_duplicates(pieces, usable)
+    work = partial(_work, function, usable, store.path, store.devices())
+    return over(work, ((piece, older.get(i, [])) for i, piece in enumerate(pieces)))
+
+
+def _work(
+    function: Callable[[Examples], T],
+    usable: pc.Expression | None,
+    path: Path,
+    profiles: dict[str, DeviceProfile],
+    item: tuple[Piece, list[int]],
+) -> Part[T]:
+    piece, older = item
+    table = piece.read(_COLUMNS)
+    rows = table if usable is None else table.filter(usable)
+    kept = np.ones(rows.num_rows, bool)
+    kept[older] = False
+    examples = _examples(rows.filter(pa.array(kept)), path, profiles)
+    left_out = table.num_rows - rows.num_rows
+    return Part(function(examples), table.num_rows, left_out, len(older))
+
+
+def _itself(examples: Examples) -> Examples:
+    return examples
+
+
+def _examples(rows: pa.Table, path: Path, profiles: dict[str, DeviceProfile]) -> Examples:
+    stores, offsets = _stores(rows["stores"], path)
+    batch = Batch(stores, offsets, _tasks(rows), _hardware(rows, path, profiles))
     return Examples(
         batch,
-        _medians(rows["latencies_s"]),
+        median_latencies(rows["latencies_s"]),
         _objects(rows["task"]),
         _objects(rows["device"]),
         _objects(rows["operator"]),
@@ -119,22 +205,12 @@ def _examples(rows: pa.Table, store: RecordStore) -> Examples:
     )
 
 
-def _latest(table: pa.Table) -> npt.NDArray[np.int64]:
-    """Positions, ascending, of the newest record of each program on each device."""
-    newest: dict[tuple[str, str], int] = {}
-    order = np.argsort(table["unix_s"].to_numpy(), kind="stable").tolist()
-    devices, programs = table["device"].to_pylist(), table["program"].to_pylist()
-    for i in order:
-        newest[devices[i], programs[i]] = i
-    return np.array(sorted(newest.values()), np.int64)
-
-
-def _stores(column: pa.ChunkedArray, store: RecordStore) -> tuple[Floats, npt.NDArray[np.int64]]:
+def _stores(column: pa.ChunkedArray, path: Path) -> tuple[Floats, npt.NDArray[np.int64]]:
     """Per-store features of all rows end to end, and where each row's begin."""
-    lengths = pc.list_value_length(column).to_numpy().astype(np.int64)
+    lengths = list_lengths(column)
     if (lengths % FEATURES_PER_STORE).any():
         raise DataError(
-            f"record store '{store.path}' with per-store features of another width",
+            f"record store '{path}' with per-store features of another width",
             f"{FEATURES_PER_STORE} values a store",
             "collect or import the records again with this version of hetfeat",
         )
@@ -143,20 +219,6 @@ def _stores(column: pa.ChunkedArray, store: RecordStore) -> tuple[Floats, npt.ND
     flat = np.concatenate([np.empty(0, np.float32), *parts])
     offsets = np.concatenate([[0], np.cumsum(lengths // FEATURES_PER_STORE)])
     return flat.reshape(-1, FEATURES_PER_STORE), offsets.astype(np.int64)
-
-
-def _medians(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    """Median of each row's latencies, NaN where there are none."""
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-    values = pc.list_flatten(column).to_numpy()
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    ordered = values[np.lexsort((values, row))]
-    starts = np.cumsum(lengths) - lengths
-    medians = np.full(len(lengths), np.nan)
-    some = lengths > 0
-    low, high = starts + (lengths - 1) // 2, starts + lengths // 2
-    medians[some] = (ordered[low[some]] + ordered[high[some]]) / 2
-    return medians
 
 
 def _tasks(rows: pa.Table) -> Floats:
@@ -172,12 +234,11 @@ def _tasks(rows: pa.Table) -> Floats:
     return np.stack(picked) if picked else np.empty((0, len(task_vector(_NO_TASK))), np.float32)
 
 
-def _hardware(rows: pa.Table, store: RecordStore) -> Floats:
-    profiles = store.devices()
+def _hardware(rows: pa.Table, path: Path, profiles: dict[str, DeviceProfile]) -> Floats:
     names = rows["device"].to_pylist()
     if missing := sorted(set(names) - set(profiles)):
         raise DataError(
-            f"record store '{store.path}' without a profile of {', '.join(missing)}",
+            f"record store '{path}' without a profile of {', '.join(missing)}",
             "devices/NAME.yaml for each device with records",
             "add it with `hetfeat devices probe --out FILE`, or collect anew",
         )

@@ -1,6 +1,7 @@
 """Programs as the arrays a cost model reads."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -74,3 +75,18 @@ class Examples:
             self.program[index],
             self.shapes[index],
         )
+
+
+def concatenate(parts: Sequence[Examples]) -> Examples:
+    """Examples one after the other; there must be at least one part."""
+    batches = [part.batch for part in parts]
+    starts = np.cumsum([0, *(len(batch.stores) for batch in batches)])
+    ends = [batch.offsets[1:] + start for batch, start in zip(batches, starts, strict=False)]
+    batch = Batch(
+        np.concatenate([batch.stores for batch in batches]),
+        np.concatenate([np.zeros(1, np.int64), *ends]),
+        np.concatenate([batch.task for batch in batches]),
+        np.concatenate([batch.hardware for batch in batches]),
+    )
+    columns = [field.name for field in fields(Examples) if field.name != "batch"]
+    return Examples(batch, *(np.concatenate([getattr(p, c) for p in parts]) for c in columns))

@@ -17,7 +17,7 @@ import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from hetfeat.measure.serving import serve
-from hetfeat.records import ErrorKind
+from hetfeat.records import ErrorKind, spread
 from hetfeat.schedules.tvm import TaskSpace, as_candidate, replay
 from hetfeat.workloads.tvm import load_workload
 
@@ -26,6 +26,8 @@ REPEAT_S = 0.01
 """Each repeat runs the program often enough to last this long."""
 SLOW_RATIO, SLOW_S = 3.0, 0.02
 """A first run over both 3x the best so far and 20 ms settles the matter: no repeats."""
+STEADY_SPREAD, ROUNDS = 0.1, 3
+"""Repeats that differ by more are taken again, up to so many rounds; the steadiest are kept."""
 
 
 class Service:
@@ -54,6 +56,11 @@ class Service:
         """Programs near `parents`, `[trace, features]` each."""
         return [_packed(*found) for found in self._spaces[task].vary(parents, count, seed)]
 
+    def features(self, task: str, traces: list[str]) -> list[str | None]:
+        """Per-store features of recorded programs, None for those that do not replay."""
+        found = map(self._spaces[task].features, traces)
+        return [None if features is None else _encoded(features) for features in found]
+
     def build(self, task: str, program: str, trace: str) -> None:
         """Compiles a program in memory and keeps it for `run`."""
         candidate = as_candidate(replay(self._spaces[task].module, trace))
@@ -73,7 +80,10 @@ class Service:
         if first > max(SLOW_RATIO * (incumbent_s or float("inf")), SLOW_S):
             return [first]
         number = max(1, round(REPEAT_S / first))
-        return self._timed(library, arguments, number, REPEATS)
+        rounds: list[list[float]] = []
+        while not rounds or (spread(rounds[-1]) > STEADY_SPREAD and len(rounds) < ROUNDS):
+            rounds.append(self._timed(library, arguments, number, REPEATS))
+        return min(rounds, key=spread)
 
     def _timed(self, library: Any, arguments: Any, number: int, repeat: int) -> list[float]:
         timer = library.time_evaluator("main", self._device, number=number, repeat=repeat)
@@ -96,7 +106,11 @@ def error_kind(request: str, error: Exception) -> ErrorKind:
 
 
 def _packed(trace: str, features: Any) -> list[str]:
-    return [trace, base64.b64encode(features.tobytes()).decode()]
+    return [trace, _encoded(features)]
+
+
+def _encoded(features: Any) -> str:
+    return base64.b64encode(features.tobytes()).decode()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from hetfeat.errors import DataError
 from hetfeat.features import columns
 from hetfeat.features.batch import Batch, Examples
+from hetfeat.features.batch import Floats as Floats32
 from hetfeat.models.aggregate import flat_features, flat_names
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.calibration import Calibration, fit_calibration
@@ -114,9 +115,13 @@ class XgbModel:
 
     def predict(self, batch: Batch, support: Examples | None = None) -> Floats:
         """Scores, float64 [n]; `support` is not used."""
-        if not len(batch):
+        return self.predict_flat(flat_features(batch))
+
+    def predict_flat(self, table: Floats32) -> Floats:
+        """Scores, float64 [n], of rows of `flat_features`."""
+        if not len(table):
             return np.empty(0)
-        margins = self._trained().inplace_predict(flat_features(batch), predict_type="margin")
+        margins = self._trained().inplace_predict(table, predict_type="margin")
         scores: Floats = np.exp(np.clip(margins.astype(np.float64), -30, 30))
         return scores
 

@@ -39,6 +39,17 @@ def error_by_operator(operator_rmse: dict[str, float]) -> "Figure":
     return figure
 
 
+def bars(panels: dict[str, dict[str, float]]) -> "Figure":
+    """A panel of bars for each figure, the same names in each, the first name on top."""
+    figure, axes = _panels(len(panels), width=5.0)
+    for axis, (name, values) in zip(axes, panels.items(), strict=True):
+        axis.barh(list(values)[::-1], list(values.values())[::-1])
+        axis.set(xlabel=name)
+        axis.tick_params(axis="y", labelsize=6)
+        axis.label_outer()
+    return figure
+
+
 def _panels(count: int, width: float) -> tuple["Figure", list["Axes"]]:
     # A figure made without pyplot draws with Agg and is freed like any object.
     from matplotlib.figure import Figure

@@ -1,21 +1,49 @@
-"""Measures programs of real networks into a record store."""
+"""Measures programs of real networks, on one device or the same ones on several."""
 
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
 
+from hetfeat.dataset import notes
+from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.measure.local import LocalMeasurer
-from hetfeat.records import Program, Task
+from hetfeat.records import Measurement, Program, Task, spread
+from hetfeat.tune.anchors import Anchors
+from hetfeat.tune.evaluation import evaluation_order
 
 BATCH = 16
 RANDOM_SHARE = 0.5
 """Programs of a task drawn at random; the rest are variations of its best so far. A model that
 has seen only random programs cannot rank good ones."""
 PARENTS = 4
+REPRODUCIBLE_SPREAD = 0.25
+"""Measurements whose repeats differ by more, after the child has tried again, are not kept."""
+COMPACT_EVERY = 2048
+"""Records after which the journal becomes shards: it is text, and large."""
+ATTEMPTS = 1.25
+"""Of an evaluation task, tried in all for each program wanted on every device."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to measure.
+
+    Attributes:
+        programs_per_task: Programs of each task.
+        evaluation_tasks: How many tasks are measured densely, for evaluation.
+        evaluation_programs: Programs of each of these that ran on every device; tasks with fewer
+            are passed over.
+        seed: Seed of every draw.
+    """
+
+    programs_per_task: int
+    evaluation_tasks: int = 0
+    evaluation_programs: int = 256
+    seed: int = 0
 
 
 @dataclass
@@ -24,6 +52,7 @@ class Progress:
 
     programs: int = 0
     failed: int = 0
+    rejected: int = 0
     tasks: int = 0
     known: int = 0
     started: float = field(default_factory=time.monotonic)
@@ -35,11 +64,11 @@ class Progress:
 
 
 @dataclass
-class _TaskState:
-    """Programs of one task that are in the store."""
+class _Known:
+    """Programs of one task that one device has answered for: their keys, and what is fast."""
 
-    keys: set[str]
-    latency_s: dict[str, float]
+    keys: set[str] = field(default_factory=set)
+    latency_s: dict[str, float] = field(default_factory=dict)
 
     def best(self) -> list[str]:
         """The fastest traces."""
@@ -47,70 +76,145 @@ class _TaskState:
 
 
 def collect(
-    store: RecordStore,
-    measurer: LocalMeasurer,
-    tasks: Iterable[Task],
-    programs_per_task: int,
-    seed: int,
-) -> Iterable[Progress]:
-    """Measures until every task has `programs_per_task` programs, or no more are found.
+    store: RecordStore, measurers: Sequence[LocalMeasurer], tasks: Iterable[Task], plan: Plan
+) -> Iterator[Progress]:
+    """Measures until every task has its programs, or no more are found.
 
-    Every measurement is in the store before the next is made; what the store holds already is
-    not measured again, so an interrupted run goes on where it was.
+    The first device proposes; what ran there is replayed verbatim on the others, batch by batch
+    in turn, so that slow changes of the machine meet all devices alike. Every measurement is in
+    the store before the next is made; what the store holds already is not measured again, so an
+    interrupted run goes on where it was.
 
     Yields:
         The progress, after each measurement.
     """
-    progress = Progress()
-    states = _states(store, measurer.profile.name)
-    for task in tasks:
-        state = states.setdefault(task.hash, _TaskState(set(), {}))
-        progress.known += len(state.keys)
-        while len(state.keys) < programs_per_task:
-            wanted = min(BATCH, programs_per_task - len(state.keys))
-            batch = _propose(measurer, task, state, wanted, programs_per_task, seed)
+    return _Collecting(store, measurers, list(tasks), plan).run()
+
+
+class _Collecting:
+    def __init__(
+        self,
+        store: RecordStore,
+        measurers: Sequence[LocalMeasurer],
+        tasks: list[Task],
+        plan: Plan,
+    ) -> None:
+        self._store, self._measurers, self._tasks, self._plan = store, measurers, tasks, plan
+        self._progress = Progress()
+        self._known = {m.profile.name: _known(store, m.profile.name) for m in measurers}
+        self._anchors = Anchors(store, {task.hash: task for task in tasks})
+
+    def run(self) -> Iterator[Progress]:
+        if self._plan.evaluation_tasks:
+            yield from self._evaluation()
+        wanted = self._plan.programs_per_task
+        for task in self._tasks:
+            yield from self._fill(task, wanted, wanted)
+            self._progress.tasks += 1
+            yield self._progress
+
+    def _evaluation(self) -> Iterator[Progress]:
+        wanted = self._plan.evaluation_programs
+        chosen = notes.evaluation_tasks(self._store.path)
+        by_hash = {task.hash: task for task in self._tasks}
+        order = evaluation_order(self._tasks, self._plan.seed)
+        for task in dict.fromkeys((*(by_hash[c] for c in chosen if c in by_hash), *order)):
+            if task.hash not in chosen:
+                if len(chosen) >= self._plan.evaluation_tasks:
+                    break
+                if len(self._measurers[0].sample(task, wanted, self._plan.seed)) < wanted:
+                    continue  # a small design space
+                chosen.append(task.hash)
+                notes.save_evaluation_tasks(self._store.path, chosen)
+            yield from self._fill(task, wanted, round(ATTEMPTS * wanted))
+
+    def _fill(self, task: Task, wanted: int, attempts: int) -> Iterator[Progress]:
+        """Measures until so many programs ran on every device, or so many were tried."""
+        first, *others = self._measurers
+        known = self._of(first, task)
+        self._progress.known += sum(len(self._of(m, task).keys) for m in self._measurers)
+        for measurer in others:
+            missing = self._missing(measurer, task)
+            for start in range(0, len(missing), BATCH):
+                yield from self._measure(measurer, task, missing[start : start + BATCH])
+        while len(known.keys) < attempts and self._on_all_devices(task) < wanted:
+            batch = self._propose(task, known, min(BATCH, attempts - len(known.keys)), wanted)
             if not batch:
                 break  # a small design space: there are no more programs
-            incumbent = {task.hash: min(state.latency_s.values(), default=float("inf"))}
-            for measurement in measurer.measure_each(batch, incumbent):
-                store.append([measurement])
-                state.keys.add(measurement.program.key)
-                if measurement.latency_s is None:
-                    progress.failed += 1
-                else:
-                    state.latency_s[measurement.program.trace] = measurement.latency_s
-                progress.programs += 1
-                yield progress
-        progress.tasks += 1
-        yield progress
+            yield from self._measure(first, task, batch)
+            ran = [program for program in batch if program.trace in known.latency_s]
+            for measurer in others:
+                yield from self._measure(measurer, task, ran)
+            self._anchors.measure_if_due(self._measurers)
+        if known.latency_s:
+            self._anchors.offer(task, known.best()[0])
+
+    def _measure(
+        self, measurer: LocalMeasurer, task: Task, batch: list[Program]
+    ) -> Iterator[Progress]:
+        known = self._of(measurer, task)
+        incumbent = {task.hash: min(known.latency_s.values(), default=float("inf"))}
+        for measurement in measurer.measure_each(batch, incumbent):
+            self._keep(measurement, known)
+            yield self._progress
+            if self._progress.programs % COMPACT_EVERY == 0:
+                self._store.compact()
+
+    def _keep(self, measurement: Measurement, known: _Known) -> None:
+        known.keys.add(measurement.program.key)
+        self._progress.programs += 1
+        if measurement.error is None and spread(measurement.latencies_s) > REPRODUCIBLE_SPREAD:
+            notes.note(self._store.path, notes.REJECTED, measurement)
+            self._progress.rejected += 1
+            return
+        self._store.append([measurement])
+        if measurement.latency_s is None:
+            self._progress.failed += 1
+        else:
+            known.latency_s[measurement.program.trace] = measurement.latency_s
+
+    def _missing(self, measurer: LocalMeasurer, task: Task) -> list[Program]:
+        """Programs that the first device has run and this one has not met, after an interrupt."""
+        here, first = self._of(measurer, task), self._measurers[0]
+        keys = self._of(first, task).latency_s.keys()
+        wanted = {Program(task, trace).key for trace in keys} - here.keys
+        if not wanted:
+            return []
+        tables = self._store.scan(device=first.profile.name, where=pc.field("task") == task.hash)
+        found = (measurement.program for table in tables for measurement in from_table(table))
+        return [program for program in found if program.key in wanted]
+
+    def _propose(self, task: Task, known: _Known, count: int, wanted: int) -> list[Program]:
+        measurer = self._measurers[0]
+        draw = random.Random(f"{self._plan.seed} {task.hash} {len(known.keys)}").randrange(2**20)
+        found: list[Program] = []
+        if len(known.keys) >= RANDOM_SHARE * wanted and known.latency_s:
+            found = measurer.vary(task, known.best(), 2 * count, draw)
+        fresh = [program for program in found if program.key not in known.keys]
+        if len(fresh) < count:
+            more = measurer.sample(task, 2 * count, draw)
+            keys = known.keys | {program.key for program in fresh}
+            fresh += [program for program in more if program.key not in keys]
+        return fresh[:count]
+
+    def _on_all_devices(self, task: Task) -> int:
+        ran = (self._of(measurer, task).latency_s.keys() for measurer in self._measurers)
+        return len(set.intersection(*(set(traces) for traces in ran)))
+
+    def _of(self, measurer: LocalMeasurer, task: Task) -> _Known:
+        return self._known[measurer.profile.name].setdefault(task.hash, _Known())
 
 
-def _propose(
-    measurer: LocalMeasurer,
-    task: Task,
-    state: _TaskState,
-    wanted: int,
-    programs_per_task: int,
-    seed: int,
-) -> list[Program]:
-    draw = random.Random(f"{seed} {task.hash} {len(state.keys)}").randrange(2**20)
-    found: list[Program] = []
-    if len(state.keys) >= RANDOM_SHARE * programs_per_task and state.latency_s:
-        found = measurer.vary(task, state.best(), 2 * wanted, draw)
-    fresh = [program for program in found if program.key not in state.keys]
-    if len(fresh) < wanted:
-        more = measurer.sample(task, 2 * wanted, draw)
-        keys = state.keys | {program.key for program in fresh}
-        fresh += [program for program in more if program.key not in keys]
-    return fresh[:wanted]
-
-
-def _states(store: RecordStore, device: str) -> dict[str, _TaskState]:
-    table = store.read(["device", "task", "program", "trace", "latencies_s"])
-    states: dict[str, _TaskState] = {}
-    for row in table.filter(pc.equal(table["device"], device)).to_pylist():
-        state = states.setdefault(row["task"], _TaskState(set(), {}))
-        state.keys.add(row["program"])
-        if row["latencies_s"]:
-            state.latency_s[row["trace"]] = min(row["latencies_s"])
-    return states
+def _known(store: RecordStore, device: str) -> dict[str, _Known]:
+    """What a device has answered for, by task."""
+    known: dict[str, _Known] = {}
+    for table in store.scan(["task", "program", "trace", "latencies_s"], device):
+        for row in table.to_pylist():
+            one = known.setdefault(row["task"], _Known())
+            one.keys.add(row["program"])
+            if row["latencies_s"]:
+                one.latency_s[row["trace"]] = min(row["latencies_s"])
+    for row in notes.noted(store.path, notes.REJECTED):
+        if row["device"] == device:
+            known.setdefault(row["task"], _Known()).keys.add(row["program"])
+    return known

@@ -1,4 +1,4 @@
-"""Networks by name: torchvision's, or `module:function` of the user's own.
+"""Networks by name: torchvision's, a BERT, or `module:function` of the user's own.
 
 Torch is imported when a network is loaded, never before.
 """
@@ -53,6 +53,8 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
     torch.manual_seed(seed)
     if ":" in name:
         return _from_function(name, batch)
+    if name.startswith("bert_"):
+        return _bert(name, batch)
     models = _torchvision().models
     classifiers = models.list_models(module=models)
     if name not in classifiers:
@@ -60,7 +62,7 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
         raise RequestError(
             f"network '{name}'",
             f"a torchvision classifier{' such as ' + ', '.join(near) if near else ''}, "
-            "or module:function",
+            "a BERT such as bert_base, or module:function",
             "correct --network",
         )
     options = {"init_weights": True} if name in ("inception_v3", "googlenet") else {}
@@ -69,9 +71,30 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
     return Network(name, module, (torch.randn(batch, 3, side, side),))
 
 
+def split_batch(name: str) -> tuple[str, int]:
+    """`resnet18@4` as network and batch size; without `@` the batch is 1.
+
+    Raises:
+        RequestError: What follows the `@` is not a positive number.
+    """
+    network, at, batch = name.partition("@")
+    if at and not (batch.isdecimal() and int(batch) > 0):
+        raise RequestError(f"network '{name}'", "NETWORK@BATCH, such as resnet18@4", "correct it")
+    return network, int(batch or 1)
+
+
 def network_slug(name: str) -> str:
     """A network's name as it enters names of bundles and records."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def _bert(name: str, batch: int) -> Network:
+    from hetfeat.workloads.transformers import BERTS, bert
+
+    if name not in BERTS:
+        raise RequestError(f"network '{name}'", f"one of {', '.join(BERTS)}", "correct --network")
+    module, inputs = bert(name, batch)
+    return Network(name, module.eval(), inputs)
 
 
 def _from_function(name: str, batch: int) -> Network:

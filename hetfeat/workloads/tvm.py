@@ -4,7 +4,6 @@ Tasks are extracted, and tuned programs put back, through one and the same `lowe
 includes the `layout_free_buffers` attribute, so that another pipeline would miss silently.
 """
 
-import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -17,17 +16,11 @@ from tvm.s_tir.analysis import estimate_tir_flops
 
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.records import Task
+from hetfeat.workloads.graph.tvm import simplify
 from hetfeat.workloads.networks import Network
-
-OPERATORS = (
-    ("group_conv", "group_conv2d"),
-    ("conv2d", "conv2d"),
-    ("matmul", "matmul"),
-    ("pool_max", "max_pool2d"),
-    ("pool", "avg_pool2d"),
-    ("softmax", "softmax"),
-)
-"""Part of a reduction block's name -> anchor operator; the first that fits."""
+from hetfeat.workloads.operators import anchor_operator
+from hetfeat.workloads.winograd import Choose, direct
+from hetfeat.workloads.winograd.tvm import use_winograd
 
 
 @dataclass(frozen=True)
@@ -83,27 +76,38 @@ def import_network(network: Network) -> tvm.IRModule:
             ) from error
 
 
-def lower(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+def lower(
+    module: tvm.IRModule, target: tvm.target.Target, winograd: Choose = direct
+) -> tvm.IRModule:
     """Graph-level passes up to the point where tasks are extracted or tuned programs applied.
 
     Convolutions become NHWC, whose weights MetaSchedule may lay out anew for each program.
+
+    Args:
+        module: A network with its parameters bound.
+        target: What it is compiled for.
+        winograd: Which convolutions are computed by Winograd's algorithm, see `use_winograd`.
     """
     step = relax.transform
-    passes = tvm.ir.transform.Sequential(
-        [
-            step.CanonicalizeBindings(),
-            step.FoldBatchnormToConv2D(),
-            step.FoldConstant(),
-            step.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
-            step.FoldConstant(),
-            step.DecomposeOpsForInference(),
-            step.CanonicalizeBindings(),
-            relax.get_pipeline("zero"),
-            step.AttachAttrLayoutFreeBuffers(),
-        ]
-    )
+    normalised = [step.CanonicalizeBindings(), step.FoldConstant()]
+    in_nhwc = [
+        step.CanonicalizeBindings(),
+        step.DeadCodeElimination(),
+        step.FoldBatchnormToConv2D(),
+        step.FoldConstant(),
+        step.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
+        step.FoldConstant(),
+    ]
+    kernels = [
+        step.DecomposeOpsForInference(),
+        step.CanonicalizeBindings(),
+        relax.get_pipeline("zero"),
+        step.AttachAttrLayoutFreeBuffers(),
+    ]
+    in_order = tvm.ir.transform.Sequential
     with target:
-        return passes(module)
+        module = in_order(in_nhwc)(simplify(in_order(normalised)(module)))
+        return in_order(kernels)(use_winograd(module, winograd))
 
 
 def extract_tasks(lowered: tvm.IRModule, target: tvm.target.Target) -> list[NetworkTask]:
@@ -123,12 +127,12 @@ def extract_tasks(lowered: tvm.IRModule, target: tvm.target.Target) -> list[Netw
 
 def describe(module: tvm.IRModule) -> Task:
     """The identity of a tuning task's module."""
-    arguments = ms.arg_info.ArgInfo.from_entry_func(module, remove_preproc=True)
+    tensors = arguments(module)
     return Task(
         hash=workload_hash(module),
         operator=_operator(module),
-        shapes=tuple(tuple(int(extent) for extent in a.shape) for a in arguments),
-        dtype=str(arguments[-1].dtype),
+        shapes=tuple(tuple(shape) for _, _, shape in tensors),
+        dtype=tensors[-1][1],
         flops=float(estimate_tir_flops(module)),
     )
 
@@ -148,14 +152,17 @@ def load_workload(text: str) -> tvm.IRModule:
     return ms.database.Workload.from_json(["0", text]).mod
 
 
+def arguments(module: tvm.IRModule) -> list[Any]:
+    """What a task's function takes, as a tuning record lists it: `["TENSOR", dtype, shape]`."""
+    found = ms.arg_info.ArgInfo.from_entry_func(module, remove_preproc=True)
+    return [["TENSOR", str(a.dtype), [int(extent) for extent in a.shape]] for a in found]
+
+
 def _operator(module: tvm.IRModule) -> str:
     schedule = tvm.s_tir.Schedule(module)
     names = []
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
         statement = schedule.get(block)
         if any(int(axis.iter_type) == 2 for axis in statement.iter_vars):  # 2: a reduction axis
-            names.append(re.sub(r"\d+$", "", statement.name_hint))
-    for part, operator in OPERATORS:
-        if any(part in name for name in names):
-            return operator
-    return "reduction" if names else "elementwise"
+            names.append(statement.name_hint)
+    return anchor_operator(names)

@@ -9,15 +9,40 @@ from registry.commands import _cli
 
 
 @_cli.command("collect")
-@_cli.option("--device", default="local", help="local, this machine's name or a profile's file.")
-@_cli.option("--network", type=_cli.NAMES, default="resnet18,mobilenet_v3_small")
+@_cli.option(
+    "--device",
+    type=_cli.NAMES,
+    default="local",
+    help="local, this machine's name or a profile's file; several run the same programs.",
+)
+@_cli.option(
+    "--network",
+    type=_cli.NAMES,
+    default="resnet18,mobilenet_v3_small",
+    help="Networks; resnet18@4 is one at batch 4.",
+)
 @_cli.option("--programs-per-task", type=click.IntRange(1), default=64)
+@_cli.option(
+    "--evaluation-tasks",
+    type=click.IntRange(0),
+    default=0,
+    help="Tasks to measure densely and hold out of training.",
+)
+@_cli.option("--evaluation-programs", type=click.IntRange(2), default=256)
 @_cli.option("--out", type=Path, default="records", help="Record store; made, or added to.")
 @_cli.seed
 def command(
-    device: str, network: tuple[str, ...], programs_per_task: int, out: Path, seed: int
+    device: tuple[str, ...],
+    network: tuple[str, ...],
+    programs_per_task: int,
+    evaluation_tasks: int,
+    evaluation_programs: int,
+    out: Path,
+    seed: int,
 ) -> dict[str, Any]:
     """Measure programs of networks; what the store holds already is not measured again."""
+    from hetfeat.tune.collect import Plan
     from registry.collection import collect_networks
 
-    return collect_networks(device, network, programs_per_task, out, seed)
+    plan = Plan(programs_per_task, evaluation_tasks, evaluation_programs, seed)
+    return collect_networks(device, network, out, plan)

@@ -42,9 +42,7 @@ def start() -> None:
         state["pids"] += pids
         _write(state)
         swift.make_bucket(storage, BUCKET)
-        server, pid = mlflow_server.start(
-            folder / "mlflow", STATE / "venv-mlflow", database, storage, BUCKET
-        )
+        server, pid = mlflow_server.start(folder / "mlflow", database, storage, BUCKET)
         state["pids"].append(pid)
         _write(state)
     except BaseException:
@@ -55,10 +53,11 @@ def start() -> None:
         "HETFEAT_TEST_ADMIN": server["user"],
         "HETFEAT_TEST_ADMIN_PASSWORD": server["password"],
         "HETFEAT_TEST_DATABASE": database["uri"],
+        "HETFEAT_TEST_STUDIES": database["study_uri"],
         "MLFLOW_S3_ENDPOINT_URL": storage["endpoint"],
         "AWS_ACCESS_KEY_ID": storage["user"],
         "AWS_SECRET_ACCESS_KEY": storage["password"],
-        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": swift.REGION,
     }
     path = STATE / "env"
     path.unlink(missing_ok=True)

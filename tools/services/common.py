@@ -33,22 +33,14 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
-def virtual_environment(folder: Path, requirements: list[str], *, on_top: bool) -> Path:
-    """A virtual environment of its own; with `on_top`, it sees the packages of this one, too.
-
-    Returns:
-        Its Python.
-    """
+def virtual_environment(folder: Path, requirements: list[str]) -> Path:
+    """A virtual environment of its own; returns its Python."""
     python, mark = folder / "bin" / "python", folder / "installed"
     wanted = "\n".join(requirements)
     if python.exists() and mark.exists() and mark.read_text() == wanted:
         return python
     log(f"installing {', '.join(requirements)}")
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-    if on_top:
-        inner = next(folder.glob("lib/python*/site-packages"))
-        outer = [path for path in sys.path if path.endswith("site-packages")]
-        (inner / "outer.pth").write_text("\n".join(outer) + "\n")
     quiet = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     done = subprocess.run([*quiet, *requirements], capture_output=True, text=True)
     if done.returncode:

@@ -3,20 +3,18 @@
 import base64
 import os
 import secrets
+import sys
 from pathlib import Path
 
-from common import background, free_ports, log, virtual_environment, wait_for
+from common import background, free_ports, log, wait_for
 
-# What mlflow[auth] and PostgreSQL need on top of mlflow.
-REQUIREMENTS = ["Flask-WTF==1.3.0", "psycopg2-binary"]
 ADMIN = "admin"
 
 
 def start(
-    folder: Path, environment: Path, database: dict, storage: dict[str, str], bucket: str
+    folder: Path, database: dict, storage: dict[str, str], bucket: str
 ) -> tuple[dict[str, str], int]:
     """Starts the server; returns `uri`, `user` and `password` of its administrator, its id."""
-    python = virtual_environment(environment, REQUIREMENTS, on_top=True)
     folder.mkdir()
     password, (port,) = secrets.token_urlsafe(24), free_ports(1)
     settings = folder / "basic_auth.ini"
@@ -45,7 +43,7 @@ def start(
         "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http,https",
         "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
     }
-    command = [str(python), "-m", "mlflow", "server", "--app-name", "basic-auth"]
+    command = [sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth"]
     command += ["--artifacts-destination", f"s3://{bucket}/artifacts"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "2"]
     pid = background(command, folder / "log", variables)

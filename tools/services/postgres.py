@@ -10,7 +10,7 @@ from pathlib import Path
 from common import ServiceError, free_ports, log
 
 USER = "hetfeat"
-DATABASES = ("mlflow", "mlflow_auth", "races")
+DATABASES = ("mlflow", "mlflow_auth", "optuna")
 _UNPRIVILEGED = "nobody"
 """PostgreSQL refuses to run as root."""
 
@@ -49,6 +49,7 @@ def start(folder: Path) -> dict:
     return {
         "uri": f"postgresql+psycopg2://{USER}:{password}@127.0.0.1:{port}/{DATABASES[0]}",
         "auth_uri": f"postgresql+psycopg2://{USER}:{password}@127.0.0.1:{port}/{DATABASES[1]}",
+        "study_uri": f"postgresql+psycopg2://{USER}:{password}@127.0.0.1:{port}/{DATABASES[2]}",
         "port": port,
         "control": [str(programs / "pg_ctl"), "-D", str(data)],
     }

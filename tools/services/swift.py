@@ -7,7 +7,8 @@ from pathlib import Path
 
 from common import ServiceError, background, free_ports, log, virtual_environment, wait_for
 
-REQUIREMENTS = ["setuptools<81", "swift==2.38.3", "keystonemiddleware", "boto3"]
+REQUIREMENTS = ["setuptools<81", "swift==2.38.3", "keystonemiddleware==13.0.1"]
+REGION = "us-east-1"
 KINDS = ("account", "container", "object")
 PIPELINE = (
     "catch_errors gatekeeper healthcheck cache listing_formats bulk s3api tempauth copy slo dlo "
@@ -22,7 +23,7 @@ PLAIN_FILTERS = [
 
 def start(folder: Path, environment: Path) -> tuple[dict[str, str], list[int]]:
     """Starts the servers; returns `endpoint`, `user`, `password`, and the process ids."""
-    python = virtual_environment(environment, REQUIREMENTS, on_top=False)
+    python = virtual_environment(environment, REQUIREMENTS)
     programs = python.parent
     (folder / "disk" / "d1").mkdir(parents=True)
     proxy_port, *ports, no_cache_port = free_ports(5)
@@ -57,25 +58,25 @@ def start(folder: Path, environment: Path) -> tuple[dict[str, str], list[int]]:
     endpoint = f"http://127.0.0.1:{proxy_port}"
     wait_for(f"{endpoint}/healthcheck", folder / "proxy.log")
     log(f"S3 on port {proxy_port}")
-    storage = {"endpoint": endpoint, "user": "hetfeat:hetfeat", "password": password}
-    return {**storage, "python": str(python)}, pids
+    return {"endpoint": endpoint, "user": "hetfeat:hetfeat", "password": password}, pids
 
 
 def make_bucket(storage: dict[str, str], bucket: str) -> None:
-    """Creates a bucket, with the boto3 of the servers' own environment."""
-    code = (
-        "import boto3, os; boto3.client('s3', endpoint_url=os.environ['ENDPOINT'], "
-        f"region_name='us-east-1').create_bucket(Bucket={bucket!r})"
+    """Creates a bucket."""
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=storage["endpoint"],
+        region_name=REGION,
+        aws_access_key_id=storage["user"],
+        aws_secret_access_key=storage["password"],
     )
-    keys = {"AWS_ACCESS_KEY_ID": storage["user"], "AWS_SECRET_ACCESS_KEY": storage["password"]}
-    done = subprocess.run(
-        [storage["python"], "-c", code],
-        env={"PATH": "/usr/bin:/bin", "ENDPOINT": storage["endpoint"], **keys},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise ServiceError(f"no bucket: {done.stderr.strip().splitlines()[-1]}")
+    try:
+        client.create_bucket(Bucket=bucket)
+    except (BotoCoreError, ClientError) as error:
+        raise ServiceError(f"no bucket: {error}") from error
 
 
 def _ring(programs: Path, folder: Path, kind: str, port: int) -> None:
@@ -100,7 +101,7 @@ def _proxy(folder: Path, port: int, no_cache_port: int, password: str) -> str:
         _section(
             "filter:cache", use="egg:swift#memcache", memcache_servers=f"127.0.0.1:{no_cache_port}"
         ),
-        _section("filter:s3api", use="egg:swift#s3api", location="us-east-1"),
+        _section("filter:s3api", use="egg:swift#s3api", location=REGION),
         _section(
             "filter:tempauth", use="egg:swift#tempauth", user_hetfeat_hetfeat=f"{password} .admin"
         ),

@@ -1,7 +1,7 @@
 """What an importer is."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -22,11 +22,15 @@ class Batch:
             ten thousand, so that memory stays bounded.
         skipped: How many entries are no records, by reason.
         profile: The hardware as the records describe it; None where they say nothing.
+        modules: Serialised TVM modules of tasks, by task hash.
+        networks: Occurrences of tasks, by network and task hash.
     """
 
     records: pa.Table
     skipped: Counter[str] = field(default_factory=Counter)
     profile: DeviceProfile | None = None
+    modules: Mapping[str, str] = field(default_factory=dict)
+    networks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class Importer(Protocol):
@@ -44,6 +48,8 @@ def batch_of(
     measurements: Iterable[Measurement],
     skipped: Counter[str] | None = None,
     profile: DeviceProfile | None = None,
+    modules: Mapping[str, str] | None = None,
 ) -> Batch:
     """A batch from single measurements, for formats of few records."""
-    return Batch(to_table(to_row(m) for m in measurements), skipped or Counter(), profile)
+    records = to_table(to_row(m) for m in measurements)
+    return Batch(records, skipped or Counter(), profile, modules or {})

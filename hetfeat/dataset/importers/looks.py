@@ -5,6 +5,7 @@ from pathlib import Path
 
 from hetfeat.dataset.importers.files import head
 
+METASCHEDULE_RECORDS = "MetaSchedule records"
 _MAGIC = (
     (b"PK\x03\x04", "a ZIP archive"),
     (b"PAR1", "Parquet"),
@@ -14,8 +15,9 @@ _MAGIC = (
 _LINES = (
     (rb'\s*\{\s*"(i|r|v)"\s*:', "ansor", "Ansor records"),
     (rb'\s*\{\s*"(input|config|result)"\s*:', None, "an AutoTVM log"),
-    (rb"\s*\[\s*\d+\s*,\s*\[", "metaschedule", "MetaSchedule records"),
+    (rb"\s*\[\s*\d+\s*,\s*\[", "metaschedule", METASCHEDULE_RECORDS),
     (rb'\s*\[\s*"-?\w+"\s*,\s*"', "metaschedule", "MetaSchedule workloads"),
+    (rb'.*"workload_index"\s*:', "metaschedule", "networks of MetaSchedule workloads"),
 )
 _KERNEL_TUNER = re.compile(rb'"(device_name|tune_params_keys|tune_params|cache)"\s*:')
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,16 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile, check_name
 from hetfeat.errors import DataError, RequestError
 
-BUFFERED_BYTES = 2**26
-"""Records kept back until a shard is worth its file."""
+COMPRESSION_LEVEL = 3
+"""Less than a store's own, so that writing does not hold up reading."""
 _HARDWARE = (
     *("num_cores", "vector_unit_bytes", "cache_line_bytes", "max_threads_per_block"),
     *("max_shared_memory_per_block_bytes", "max_local_memory_per_block_bytes"),
     *("max_vthread_extent", "warp_size"),
 )
 _TARGET = ("kind", "mcpu", "arch", "model")
+
+Complete = Callable[[pa.Table, DeviceProfile, Mapping[str, str]], pa.Table]
 
 
 @dataclass
@@ -70,6 +72,7 @@ def import_records(
     paths: Sequence[Path],
     out: Path,
     progress: Callable[[Counts], None] = lambda counts: None,
+    complete: Complete = lambda records, profile, modules: records,
 ) -> Counts:
     """Reads foreign records into the store at `out`, made if there is none.
 
@@ -83,6 +86,8 @@ def import_records(
         paths: Files, and folders that are walked.
         out: The store.
         progress: Called after each batch.
+        complete: What adds to new records before they are written, say per-store features; given
+            the profile of their device and the modules that came with them, by task hash.
 
     Raises:
         RequestError: A path, device or format that is not one; a path with no file of the format.
@@ -90,31 +95,35 @@ def import_records(
     check_name(device)
     _refuse_other_formats(format_name, paths)
     read = importer(format_name)
-    sink = _Sink(RecordStore.create(out), device)
+    sink = _Sink(RecordStore.create(out), device, complete)
     counts = Counts()
     try:
         for batch in read(_fitting(format_name, paths, counts), device):
             sink.add(batch, counts)
             progress(counts)
     finally:
-        sink.flush()
+        sink.close()
     return counts
 
 
 class _Sink:
     """Where batches go: hardware checked, duplicates dropped, shards of a useful size."""
 
-    def __init__(self, store: RecordStore, device: str) -> None:
-        self._store, self._device = store, device
+    def __init__(self, store: RecordStore, device: str, complete: Complete) -> None:
+        self._store, self._complete = store, complete
         self._seen = Seen()
         for programs in store.program_keys(device):
             self._seen.add(programs)
         self._profile = store.devices().get(device)
-        self._waiting: list[pa.Table] = []
+        self._writer = store.writer(COMPRESSION_LEVEL)
 
     def add(self, batch: Batch, counts: Counts) -> None:
         """Takes the records of a batch and counts all of its entries."""
         counts.skipped_reasons.update(+batch.skipped)
+        if batch.modules:
+            self._store.add_workloads(batch.modules)
+        for name, weights in batch.networks.items():
+            self._store.add_network(name, weights, {})
         records = batch.records
         if not records.num_rows:
             return
@@ -128,15 +137,13 @@ class _Sink:
         counts.failed += failed
         counts.kept += fresh.num_rows - failed
         counts.duplicates += records.num_rows - fresh.num_rows
-        self._waiting.append(fresh)
-        if sum(table.nbytes for table in self._waiting) >= BUFFERED_BYTES:
-            self.flush()
+        if self._profile is not None:
+            fresh = self._complete(fresh, self._profile, batch.modules)
+        self._writer.add(fresh)
 
-    def flush(self) -> None:
+    def close(self) -> None:
         """Writes what waits."""
-        if self._waiting:
-            self._store.add_table(pa.concat_tables(self._waiting))
-            self._waiting = []
+        self._writer.close()
 
     def _other_hardware(self, found: DeviceProfile | None) -> str:
         """In what the records' hardware differs from the device's; a new device takes theirs."""

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
 FORMATS = {
     "ansor": "hetfeat.dataset.importers.ansor:read",
+    "metaschedule": "hetfeat.dataset.importers.metaschedule:read",
 }
 
 

@@ -1,0 +1,134 @@
+"""The workloads of a MetaSchedule database."""
+
+import base64
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hetfeat.dataset.importers.metaschedule_legacy import describe_graph
+from hetfeat.errors import DataError
+from hetfeat.records import Task
+
+HEADER_BYTES = 8
+"""Before a module's JSON comes its length."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What the records of a workload share.
+
+    Attributes:
+        task: Their task.
+        versions: The TVM that wrote the module.
+        module: The module as text where this TVM reads it.
+    """
+
+    task: Task
+    versions: str
+    module: str | None
+
+
+class Workloads:
+    """The workloads of a database by their position, each looked into when it is first used.
+
+    Args:
+        lines: Of the file of workloads.
+    """
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self._lines = list(lines)
+        self._known: dict[int, Workload | str] = {}
+        self._new: dict[str, str] = {}
+
+    def task(self, index: int, arguments: list[Any]) -> Workload:
+        """A workload.
+
+        Args:
+            index: Its position.
+            arguments: Of one of its records; stands in for shapes that the module leaves open.
+
+        Raises:
+            ValueError: There is no such workload, or it is none; the message says which.
+        """
+        if index not in self._known:
+            try:
+                self._known[index] = found = self._look_into(index, arguments)
+                if found.module is not None:
+                    self._new[found.task.hash] = found.module
+            except ValueError as error:
+                self._known[index] = str(error)
+        known = self._known[index]
+        if isinstance(known, str):
+            raise ValueError(known)
+        return known
+
+    def new_modules(self) -> dict[str, str]:
+        """Modules by task hash, each given once."""
+        given, self._new = self._new, {}
+        return given
+
+    def networks(self, file: Path) -> dict[str, dict[str, int]]:
+        """Occurrences by network and task hash, from a file that lists workload indices.
+
+        Raises:
+            DataError: The file is another one.
+        """
+        if not file.is_file():
+            return {}
+        try:
+            return {
+                str(name): {
+                    self._hash(task["workload_index"]): int(task["weight"]) for task in tasks
+                }
+                for name, tasks in json.loads(file.read_text()).items()
+            }
+        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+            raise DataError(
+                f"'{file}'",
+                "networks, each a list of tasks with workload_index and weight",
+                "correct it, or import without it",
+            ) from error
+
+    def _hash(self, index: int) -> str:
+        if not 0 <= index < len(self._lines):
+            raise ValueError("workload that its file lacks")
+        match _json(self._lines[index]):
+            case [str(number), str()] if re.fullmatch(r"-?\d{1,20}", number):
+                return f"{int(number) & (2**64 - 1):016x}"
+        raise ValueError("workload without a hash")
+
+    def _look_into(self, index: int, arguments: list[Any]) -> Workload:
+        task_hash = self._hash(index)
+        text = _json(self._lines[index])[1]
+        try:
+            packed = base64.b64decode(text)
+        except ValueError:
+            raise ValueError("workload that is not base64") from None
+        graph = _json(packed[HEADER_BYTES:])
+        if isinstance(graph, dict) and "root_index" in graph:
+            task, module, said = _read_by_tvm(text), text, graph.get("metadata")
+        else:
+            task, module = describe_graph(graph, arguments), None
+            said = graph.get("attrs")
+        version = said.get("tvm_version") if isinstance(said, dict) else None
+        versions = f"tvm {version}" if isinstance(version, str) and version.isascii() else "tvm"
+        return Workload(replace(task, hash=task_hash), versions, module)
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("workload that is not JSON") from None
+
+
+def _read_by_tvm(text: str) -> Task:
+    from hetfeat.workloads.tvm import describe, load_workload
+
+    try:
+        return describe(load_workload(text))
+    except Exception:  # whatever TVM finds wrong with a foreign file
+        raise ValueError("workload that this TVM does not read") from None

@@ -1,0 +1,46 @@
+"""What collecting writes beside the records of a store.
+
+DIR/evaluation.json  tasks measured densely, held out of training by default
+DIR/anchors.jsonl    re-measurements of a few programs, by which drift shows
+DIR/rejected.jsonl   measurements whose repeats disagreed too much to be kept
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hetfeat.dataset.schema import to_row
+from hetfeat.records import Measurement
+
+EVALUATION, ANCHORS, REJECTED = "evaluation.json", "anchors.jsonl", "rejected.jsonl"
+
+
+def evaluation_tasks(store: Path) -> list[str]:
+    """Hashes of the store's evaluation tasks; none if it has none."""
+    path = store / EVALUATION
+    return list(json.loads(path.read_text())["tasks"]) if path.is_file() else []
+
+
+def save_evaluation_tasks(store: Path, tasks: list[str]) -> None:
+    """Notes which tasks are the evaluation tasks."""
+    draft = store / f"{EVALUATION}.draft"
+    draft.write_text(json.dumps({"tasks": tasks}, indent=1) + "\n")
+    draft.replace(store / EVALUATION)
+
+
+def note(store: Path, name: str, measurement: Measurement) -> None:
+    """Adds a measurement, without features, to `ANCHORS` or `REJECTED`."""
+    row = to_row(measurement) | {"stores": None}
+    with (store / name).open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def noted(store: Path, name: str) -> Iterator[dict[str, Any]]:
+    """The rows of `ANCHORS` or `REJECTED`; a torn last line is left out."""
+    path = store / name
+    if not path.is_file():
+        return
+    for line in path.read_text().splitlines(keepends=True):
+        if line.endswith("\n"):
+            yield json.loads(line)

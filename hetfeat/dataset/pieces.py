@@ -1,0 +1,112 @@
+"""Pieces of a store: as much as is read at once, so that every pass is flat in memory."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
+
+from hetfeat.dataset.files import parsed
+from hetfeat.dataset.schema import SCHEMA, to_table
+from hetfeat.errors import DataError
+
+JOURNAL_BYTES = 2**22
+"""Of a journal read at once."""
+
+
+class Piece(Protocol):
+    """Some records of a store. It can be sent to another process that sees the same folder."""
+
+    def read(
+        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+    ) -> pa.Table:
+        """The records that fulfil `where`, as a table of `SCHEMA`'s columns or of those named.
+
+        Raises:
+            DataError: The file is damaged.
+        """
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group of a shard."""
+
+    path: Path
+    number: int
+
+    def read(
+        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+    ) -> pa.Table:
+        """See `Piece.read`."""
+        try:
+            fragment = _fragment(self.path).subset(row_group_ids=[self.number])
+            return fragment.to_table(SCHEMA, columns=_listed(columns), filter=where)
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(self.path, error) from error
+
+
+@dataclass(frozen=True)
+class JournalPart:
+    """Lines of a journal, from one byte position to another."""
+
+    path: Path
+    start: int
+    end: int
+
+    def read(
+        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+    ) -> pa.Table:
+        """See `Piece.read`."""
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            text = file.read(self.end - self.start).decode(errors="replace")
+        table = to_table(parsed(text.splitlines(keepends=True), self.path))
+        if where is not None:
+            table = table.filter(where)
+        return table.select(_listed(columns))
+
+
+def row_groups(shard: Path, where: pc.Expression | None = None) -> Iterator[RowGroup]:
+    """The row groups of a shard, those without a record for `where` left out by statistics.
+
+    Raises:
+        DataError: The shard is damaged.
+    """
+    try:
+        found = _fragment(shard).split_by_row_group(filter=where, schema=SCHEMA)
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(shard, error) from error
+    return (RowGroup(shard, fragment.row_groups[0].id) for fragment in found)
+
+
+def journal_parts(path: Path) -> Iterator[JournalPart]:
+    """The whole of a journal, if there is one."""
+    size = path.stat().st_size if path.is_file() else 0
+    start = 0
+    while start < size:
+        with path.open("rb") as file:
+            file.seek(min(start + JOURNAL_BYTES, size))
+            file.readline()
+            end = file.tell()
+        yield JournalPart(path, start, end)
+        start = end
+
+
+def _fragment(path: Path) -> ds.ParquetFileFragment:
+    return ds.ParquetFileFormat().make_fragment(str(path), LocalFileSystem())
+
+
+def _listed(columns: Sequence[str] | None) -> list[str]:
+    return SCHEMA.names if columns is None else list(columns)
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"shard '{path}', which cannot be read ({type(error).__name__})",
+        "an intact Parquet file",
+        "restore it; `hetfeat records verify DIR` lists every damaged shard",
+    )

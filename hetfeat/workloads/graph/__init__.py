@@ -1,0 +1,1 @@
+"""Rewrites of a network's graph before tasks are extracted from it."""

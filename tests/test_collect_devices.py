@@ -1,0 +1,205 @@
+"""Collecting on several devices: what is proposed, replayed, kept, and taken up again."""
+
+import itertools
+import random
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import stores
+
+from hetfeat.dataset import notes
+from hetfeat.dataset.store import RecordStore
+from hetfeat.measure.exclusive import building, timing
+from hetfeat.records import Measurement, Program, Task
+from hetfeat.tune import anchors
+from hetfeat.tune.collect import Plan, collect
+from hetfeat.tune.evaluation import evaluation_order
+
+SPACE = {f"{number:016d}": 6 if number == 2 else 400 for number in range(6)}
+"""Distinct programs of each task; the third has hardly any."""
+
+
+@dataclass
+class Device:
+    """Measures by a formula. Program 1 of a task fails to build, program 2 never repeats."""
+
+    name: str
+    slowdown: float = 1.0
+    measured: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.profile = stores.profile(self.name)
+
+    def sample(self, task: Task, count: int, seed: int) -> list[Program]:
+        space = SPACE[task.hash]
+        drawn = random.Random(f"{seed} {task.hash}").sample(range(space), min(space, count))
+        return [self._program(task, number) for number in drawn]
+
+    def vary(self, task: Task, parents: list[str], count: int, seed: int) -> list[Program]:
+        near = {int(parent.strip("[],")) + step for parent in parents for step in (-1, 1)}
+        return [self._program(task, n) for n in sorted(near) if 0 <= n < SPACE[task.hash]]
+
+    def measure_each(self, programs, incumbent_s=None):
+        for program in programs:
+            number = int(program.trace.strip("[],"))
+            self.measured.append((program.task.hash, program.trace))
+            latency_s = self.slowdown * (1 + number) * 1e-6
+            repeats = {
+                1: (),
+                2: (latency_s, latency_s, 2 * latency_s),
+            }.get(number, (latency_s, latency_s, 1.02 * latency_s))
+            error = None if repeats else "build"
+            yield Measurement(program, self.name, repeats, error, 1.0, "tvm")
+
+    def measure(self, programs, incumbent_s=None):
+        return list(self.measure_each(programs, incumbent_s))
+
+    def _program(self, task: Task, number: int) -> Program:
+        return Program(task, f"[[{number}],[]]", np.zeros((1, 164), np.float32))
+
+
+TASKS = [stores.task(number) for number in range(6)]
+PLAN = Plan(programs_per_task=8, evaluation_tasks=2, evaluation_programs=40)
+
+
+def devices(*names: str) -> list[Device]:
+    return [Device(name, slowdown=i + 1.0) for i, name in enumerate(names)]
+
+
+def kept(store: RecordStore) -> dict[str, set[tuple[str, str]]]:
+    """Task and program of every record, by device; fails on a duplicate."""
+    table = store.read(["device", "task", "program"]).to_pydict()
+    rows = list(zip(*table.values(), strict=True))
+    assert len(set(rows)) == len(rows)
+    found: dict[str, set[tuple[str, str]]] = {}
+    for device, task, program in rows:
+        found.setdefault(device, set()).add((task, program))
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    store = RecordStore.create(tmp_path_factory.mktemp("whole") / "records")
+    used = devices("a", "b", "c")
+    *_, progress = collect(store, used, TASKS, PLAN)
+    store.compact()
+    return store, used, progress
+
+
+def test_every_device_has_run_the_same_programs(whole):
+    store, _, _ = whole
+    found = kept(store)
+    failed = {
+        (row["task"], row["program"])
+        for row in store.read(["task", "program", "error"]).to_pylist()
+        if row["error"]
+    }
+    assert failed
+    assert found["b"] == found["c"] == found["a"] - failed
+
+
+def test_evaluation_tasks_are_dense_and_the_rest_is_not(whole):
+    store, _, progress = whole
+    chosen = notes.evaluation_tasks(store.path)
+    assert len(chosen) == 2 and TASKS[2].hash not in chosen
+    rejected = [(row["device"], row["task"]) for row in notes.noted(store.path, notes.REJECTED)]
+    for task in TASKS:
+        counts = {d: sum(one == task.hash for one, _ in pairs) for d, pairs in kept(store).items()}
+        if task.hash in chosen:
+            assert min(counts.values()) >= 40
+        else:
+            wanted = min(8, SPACE[task.hash])
+            assert counts["a"] + rejected.count(("a", task.hash)) == wanted
+    assert progress.tasks == len(TASKS)
+
+
+def test_half_of_the_programs_vary_the_best(whole):
+    """The best are the first of the space here: varying them finds the low numbers."""
+    _, (first, *_), _ = whole
+    (chosen, *_) = notes.evaluation_tasks(whole[0].path)
+    numbers = [int(trace.strip("[],")) for task, trace in first.measured if task == chosen]
+    assert np.median(numbers[20:40]) < np.median(numbers[:20])
+
+
+def test_what_does_not_repeat_is_not_kept_and_not_asked_again(whole):
+    store, _, progress = whole
+    rejected = list(notes.noted(store.path, notes.REJECTED))
+    assert rejected and progress.rejected == len(rejected)
+    for row in rejected:
+        assert row["trace"] == "[[2],[]]"
+        assert (row["task"], row["program"]) not in kept(store)[row["device"]]
+    again = devices("a", "b", "c")
+    list(collect(store, again, TASKS, PLAN))
+    known = {(row["task"], row["trace"]) for row in notes.noted(store.path, notes.ANCHORS)}
+    assert all(set(device.measured) <= known for device in again)
+
+
+@pytest.mark.parametrize("stop", [1, 7, 17, 40, 95, 200])
+def test_an_interrupted_collection_goes_on_where_it_was(whole, tmp_path, stop):
+    store = RecordStore.create(tmp_path / "records")
+    run = collect(store, devices("a", "b", "c"), TASKS, PLAN)
+    for _ in itertools.islice(run, stop):
+        pass
+    run.close()
+    before = {d: set(pairs) for d, pairs in kept(store).items()}
+    later = devices("a", "b", "c")
+    *_, progress = collect(store, later, TASKS, PLAN)
+    assert kept(store).keys() == {"a", "b", "c"}
+    for device, pairs in before.items():
+        assert pairs <= kept(store)[device]
+    assert progress.known >= stop
+    everywhere = set.intersection(*kept(store).values())
+    for task in notes.evaluation_tasks(store.path):
+        assert sum(one == task for one, _ in everywhere) >= 40
+    assert notes.evaluation_tasks(store.path) == notes.evaluation_tasks(whole[0].path)
+
+
+def test_anchors_show_a_device_that_drifts(tmp_path, monkeypatch):
+    monkeypatch.setattr(anchors, "EVERY_S", 0.0)
+    store = RecordStore.create(tmp_path / "records")
+    steady, drifting = devices("steady", "drifting")
+    for progress in collect(store, [steady, drifting], TASKS, PLAN):
+        drifting.slowdown = 2.0 * (1 + progress.programs / 100)
+    found = anchors.drift(store)
+    assert found["steady"] == 0.0
+    assert found["drifting"] > 0.1
+    assert len({row["task"] for row in notes.noted(store.path, notes.ANCHORS)}) == anchors.COUNT
+
+
+def test_operators_take_turns_and_one_epilogue_stands_for_all():
+    twin = Task("twin", TASKS[0].operator, (*TASKS[0].shapes[:2], (9, 9)), "float32", 1.0)
+    order = list(evaluation_order([*TASKS, twin], seed=3))
+    assert len(order) == len(TASKS)
+    assert {task.operator for task in order[:3]} == {"conv2d", "matmul", "softmax"}
+    assert order == list(evaluation_order([twin, *reversed(TASKS)], seed=3))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "together"),
+    [(timing, "timing", False), (timing, "building", False), (building, "building", True)],
+)
+def test_whoever_times_has_the_machine_alone(tmp_path, monkeypatch, ours, theirs, together):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code = f"""
+        import tempfile
+        tempfile.tempdir = {str(tmp_path)!r}
+        from hetfeat.measure.exclusive import {theirs}
+        print("asking", flush=True)
+        with {theirs}():
+            print("in", flush=True)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with ours():
+        other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert other.stdout.readline() == "asking\n"
+        if together:
+            assert other.wait(60) == 0
+        else:
+            with pytest.raises(subprocess.TimeoutExpired):
+                other.wait(0.5)
+    assert other.stdout.read() == "in\n"
+    assert other.wait(60) == 0

@@ -1,0 +1,121 @@
+"""Rewrites of the graph: fewer kernels, the same numbers."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hetfeat.workloads.networks import Network
+
+pytestmark = [pytest.mark.tvm]
+
+
+class HardSwish(nn.Module):
+    """Two convolutions with bias and batch norm, hard-swish and relu6 after them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (
+            nn.Sequential(nn.Conv2d(width, 8, 3, padding=1, bias=True), nn.BatchNorm2d(8))
+            for width in (4, 8)
+        )
+        for norm in (self.first[1], self.second[1]):
+            norm.running_mean.uniform_(-1, 1)
+            norm.running_var.uniform_(0.5, 2)
+            nn.init.uniform_(norm.weight, -1, 1)
+            nn.init.uniform_(norm.bias, -1, 1)
+
+    def forward(self, x):
+        x = nn.functional.hardswish(self.first(x))
+        return nn.functional.relu6(self.second(x))
+
+
+class Attention(nn.Module):
+    """Attention with torch's own kernel, whose export guards against rows of -inf."""
+
+    def __init__(self, masked: bool):
+        super().__init__()
+        causal = torch.full((6, 6), -torch.inf).triu(1)
+        self.register_buffer("mask", causal if masked else None)
+
+    def forward(self, x):
+        return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=self.mask)
+
+
+class Squeezed(nn.Module):
+    """Axes counted from the end, next to a convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 2)
+
+    def forward(self, x):
+        return self.conv(x).unsqueeze(0).transpose(0, -1).squeeze(-1).contiguous()
+
+
+def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
+    """The lowered network, names of the kernels it calls in order, and what it computes."""
+    import tvm
+    from tvm import relax
+
+    from hetfeat.workloads.tvm import as_target, import_network, lower
+
+    network = Network("n", module.eval(), (inputs,))
+    found = lower(import_network(network), as_target(target))
+    names = []
+
+    def note(call):
+        if isinstance(call, relax.Call) and getattr(call.op, "name", "") == "relax.call_tir":
+            names.append(call.args[0].name_hint)
+
+    relax.analysis.post_order_visit(found["main"], note)
+    machine = relax.VirtualMachine(tvm.compile(found, as_target(target)), tvm.cpu())
+    return names, machine["main"](tvm.runtime.tensor(inputs.numpy())).numpy()
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs"),
+    [
+        (HardSwish(), torch.randn(1, 4, 6, 6)),
+        (Attention(masked=False), torch.randn(1, 2, 6, 8)),
+        (Attention(masked=True), torch.randn(1, 2, 6, 8)),
+        (Squeezed(), torch.randn(1, 3, 5, 5)),
+    ],
+    ids=["hard-swish", "attention", "masked", "squeezed"],
+)
+def test_numbers_are_those_of_torch(module, inputs, device):
+    with torch.no_grad():
+        wanted = module.eval()(inputs).numpy()
+    _, got = lowered(module, inputs, device.target)
+    assert np.abs(got - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+def test_a_hard_swish_is_part_of_its_convolution(device):
+    names, _ = lowered(HardSwish(), torch.randn(1, 4, 6, 6), device.target)
+    assert sum("conv2d" in name for name in names) == 2
+    # Besides, the input goes to NHWC and the output back.
+    assert len(names) == 4, names
+
+
+def test_an_unmasked_softmax_is_one_kernel_and_a_masked_one_is_left_alone(device):
+    inputs = torch.randn(1, 2, 6, 8)
+    plain, _ = lowered(Attention(masked=False), inputs, device.target)
+    masked, _ = lowered(Attention(masked=True), inputs, device.target)
+    assert not any("where" in name or "equal" in name for name in plain), plain
+    assert any("where" in name for name in masked), masked
+
+
+def test_a_folded_bias_leaves_one_addition(device):
+    from hetfeat.workloads.graph.tvm import simplify
+    from hetfeat.workloads.tvm import import_network
+
+    network = Network("n", HardSwish().first.eval(), (torch.randn(1, 4, 6, 6),))
+    from tvm import ir, relax
+
+    step = relax.transform
+    normal = [step.CanonicalizeBindings(), step.FoldConstant()]
+    module = simplify(ir.transform.Sequential(normal)(import_network(network)))
+    folded = [*normal, step.DeadCodeElimination(), step.FoldBatchnormToConv2D(), *normal]
+    text = ir.transform.Sequential(folded)(module)["main"].script()
+    assert "batch_norm" not in text
+    assert text.count("R.add") == 1
