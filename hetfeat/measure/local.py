@@ -22,7 +22,7 @@ import psutil
 from hetfeat.dataset.schema import FEATURES_PER_STORE
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
-from hetfeat.measure.exclusive import sole_measurer
+from hetfeat.measure.exclusive import building, timing
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import ErrorKind, Measurement, Program, Task
 
@@ -159,9 +159,12 @@ class LocalMeasurer:
             for worker in self._workers:
                 worker.restart_above(RESTART_BYTES)
             queue = deque(programs[start : start + size])
-            built = self._threads.map(self._build_from, range(len(self._workers)), repeat(queue))
-            shares = list(enumerate(built))
-            with sole_measurer():
+            with building():
+                built = self._threads.map(
+                    self._build_from, range(len(self._workers)), repeat(queue)
+                )
+                shares = list(enumerate(built))
+            with timing():
                 for index, share in shares:  # a child's programs in a row
                     for program, error in share:
                         result = self._run(index, program, error, best)
@@ -257,7 +260,8 @@ class LocalMeasurer:
                 return []
             return list(_checked(reply, task))
 
-        found = itertools.chain.from_iterable(self._threads.map(ask, range(len(self._workers))))
+        with building():
+            found = itertools.chain(*self._threads.map(ask, range(len(self._workers))))
         programs = {
             trace: Program(
                 task,
