@@ -21,6 +21,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 
 from hetfeat.dataset.notes import evaluation_tasks
 from hetfeat.dataset.splits import split_examples
@@ -131,24 +132,28 @@ def jobs(curve: Sequence[float], seeds: int) -> Iterator[tuple[str, float, int]]
         yield from (("random", share, seed) for share in curve if share not in PRUNED)
 
 
-def with_store_features(store: RecordStore) -> Examples:
-    examples = assemble(store).examples
+def with_store_features(store: RecordStore, tasks: int | None) -> Examples:
+    examples = some_tasks(assemble(store).examples, tasks)
     batch = examples.batch
     return replace(examples, batch=Folded(flat_features(batch), batch.task))
 
 
-def with_trace_features(store: RecordStore) -> Examples:
+def with_trace_features(store: RecordStore, tasks: int | None) -> Examples:
     """For imported records, which have traces only."""
     from hetfeat.features.trace import vectors
 
     parts = list(map_examples(store, lambda examples: examples, usable=None))
-    examples = concatenate([part.result for part in parts])
-    traces = np.concatenate([vectors(part["trace"].to_pylist()) for part in store.scan(["trace"])])
-    if len(traces) != len(examples):
+    everything = concatenate([part.result for part in parts])
+    traces = pa.concat_tables(store.scan(["trace"]))["trace"]
+    if len(traces) != len(everything):
         raise SystemExit("a store with older duplicates: `hetfeat prune --fraction 1` drops them")
+    numbered = replace(everything, program=np.arange(len(everything)).astype(object))
+    examples = some_tasks(numbered, tasks)
+    rows = examples.program.astype(np.int64)
     batch = examples.batch
-    flat = np.concatenate([traces, batch.task, batch.hardware], axis=1)
-    return replace(examples, batch=Folded(flat, batch.task))
+    flat = [vectors(traces.take(pa.array(rows)).to_pylist()), batch.task, batch.hardware]
+    folded = Folded(np.concatenate(flat, axis=1), batch.task)
+    return replace(examples, batch=folded, program=everything.program[rows])
 
 
 READERS = {"stores": with_store_features, "trace": with_trace_features}
@@ -156,13 +161,12 @@ READERS = {"stores": with_store_features, "trace": with_trace_features}
 
 def some_tasks(examples: Examples, count: int | None) -> Examples:
     names = np.random.default_rng(0).permutation(np.unique(examples.task.astype(str)))
-    wanted = np.isin(examples.task.astype(str), names[:count])
-    return examples.take(np.flatnonzero(wanted))
+    return examples.take(np.flatnonzero(np.isin(examples.task.astype(str), names[:count])))
 
 
 def run(given: argparse.Namespace) -> None:
     store = RecordStore.open(given.records)
-    examples = some_tasks(READERS[given.features](store), given.tasks)
+    examples = READERS[given.features](store, given.tasks)
     networks, holdout = store.networks(), tuple(given.holdout)
     if given.split == "by_task" and not holdout and (dense := evaluation_tasks(store.path)):
         networks["evaluation"], holdout = dict.fromkeys(dense, 1), ("evaluation",)
