@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import stores
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mlproject
@@ -118,6 +118,7 @@ class TestDevices:
         assert imported([batch(1), batch(2, profile=vague), batch(3, profile=None)]).kept == 3
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 30), max_size=20)))
 def test_seen_is_a_set(batches):
     seen, known = Seen(), set()
@@ -137,8 +138,9 @@ class TestLines:
         path.write_bytes(data)
         skipped: Counter[str] = Counter()
         lines = [line for chunk in files.read_lines(path, skipped, 100) for line in chunk]
-        return lines, +skipped
+        return lines, skipped
 
+    @settings(deadline=None)
     @given(data=st.lists(st.sampled_from([b"a", b"\n", b" ", b"b" * 99, b"c" * 101])))
     def test_as_splitting_the_whole_would(self, tmp_path_factory, data):
         whole = b"".join(data)

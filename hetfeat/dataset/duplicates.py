@@ -18,7 +18,7 @@ def older_duplicates(
 ) -> dict[int, list[int]]:
     """Rows that a newer record of the same program on the same device replaces.
 
-    Memory is eight bytes a record, and more only for those that have duplicates.
+    Memory is sixteen bytes a record, and more only for those that have duplicates.
 
     Args:
         pieces: Of a store, in the order in which they will be read.

@@ -1,7 +1,7 @@
 """The stored form of a record: an Arrow schema, a journal line, and the ways between."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,18 @@ def stores_of(table: pa.Table) -> Iterator[npt.NDArray[np.float32] | None]:
         for i, known in enumerate(valid):
             flat = values[ends[i] : ends[i + 1]]
             yield flat.reshape(-1, FEATURES_PER_STORE).copy() if known else None
+
+
+def with_stores(table: pa.Table, features: Sequence[npt.NDArray[np.float32] | None]) -> pa.Table:
+    """The table with other per-store features, `stores_of` of which gives `features` again."""
+    known = np.array([one is not None for one in features])
+    flat = [one.ravel() for one in features if one is not None]
+    sizes = np.zeros(len(features) + 1, np.int32)
+    sizes[1:][known] = [one.size for one in flat]
+    offsets = pa.array(np.cumsum(sizes, dtype=np.int32), mask=np.append(~known, False))
+    values = np.concatenate([np.empty(0, np.float32), *flat])
+    lists = pa.ListArray.from_arrays(offsets, values).cast(SCHEMA.field("stores").type)
+    return table.set_column(SCHEMA.get_field_index("stores"), SCHEMA.field("stores"), lists)
 
 
 def list_lengths(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:

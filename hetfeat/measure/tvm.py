@@ -56,6 +56,11 @@ class Service:
         """Programs near `parents`, `[trace, features]` each."""
         return [_packed(*found) for found in self._spaces[task].vary(parents, count, seed)]
 
+    def features(self, task: str, traces: list[str]) -> list[str | None]:
+        """Per-store features of recorded programs, None for those that do not replay."""
+        found = map(self._spaces[task].features, traces)
+        return [None if features is None else _encoded(features) for features in found]
+
     def build(self, task: str, program: str, trace: str) -> None:
         """Compiles a program in memory and keeps it for `run`."""
         candidate = as_candidate(replay(self._spaces[task].module, trace))
@@ -101,7 +106,11 @@ def error_kind(request: str, error: Exception) -> ErrorKind:
 
 
 def _packed(trace: str, features: Any) -> list[str]:
-    return [trace, base64.b64encode(features.tobytes()).decode()]
+    return [trace, _encoded(features)]
+
+
+def _encoded(features: Any) -> str:
+    return base64.b64encode(features.tobytes()).decode()
 
 
 if __name__ == "__main__":

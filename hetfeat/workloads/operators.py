@@ -6,12 +6,14 @@ from collections.abc import Iterable
 OPERATORS = (
     ("group_conv", "group_conv2d"),
     ("conv2d", "conv2d"),
+    ("bgemm", "conv2d"),
     ("matmul", "matmul"),
     ("pool_max", "max_pool2d"),
     ("pool", "avg_pool2d"),
     ("softmax", "softmax"),
 )
-"""Part of a reduction block's name -> anchor operator; the first that fits."""
+"""Part of a reduction block's name -> anchor operator; the first that fits. Winograd's convolution
+reduces in `bgemm`."""
 
 
 def anchor_operator(reductions: Iterable[str]) -> str:
