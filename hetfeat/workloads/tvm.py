@@ -19,6 +19,8 @@ from hetfeat.records import Task
 from hetfeat.workloads.graph.tvm import simplify
 from hetfeat.workloads.networks import Network
 from hetfeat.workloads.operators import anchor_operator
+from hetfeat.workloads.winograd import Choose, direct
+from hetfeat.workloads.winograd.tvm import use_winograd
 
 
 @dataclass(frozen=True)
@@ -74,29 +76,38 @@ def import_network(network: Network) -> tvm.IRModule:
             ) from error
 
 
-def lower(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+def lower(
+    module: tvm.IRModule, target: tvm.target.Target, winograd: Choose = direct
+) -> tvm.IRModule:
     """Graph-level passes up to the point where tasks are extracted or tuned programs applied.
 
     Convolutions become NHWC, whose weights MetaSchedule may lay out anew for each program.
+
+    Args:
+        module: A network with its parameters bound.
+        target: What it is compiled for.
+        winograd: Which convolutions are computed by Winograd's algorithm, see `use_winograd`.
     """
     step = relax.transform
-    module = tvm.ir.transform.Sequential([step.CanonicalizeBindings(), step.FoldConstant()])(module)
-    passes = tvm.ir.transform.Sequential(
-        [
-            step.CanonicalizeBindings(),
-            step.DeadCodeElimination(),
-            step.FoldBatchnormToConv2D(),
-            step.FoldConstant(),
-            step.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
-            step.FoldConstant(),
-            step.DecomposeOpsForInference(),
-            step.CanonicalizeBindings(),
-            relax.get_pipeline("zero"),
-            step.AttachAttrLayoutFreeBuffers(),
-        ]
-    )
+    normalised = [step.CanonicalizeBindings(), step.FoldConstant()]
+    in_nhwc = [
+        step.CanonicalizeBindings(),
+        step.DeadCodeElimination(),
+        step.FoldBatchnormToConv2D(),
+        step.FoldConstant(),
+        step.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
+        step.FoldConstant(),
+    ]
+    kernels = [
+        step.DecomposeOpsForInference(),
+        step.CanonicalizeBindings(),
+        relax.get_pipeline("zero"),
+        step.AttachAttrLayoutFreeBuffers(),
+    ]
+    in_order = tvm.ir.transform.Sequential
     with target:
-        return passes(simplify(module))
+        module = in_order(in_nhwc)(simplify(in_order(normalised)(module)))
+        return in_order(kernels)(use_winograd(module, winograd))
 
 
 def extract_tasks(lowered: tvm.IRModule, target: tvm.target.Target) -> list[NetworkTask]:

@@ -1,4 +1,4 @@
-"""`hetfeat records`: what a record store holds, what matters in it, and the way out."""
+"""`hetfeat records`: what a store holds, whether it is intact, what matters in it, the way out."""
 
 from pathlib import Path
 from typing import Any
@@ -42,17 +42,6 @@ def verify(store: Path) -> _cli.Result:
     return _cli.Result(value, exit_code=1 if damaged else 0)
 
 
-@_cli.command("study")
-@_cli.argument("store", metavar="DIR", type=Path)
-@_cli.option("--family", help="Hardware family or union.  [default: that of the records]")
-@_cli.seed
-def study(store: Path, family: str | None, seed: int) -> dict[str, Any]:
-    """Tabulate operators by device and rank the features; logged as a run."""
-    from registry.exploring import study_records
-
-    return study_records(store, family, seed)
-
-
 @_cli.command("export")
 @_cli.argument("store", metavar="DIR", type=Path)
 @_cli.option("--format", type=click.Choice(["metaschedule"]), default="metaschedule")
@@ -64,6 +53,17 @@ def export(store: Path, format: str, device: str | None, out: Path) -> dict[str,
     from hetfeat.dataset.store import RecordStore
 
     return {"databases": export_metaschedule(RecordStore.open(store), out, device), "out": out}
+
+
+@_cli.command("study")
+@_cli.argument("store", metavar="DIR", type=Path)
+@_cli.option("--family", help="Hardware family or union.  [default: that of the records]")
+@_cli.seed
+def study(store: Path, family: str | None, seed: int) -> dict[str, Any]:
+    """Tabulate operators by device and rank the features; logged as a run."""
+    from registry.exploring import study_records
+
+    return study_records(store, family, seed)
 
 
 command.add_command(export)
