@@ -5,7 +5,8 @@
 
 `run` trains the default model on the whole training side, on what `hetfeat prune` keeps of it, on
 what the paper's rule keeps, and on random subsets; all are judged on the same test side, with the
-same hyperparameters and the same valid side to stop by. It adds a line a training to FILE and skips
+same hyperparameters and the same valid side to stop by. Each seed has a split of its own, unless
+the store names evaluation tasks. It adds a line a training to FILE and skips
 what is there: interrupt it and run it again. `table` prints Markdown; docs/pruning.md has the last.
 """
 
@@ -20,7 +21,9 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 
+from hetfeat.dataset.notes import evaluation_tasks
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import assemble, map_examples
@@ -32,7 +35,8 @@ from hetfeat.models.metrics import by_group, pairwise_accuracy
 from hetfeat.models.pruned import kept_by_pruning
 from hetfeat.models.topk import eligible_groups, top_k
 
-FIGURES = ("pca", "top1", "top5")
+TOPS = ("top1", "top5")
+OURS = ("pruned", "paper")
 CURVE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 PRUNED = (0.55, 0.4)
 RESAMPLES = 2000
@@ -107,14 +111,15 @@ def trial(
         seconds = time.process_time() - start
         scores = model.predict(test.batch)
     y = labels(test, best_latencies(*sides))  # the whole training side: the same for all methods
-    pca = [
-        pairwise_accuracy(scores[rows], test.latency_s[rows], groups[rows]).value
-        for rows in by_group(groups)
-    ]
+    pca, tasks = [], []
+    for rows in by_group(groups):
+        found = pairwise_accuracy(scores[rows], test.latency_s[rows], groups[rows])
+        if found.groups:
+            pca.append(found.value)
+            tasks.append(str(test.task[rows[0]]))
     large = eligible_groups(groups)[0]
     tops = {f"top{k}": [top_k(scores[r], y[r], groups[r], k).value for r in large] for k in (1, 5)}
-    figures = {"pca": [value for value in pca if not np.isnan(value)], **tops}
-    return {"records": len(kept), "cpu_s": seconds, **figures}
+    return {"records": len(kept), "cpu_s": seconds, "pca": pca, "pca_tasks": tasks, **tops}
 
 
 def jobs(curve: Sequence[float], seeds: int) -> Iterator[tuple[str, float, int]]:
@@ -127,24 +132,28 @@ def jobs(curve: Sequence[float], seeds: int) -> Iterator[tuple[str, float, int]]
         yield from (("random", share, seed) for share in curve if share not in PRUNED)
 
 
-def with_store_features(store: RecordStore) -> Examples:
-    examples = assemble(store).examples
+def with_store_features(store: RecordStore, tasks: int | None) -> Examples:
+    examples = some_tasks(assemble(store).examples, tasks)
     batch = examples.batch
     return replace(examples, batch=Folded(flat_features(batch), batch.task))
 
 
-def with_trace_features(store: RecordStore) -> Examples:
+def with_trace_features(store: RecordStore, tasks: int | None) -> Examples:
     """For imported records, which have traces only."""
     from hetfeat.features.trace import vectors
 
     parts = list(map_examples(store, lambda examples: examples, usable=None))
-    examples = concatenate([part.result for part in parts])
-    traces = np.concatenate([vectors(part["trace"].to_pylist()) for part in store.scan(["trace"])])
-    if len(traces) != len(examples):
+    everything = concatenate([part.result for part in parts])
+    traces = pa.concat_tables(store.scan(["trace"]))["trace"]
+    if len(traces) != len(everything):
         raise SystemExit("a store with older duplicates: `hetfeat prune --fraction 1` drops them")
+    numbered = replace(everything, program=np.arange(len(everything)).astype(object))
+    examples = some_tasks(numbered, tasks)
+    rows = examples.program.astype(np.int64)
     batch = examples.batch
-    flat = np.concatenate([traces, batch.task, batch.hardware], axis=1)
-    return replace(examples, batch=Folded(flat, batch.task))
+    flat = [vectors(traces.take(pa.array(rows)).to_pylist()), batch.task, batch.hardware]
+    folded = Folded(np.concatenate(flat, axis=1), batch.task)
+    return replace(examples, batch=folded, program=everything.program[rows])
 
 
 READERS = {"stores": with_store_features, "trace": with_trace_features}
@@ -152,15 +161,15 @@ READERS = {"stores": with_store_features, "trace": with_trace_features}
 
 def some_tasks(examples: Examples, count: int | None) -> Examples:
     names = np.random.default_rng(0).permutation(np.unique(examples.task.astype(str)))
-    wanted = np.isin(examples.task.astype(str), names[:count])
-    return examples.take(np.flatnonzero(wanted))
+    return examples.take(np.flatnonzero(np.isin(examples.task.astype(str), names[:count])))
 
 
 def run(given: argparse.Namespace) -> None:
     store = RecordStore.open(given.records)
-    examples = some_tasks(READERS[given.features](store), given.tasks)
-    split = split_examples(examples, given.split, 0, given.holdout)
-    sides = tuple(examples.take(side) for side in (split.train, split.valid, split.test))
+    examples = READERS[given.features](store, given.tasks)
+    networks, holdout = store.networks(), tuple(given.holdout)
+    if given.split == "by_task" and not holdout and (dense := evaluation_tasks(store.path)):
+        networks["evaluation"], holdout = dict.fromkeys(dense, 1), ("evaluation",)
     head = {"store": given.name or given.records.name, "split": given.split}
     head |= {"digest": store.digest(), "holdout": given.holdout, "tasks": given.tasks}
     given.out.parent.mkdir(parents=True, exist_ok=True)
@@ -169,10 +178,11 @@ def run(given: argparse.Namespace) -> None:
         line = head | {"method": method, "fraction": fraction, "seed": seed}
         if line_key(line) in done:
             continue
-        train = sides[0]
-        kept = np.arange(len(train))
+        split = split_examples(examples, given.split, seed, holdout, networks)
+        sides = tuple(examples.take(side) for side in (split.train, split.valid, split.test))
+        kept = np.arange(len(split.train))
         if method != "all":
-            kept = METHODS[method](train, fraction, seed)
+            kept = METHODS[method](sides[0], fraction, seed)
         with given.out.open("a") as file:
             file.write(json.dumps(line | trial(sides, kept, fraction, seed)) + "\n")
 
@@ -186,47 +196,76 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
 
 
+Trials = dict[tuple[str, float], dict[int, dict[str, Any]]]
+"""Method and fraction -> seed -> line."""
+
+
 def table(given: argparse.Namespace) -> None:
-    sets: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    sets: dict[tuple[str, str], Trials] = {}
     for line in lines_of(given.out):
-        sets.setdefault((line["store"], line["split"]), []).append(line)
-    for (store, split), lines in sorted(sets.items()):
-        print(f"\n{store}, {split}: {len(lines[0]['pca'])} test tasks\n")
-        print("| trained on | records | PCA | top-1 | top-5 | CPU s | like a random |")
-        print("| --- | --- | --- | --- | --- | --- | --- |")
-        rows = {(line["method"], line["fraction"]) for line in lines}
+        trials = sets.setdefault((line["store"], line["split"]), {})
+        trials.setdefault((line["method"], line["fraction"]), {})[line["seed"]] = line
+    columns = ("trained on", "records", "PCA", "less all", "less random", "top-1", "top-5", "CPU s")
+    for (store, split), trials in sorted(sets.items()):
+        print(f"\n{store}, {split}\n\n| {' | '.join(columns)} | like a random |")
+        print("| --- " * (len(columns) + 1) + "|")
         order = {name: i for i, name in enumerate(("all", *METHODS))}
-        for method, fraction in sorted(rows, key=lambda row: (order[row[0]], -row[1])):
-            print(row_of(lines, method, fraction))
+        for row in sorted(trials, key=lambda row: (order[row[0]], -row[1])):
+            print(row_of(trials, row))
 
 
-def row_of(lines: list[dict[str, Any]], method: str, fraction: float) -> str:
-    own = [x for x in lines if (x["method"], x["fraction"]) == (method, fraction)]
-    figures = [f"{np.mean([np.mean(x[name]) for x in own]):.4f}" for name in FIGURES]
-    spread = np.std([np.mean(x["pca"]) for x in own], ddof=1) if len(own) > 1 else np.nan
-    figures[0] += f" ± {spread:.4f}"
-    cells = [f"{own[0]['records']}", *figures, f"{np.mean([x['cpu_s'] for x in own]):.1f}"]
-    like = "" if method in ("all", "random") else matching_share(lines, method, fraction)
-    return f"| {method} {fraction:.0%} | {' | '.join(cells)} | {like} |"
+def row_of(trials: Trials, row: tuple[str, float]) -> str:
+    own = trials[row].values()
+    pca, top1, top5 = (np.mean([np.mean(x[name]) for x in own]) for name in ("pca", *TOPS))
+    others = [("all", 1.0)] * (row[0] != "all") + [("random", row[1])] * (row[0] in OURS)
+    less = [difference(trials, row, other) for other in others] + ["", ""]
+    cells = [f"{row[0]} {row[1]:.0%}", f"{next(iter(own))['records']:,}", f"{pca:.4f}", *less[:2]]
+    cells += [f"{top1:.3f}", f"{top5:.3f}", f"{np.mean([x['cpu_s'] for x in own]):.1f}"]
+    return f"| {' | '.join(cells)} | {matching_share(trials, row) if row[0] in OURS else ''} |"
 
 
-def matching_share(lines: list[dict[str, Any]], method: str, fraction: float) -> str:
-    """The smallest random subset as good in PCA, with the 95 % interval over tasks drawn again."""
+def difference(trials: Trials, row: tuple[str, float], other: tuple[str, float]) -> str:
+    """Mean difference of PCA with its 95 % interval."""
+    if not (values := pca_of(trials, [row, other])):
+        return ""
+    found = [own - theirs for own, theirs in resampled(*values)]
+    low, high = np.quantile(found[1:], [0.025, 0.975])
+    return f"{found[0]:+.4f} ({low:+.4f} to {high:+.4f})"
 
-    def pca(name: str, share: float) -> Any:
-        some = [x["pca"] for x in lines if (x["method"], x["fraction"]) == (name, share)]
-        return np.mean(some, axis=0)  # of each task
 
-    shares = sorted({x["fraction"] for x in lines if x["method"] == "random"})
-    curve = np.array([*(pca("random", share) for share in shares), pca("all", 1.0)])
-    shares.append(1.0)
-    own = pca(method, fraction)
+def matching_share(trials: Trials, row: tuple[str, float]) -> str:
+    """The smallest random subset as good in PCA, with its 95 % interval."""
+    curve = sorted((r for r in trials if r[0] == "random"), key=lambda r: r[1]) + [("all", 1.0)]
+    if not (values := pca_of(trials, [row, *curve])):
+        return ""
+    shares = [share for _, share in curve]
+    found = [crossing(shares, rest, own) for own, *rest in resampled(*values)]
+    low, high = np.quantile(found[1:], [0.025, 0.975], method="nearest")
+    return f"{percent(found[0])} ({percent(low)} to {percent(high)})"
+
+
+def pca_of(trials: Trials, rows: list[tuple[str, float]]) -> Any:
+    """PCA of each row on each test task, [rows, tasks], and the tasks; of the seeds all have."""
+    seeds = sorted(set.intersection(*(set(trials.get(row, ())) for row in rows)))
+    if not seeds:
+        return None
+    values = [np.concatenate([trials[row][seed]["pca"] for seed in seeds]) for row in rows]
+    return np.array(values), np.concatenate([trials[rows[0]][s]["pca_tasks"] for s in seeds])
+
+
+def resampled(values: Any, tasks: Any) -> Iterator[Any]:
+    """Means of the rows: first as they are, then with tasks drawn again.
+
+    A task is drawn with all its devices and seeds: these are no further tasks.
+    """
+    _, task = np.unique(tasks, return_inverse=True)
+    sums = np.array([np.bincount(task, weights=row) for row in values])
+    counts = np.bincount(task)
+    yield values.mean(axis=1)
     rng = np.random.default_rng(0)
-    drawn = rng.integers(0, len(own), (RESAMPLES, len(own)))
-    found = [crossing(shares, curve[:, d].mean(axis=1), own[d].mean()) for d in drawn]
-    low, high = np.quantile(found, [0.025, 0.975])
-    best = crossing(shares, curve.mean(axis=1), own.mean())
-    return f"{percent(best)} ({percent(low)} to {percent(high)})"
+    for _ in range(RESAMPLES):
+        drawn = rng.integers(0, len(counts), len(counts))
+        yield sums[:, drawn].sum(axis=1) / counts[drawn].sum()
 
 
 def crossing(shares: list[float], curve: Any, value: float) -> float:

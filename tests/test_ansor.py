@@ -21,6 +21,7 @@ from hetfeat.dataset.importers.ansor_tasks import task_of
 from hetfeat.dataset.importers.run import import_records
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.presets import preset
 from hetfeat.errors import DataError
 from hetfeat.records import Measurement
 
@@ -312,6 +313,13 @@ class TestRecords:
         store = RecordStore.open(tmp_path / "store")
         assert store.devices() == {"new": profile_of("new", *CPU)}
         assert store.read().num_rows == counts.kept + counts.failed
+
+    def test_a_device_with_a_preset_has_its_figures(self, tmp_path):
+        (tmp_path / "log").write_bytes(b"\n".join(ansor_lines.log(20, 1, ansor_lines.on_gpu)))
+        import_records("ansor", "nvidia-k80", [tmp_path / "log"], tmp_path / "store")
+        assert RecordStore.open(tmp_path / "store").devices() == {
+            "nvidia-k80": preset("nvidia-k80")
+        }
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 import json
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 import stores
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mlproject
+from hetfeat.dataset.notes import evaluation_tasks, save_evaluation_tasks
 from hetfeat.dataset.prune import LEAST_QUOTA, Light, choose, light_of, prune, quotas
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import DataError
@@ -133,6 +135,23 @@ class TestStore:
         prune(copy, tmp_path / "two", 0.4, seed=3)
         one, two = (rows_of(RecordStore.open(tmp_path / name)) for name in ("one", "two"))
         assert sorted(one) == sorted(two)
+
+    def test_the_test_side_is_copied_whole_and_not_looked_at(self, source, tmp_path):
+        copy = RecordStore.create(tmp_path / "copy")
+        for device in source.devices().values():
+            copy.add_device(device)
+        writer = copy.writer()
+        for table in source.scan():
+            writer.add(table)
+        writer.close()
+        save_evaluation_tasks(copy.path, [stores.task(2).hash])
+        found = prune(copy, tmp_path / "out", 0.5)
+        pruned = RecordStore.open(tmp_path / "out")
+        assert evaluation_tasks(pruned.path) == [stores.task(2).hash]
+        of_task = pc.field("task") == stores.task(2).hash
+        assert pruned.read().filter(of_task).num_rows == found.tested == 40
+        assert sum(found.before.values()) == 220
+        assert sum(found.after.values()) == pytest.approx(110, abs=1)
 
     def test_a_folder_with_records_is_refused(self, source):
         with pytest.raises(DataError, match="--out"):

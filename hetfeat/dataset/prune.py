@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from hetfeat.dataset.duplicates import older_duplicates, program_keys
+from hetfeat.dataset.notes import evaluation_tasks, save_evaluation_tasks
 from hetfeat.dataset.pieces import Piece
 from hetfeat.dataset.schema import median_latencies
+from hetfeat.dataset.splits import of_units, task_units
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import DataError
 
@@ -23,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 FRACTION = 0.55
 LEAST_QUOTA = 8
 """Programs that a task on a device keeps if it has them, however small its share."""
-_COLUMNS = ["device", "task", "operator", "program", "latencies_s"]
+_COLUMNS = ["device", "task", "operator", "shapes", "program", "latencies_s"]
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,17 @@ class Light:
 
 @dataclass(frozen=True)
 class Pruned:
-    """Records by operator, before and after."""
+    """What became of a store.
+
+    Attributes:
+        before: Records by operator.
+        after: The same of those kept.
+        tested: Records of the test side, all copied and in neither count.
+    """
 
     before: dict[str, int]
     after: dict[str, int]
+    tested: int
 
 
 def choose(records: Light, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
@@ -109,7 +119,8 @@ def prune(source: RecordStore, out: Path, fraction: float, seed: int = 0) -> Pru
     """Writes the chosen records of a store into a new one, in two passes.
 
     The first reads light columns, some 40 bytes a record; the second copies. The same seed gives
-    the same records, whatever the shards.
+    the same records, whatever the shards. Records of the store's evaluation tasks, and of tasks
+    that by_task holds out with them, are neither looked at nor counted: all are copied.
 
     Raises:
         DataError: `out` holds something, or nothing is left.
@@ -117,9 +128,11 @@ def prune(source: RecordStore, out: Path, fraction: float, seed: int = 0) -> Pru
     if (out / "store.json").exists():
         raise DataError(f"'{out}', which holds records", "a new folder", "choose another --out")
     pieces = list(source.pieces())
-    records, operators = _light(pieces)
-    kept = choose(records, fraction, seed)
-    if not kept.any():
+    dense = evaluation_tasks(source.path)
+    records, operators, tested = _light(pieces, dense)
+    kept = tested.copy()
+    kept[~tested] = choose(records, fraction, seed)
+    if not kept[~tested].any():
         raise DataError(
             f"record store '{source.path}', of which nothing is left",
             "at least one record that did not fail",
@@ -134,9 +147,11 @@ def prune(source: RecordStore, out: Path, fraction: float, seed: int = 0) -> Pru
         target.add_network(
             network, weights, {task: workloads[task] for task in weights if task in workloads}
         )
-    return Pruned(
-        dict(Counter(operators)), dict(Counter(np.array(operators, object)[kept].tolist()))
-    )
+    if dense:
+        save_evaluation_tasks(out, dense)
+    names = np.array(operators, object)
+    before, after = (Counter(names[rows].tolist()) for rows in (~tested, kept & ~tested))
+    return Pruned(dict(before), dict(after), int(tested.sum()))
 
 
 def light_of(
@@ -154,29 +169,49 @@ def light_of(
     return Light(code[group], device, program, latency_s)
 
 
-def _light(pieces: list[Piece]) -> tuple[Light, list[str]]:
-    """The light columns of all records, and the operator of each."""
+def _light(
+    pieces: list[Piece], evaluation: list[str]
+) -> tuple[Light, list[str], npt.NDArray[np.bool_]]:
+    """Light columns of what may be pruned; of all records the operator, and if they may not."""
     older = older_duplicates(pieces)
     codes: dict[tuple[str, str], int] = {}
+    tasks: set[tuple[str, str, str]] = set()
     groups, programs, latencies, operators = [], [], [], []
     for position, piece in enumerate(pieces):
         table = piece.read(_COLUMNS)
-        pairs = zip(table["device"].to_pylist(), table["task"].to_pylist(), strict=True)
+        device, task, operator, shapes = (table[name].to_pylist() for name in _COLUMNS[:4])
+        pairs = zip(device, task, strict=True)
         groups.append(np.array([codes.setdefault(pair, len(codes)) for pair in pairs], np.int64))
+        tasks.update(zip(task, operator, shapes, strict=True))
         programs.append(program_keys(table))
         latency_s = median_latencies(table["latencies_s"])
         latency_s[older.get(position, [])] = np.nan
         latencies.append(latency_s)
-        operators += table["operator"].to_pylist()
-    return (
-        light_of(
-            np.concatenate([np.empty(0, np.int64), *groups]),
-            list(codes),
-            np.concatenate([np.empty(0, np.uint64), *programs]),
-            np.concatenate([np.empty(0), *latencies]),
-        ),
-        operators,
-    )
+        operators += operator
+    held = _held_out(tasks, evaluation)
+    group = np.concatenate([np.empty(0, np.int64), *groups])
+    tested = np.array([task in held for _, task in codes], bool)[group]
+    program = np.concatenate([np.empty(0, np.uint64), *programs])
+    latency = np.concatenate([np.empty(0), *latencies])
+    light = light_of(group[~tested], list(codes), program[~tested], latency[~tested])
+    return light, operators, tested
+
+
+class _Tasks(NamedTuple):
+    """Tasks as `splits.TaskKeyed`."""
+
+    task: npt.NDArray[np.object_]
+    operator: npt.NDArray[np.object_]
+    shapes: npt.NDArray[np.object_]
+
+
+def _held_out(tasks: set[tuple[str, str, str]], evaluation: list[str]) -> set[str]:
+    """The tasks that by_task holds out if it holds these out."""
+    if not evaluation:
+        return set()
+    rows = _Tasks(*(np.array(column, object) for column in zip(*sorted(tasks), strict=True)))
+    held = of_units(rows, task_units(rows), set(evaluation))
+    return set(rows.task[held].tolist())
 
 
 def _copy(pieces: list[Piece], kept: npt.NDArray[np.bool_], target: RecordStore) -> None:

@@ -10,7 +10,7 @@
 """
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
@@ -27,15 +27,8 @@ TEST_SHARE, VALID_SHARE = 0.2, 0.1
 Texts = npt.NDArray[np.object_]
 
 
-class Keyed(Protocol):
-    """Whatever says of n records which device, task and program they are of, each object [n].
-
-    `shapes` is JSON as in the store. `features.batch.Examples` is such a thing.
-    """
-
-    @property
-    def device(self) -> Texts:
-        """Device names."""
+class TaskKeyed(Protocol):
+    """Whatever says of n records or tasks which task they are of, each object [n]."""
 
     @property
     def task(self) -> Texts:
@@ -46,12 +39,20 @@ class Keyed(Protocol):
         """Anchor operators."""
 
     @property
-    def program(self) -> Texts:
-        """Program keys."""
-
-    @property
     def shapes(self) -> Texts:
         """Argument shapes as JSON, as in the store."""
+
+
+class Keyed(TaskKeyed, Protocol):
+    """The device and the program, too. `features.batch.Examples` is such a thing."""
+
+    @property
+    def device(self) -> Texts:
+        """Device names."""
+
+    @property
+    def program(self) -> Texts:
+        """Program keys."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +119,13 @@ def split_examples(
     return split
 
 
-def unseen(examples: Keyed, *known: Keyed) -> npt.NDArray[np.bool_]:
+def unseen(examples: TaskKeyed, *known: TaskKeyed) -> npt.NDArray[np.bool_]:
     """Whether nothing `known`, on any device, is of the example's task or anchor, bool [n]."""
     seen = {key for part in known for keys in _task_keys(part) for key in keys}
     return np.array([seen.isdisjoint(keys) for keys in _task_keys(examples)], bool)
 
 
-def task_units(examples: Keyed) -> npt.NDArray[np.int64]:
+def task_units(examples: TaskKeyed) -> npt.NDArray[np.int64]:
     """Codes of what by_task holds out as a whole: connected tasks, int64 [n].
 
     Two examples are connected when they share the task hash, or the operator and the shapes of
@@ -153,7 +154,15 @@ def task_units(examples: Keyed) -> npt.NDArray[np.int64]:
     return np.array([root(i) for i in own], np.int64)
 
 
-def _task_keys(examples: Keyed) -> Iterator[tuple[Hashable, Hashable]]:
+def of_units(
+    examples: TaskKeyed, units: npt.NDArray[np.int64], tasks: Collection[str]
+) -> npt.NDArray[np.bool_]:
+    """Whether an example shares a unit of `task_units` with one of the tasks, bool [n]."""
+    named = np.array([task in tasks for task in examples.task.tolist()], bool)
+    return np.isin(units, units[named])
+
+
+def _task_keys(examples: TaskKeyed) -> Iterator[tuple[Hashable, Hashable]]:
     """What two examples of connected tasks have in common: the task, or the anchor."""
     leading: dict[str, str] = {}
     fields = (examples.task, examples.operator, examples.shapes)
@@ -204,9 +213,7 @@ def _of_networks(
     examples: Keyed, units: npt.NDArray[np.int64], networks: Sequence[dict[str, int]]
 ) -> npt.NDArray[np.bool_]:
     """Whether an example shares a unit with a task of the networks, bool [n]."""
-    tasks = {task for network in networks for task in network}
-    named = np.array([task in tasks for task in examples.task.tolist()], bool)
-    return np.isin(units, units[named])
+    return of_units(examples, units, {task for network in networks for task in network})
 
 
 def _refuse_holdout(holdout: Sequence[str]) -> None:

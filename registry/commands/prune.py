@@ -14,7 +14,10 @@ def _render(value: Any) -> str:
         {"operator": name, "before": operators[name], "after": value["after"].get(name, 0)}
         for name in sorted(operators, key=lambda name: -operators[name])
     ]
-    return f"kept {value['kept']} of {value['records']} records\n\n{_output.table(rows)}"
+    head = f"kept {value['kept']} of {value['records']} records"
+    if value["tested"]:
+        head += f", and all {value['tested']} of the tasks to test on"
+    return f"{head}\n\n{_output.table(rows)}"
 
 
 @_cli.command("prune", render=_render)
@@ -36,5 +39,6 @@ def command(records: Path, out: Path, fraction: float, seed: int) -> dict[str, A
         "kept": sum(found.after.values()),
         "before": found.before,
         "after": found.after,
+        "tested": found.tested,
         "dataset_digest": RecordStore.open(out).digest(),
     }
