@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,12 @@ class CostModel(Protocol):
 
     Scores are strictly positive and higher is faster. The same folder loads to the same
     predictions; nothing is pickled.
+
+    Attributes:
+        packages: What loading it needs beside hetfeat, in pip's names.
     """
+
+    packages: ClassVar[tuple[str, ...]]
 
     @classmethod
     def for_effort(cls, effort: str, seed: int) -> Self:

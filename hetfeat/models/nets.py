@@ -33,7 +33,7 @@ class MlpParameters:
     point_weight: float = 0.5
     lambda_rank: bool = False
     fine_tune_rounds: int = 30
-    fine_tune_rate: float = 1e-4
+    fine_tune_rate: float = 1e-3
     seed: int = 0
 
 
@@ -70,7 +70,7 @@ class AttentionParameters:
     point_weight: float = 0.5
     lambda_rank: bool = False
     fine_tune_rounds: int = 30
-    fine_tune_rate: float = 1e-4
+    fine_tune_rate: float = 1e-3
     seed: int = 0
 
 
