@@ -86,7 +86,8 @@ def test_a_row_a_store_is_summed_by_program(examples):
     assert table.rows.shape == (len(examples.batch.stores), len(table_names("sum")))
     counts = np.diff(examples.batch.offsets)
     np.testing.assert_array_equal(table.sums(np.ones(len(table.rows))), counts)
-    np.testing.assert_array_equal(table.rows[:, 164 : 164 + 17], examples.batch.task[table.program])
+    context = np.concatenate([examples.batch.task, examples.batch.hardware], axis=1)
+    np.testing.assert_array_equal(table.rows[:, 164:], context[table.program])
 
 
 @pytest.mark.parametrize("name", ["xgb", "lgbm"])

@@ -158,6 +158,7 @@ class EngineModel:
         """
         head = read_head(folder)
         engine = cls._engine()
+        misfits: tuple[type[Exception], ...] = (KeyError, TypeError, *engine.DAMAGED)
         try:
             recorded = head["columns"]
             for kind, current in COLUMNS.items():
@@ -167,7 +168,7 @@ class EngineModel:
             model._calibration = Calibration(tuple(curve["score"]), tuple(curve["y"]))
             model.seen = head["seen"]
             model._fitted = engine.read(folder, set(head["files"]), model.settings)
-        except (KeyError, TypeError, *engine.DAMAGED) as error:
+        except misfits as error:
             raise DataError(
                 f"model '{folder}' whose contents do not fit together ({error})",
                 "a folder written by hetfeat",

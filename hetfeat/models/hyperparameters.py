@@ -31,7 +31,7 @@ class Choice:
     values: tuple[Any, ...]
 
 
-_TREES = {
+_TREES: dict[str, Range | Choice] = {
     "learning_rate": Range(0.02, 0.4, log=True),
     "subsample": Range(0.5, 1.0),
     "columns_per_tree": Range(0.2, 1.0),
@@ -39,7 +39,7 @@ _TREES = {
     "point_weight": Range(0.05, 0.6),
     "stores": Choice(TABLES),
 }
-_NETS = {
+_NETS: dict[str, Range | Choice] = {
     "batch": Choice((1, 4, 16, 64, 256)),
     "learning_rate": Range(1e-4, 5e-3, log=True),
     "weight_decay": Range(1e-6, 1e-2, log=True),

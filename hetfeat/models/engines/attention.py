@@ -4,7 +4,8 @@ A bidirectional LSTM reads the sequence of a program. The rest is a matching net
 full-context embeddings (Vinyals et al. 2016), which is what the paper's words describe: a second
 bidirectional LSTM reads the measured programs of the support set from the fastest to the slowest;
 a query then reads that memory with several attention heads for a few unrolled steps. What it read
-corrects the margin of the parametric head. So new measurements change predictions without a
+corrects the margin of the parametric head, which counts for as much as it was right about the
+measured programs. So new measurements change predictions without a
 gradient step, and without any the head answers alone.
 
 The head is one for all devices plus a correction for each device that was trained on. Devices are
@@ -19,12 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+from torch.nn.utils.rnn import pad_sequence
 
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.engines import net as nets
-from hetfeat.models.engines.inputs import CONTEXT_WIDTH, STORE_WIDTH, Inputs, Scaling
+from hetfeat.models.engines.attention_net import AttentionNet
+from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
 from hetfeat.models.nets import AttentionParameters
 from hetfeat.models.side import Side
@@ -36,91 +38,16 @@ MOST_SUPPORT = 64
 """Measured programs of a task that are read, the last ones given."""
 _SHARED_ONLY = 0.3
 """Share of training steps without the devices' corrections, so that the head stands alone."""
+_BELIEF = 4.0
+"""How much the head is believed before anything is measured: as if by so many programs, of logits
+that spread by one, whose speeds it had told exactly."""
+_TURNED = 0.3
+"""Share of tasks in a step that are turned round for the memory: where the head is always right,
+the labels of a support set add nothing, and would not be heeded where the head is wrong."""
 _SUPPORT_SHARE = 0.5
 """Of a chunk in training at most, so that queries are left."""
-_LABELS = 3
-"""What the memory knows of a measured program: its speed, what the head said, whether it failed."""
 _WIDEST = 4.0
-
-
-class AttentionNet(nn.Module):
-    """Margins of programs, with a memory of measured ones or without.
-
-    Attributes:
-        known: Hardware vectors of the devices with a correction, float32 [d, h], -1 for NaN.
-    """
-
-    known: torch.Tensor
-
-    def __init__(self, settings: AttentionParameters, known: torch.Tensor) -> None:
-        super().__init__()
-        width, half = settings.width, settings.width // 2
-        self.unrolling = settings.unrolling
-        self.register_buffer("known", known)
-        self.step = nn.Linear(STORE_WIDTH, width)
-        self.context = nn.Linear(CONTEXT_WIDTH, width)
-        self.sequence = nn.LSTM(width, half, settings.layers, batch_first=True, bidirectional=True)
-        self.embed = nn.Linear(width, width)
-        self.head = nn.Linear(width, 1)
-        self.device_heads = nn.Parameter(torch.zeros(len(known), width + 1))
-        self.memory = nn.LSTM(width + _LABELS, half, batch_first=True, bidirectional=True)
-        self.remember = nn.Linear(width + _LABELS, width)
-        self.cell = nn.LSTMCell(2 * width, width)
-        self.attend = nn.MultiheadAttention(width, settings.heads, batch_first=True)
-        self.correct = nn.Linear(2 * width, 1)
-
-    def encode(self, inputs: Inputs) -> torch.Tensor:
-        """Embeddings, float32 [n, width]."""
-        program = inputs.program
-        steps = torch.relu(self.step(inputs.steps) + self.context(inputs.context)[program])
-        lengths = inputs.lengths.clamp(min=1)  # a program without a step is one of zeros
-        padded = torch.zeros(len(inputs), int(lengths.max()), steps.shape[1])
-        starts = torch.cumsum(inputs.lengths, 0) - inputs.lengths
-        padded[program, torch.arange(len(steps)) - starts[program]] = steps
-        packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)
-        read, _ = pad_packed_sequence(self.sequence(packed)[0], batch_first=True)
-        total = (read + padded).sum(1)  # the LSTM refines what the steps say alone
-        embedded: torch.Tensor = total + torch.relu(self.embed(total))
-        return embedded
-
-    def answer(self, embedded: torch.Tensor, device: torch.Tensor) -> torch.Tensor:
-        """Margins without a memory, float32 [n]; `device` is a row of `known` or -1."""
-        margins = self.head(embedded).squeeze(1)
-        own = self.device_heads[device.clamp(min=0)] if len(self.known) else None
-        if own is None:
-            return margins
-        correction = (embedded * own[:, :-1]).sum(1) + own[:, -1]
-        return margins + correction * (device >= 0)
-
-    def recall(
-        self, queries: torch.Tensor, support: torch.Tensor, labels: torch.Tensor
-    ) -> torch.Tensor:
-        """Corrections of the margins of the queries of one or more tasks, float32 [t, q].
-
-        Args:
-            queries: Embeddings, float32 [t, q, width].
-            support: Embeddings from the fastest to the slowest, float32 [t, s, width].
-            labels: What is known of each, float32 [t, s, 3]; all NaN where there is none.
-        """
-        lacking = torch.isnan(labels[:, :, 0])
-        told = torch.cat([support, labels.nan_to_num()], 2)
-        memory = self.remember(told) + self.memory(told)[0]
-        tasks, count, width = queries.shape
-        flat = queries.reshape(-1, width)
-        hidden, cell, read = flat, torch.zeros_like(flat), torch.zeros_like(flat)
-        for _ in range(self.unrolling):
-            hidden, cell = self.cell(torch.cat([flat, read], 1), (hidden, cell))
-            hidden = hidden + flat
-            asked = hidden.reshape(tasks, count, width)
-            found, _ = self.attend(asked, memory, memory, lacking, need_weights=False)
-            read = found.reshape(-1, width)
-        margins: torch.Tensor = self.correct(torch.cat([hidden, read], 1))
-        return margins.reshape(tasks, count)
-
-    def last_block(self) -> list[nn.Parameter]:
-        """What fine-tuning changes."""
-        layers = (self.embed, self.head, self.correct)
-        return [self.device_heads, *(p for layer in layers for p in layer.parameters())]
+"""Largest label in the memory: e^4 times faster than the others says no less than more would."""
 
 
 @dataclass(frozen=True)
@@ -227,36 +154,69 @@ def _recalled_loss(
     chunk: torch.Tensor,
     rng: np.random.Generator,
 ) -> torch.Tensor:
-    """The loss with a part of each chunk, at random, as the support set of the rest."""
-    counts = torch.bincount(chunk)
-    within = torch.arange(len(chunk)) - (torch.cumsum(counts, 0) - counts)[chunk]
-    share = torch.tensor(rng.uniform(0, _SUPPORT_SHARE, len(counts)), dtype=torch.float32)
-    measured = within < (share * counts).ceil()[chunk]
-    queries = torch.nonzero(~measured).squeeze(1)
-    members = [torch.nonzero(measured & (chunk == i)).squeeze(1) for i in range(len(counts))]
-    support = [_memory(rows, embedded, margins, targets.slowness) for rows in members]
-    asked = [torch.nonzero(~measured & (chunk == i)).squeeze(1) for i in range(len(counts))]
+    """The loss with a part of each chunk, at random, as the support set of the rest.
+
+    The programs of a chunk lie together and in random order.
+    """
+    targets = _turned(targets, chunk, rng)
+    support, asked, heads = [], [], []
+    for rows in torch.arange(len(chunk)).split(torch.bincount(chunk).tolist()):
+        measured = max(1, int(rng.uniform(0, _SUPPORT_SHARE) * len(rows)))
+        if measured < len(rows):
+            support.append(_memory(rows[:measured], embedded, margins, targets.slowness))
+            asked.append(rows[measured:])
+            heads.append(margins[rows[measured:]] * support[-1].trust)
+    if not asked:
+        return torch.zeros(())
     corrections = net.recall(
         pad_sequence([embedded[rows] for rows in asked], batch_first=True),
-        pad_sequence([vectors for vectors, _ in support], batch_first=True),
-        pad_sequence([labels for _, labels in support], True, float("nan")),
+        pad_sequence([known.vectors for known in support], batch_first=True),
+        pad_sequence([known.labels for known in support], True, float("nan")),
     )
     flat = torch.cat([row[: len(rows)] for row, rows in zip(corrections, asked, strict=True)])
-    # Chunks are in order, and so are the queries.
-    return loss_of(margins[queries] + flat, targets.take(queries), chunk[queries], settings)
+    queries = torch.cat(asked)
+    return loss_of(torch.cat(heads) + flat, targets.take(queries), chunk[queries], settings)
+
+
+def _turned(targets: Targets, chunk: torch.Tensor, rng: np.random.Generator) -> Targets:
+    """Targets in which the fastest program of some tasks is the slowest; failures stay failures."""
+    turned = torch.from_numpy(rng.random(int(chunk[-1]) + 1) < _TURNED)[chunk]
+    turned &= torch.isfinite(targets.slowness)
+    slowness = torch.where(turned, -targets.slowness, targets.slowness)
+    best = torch.full((int(chunk[-1]) + 1,), torch.inf).scatter_reduce(0, chunk, slowness, "amin")
+    y = torch.where(turned, torch.exp(best[chunk] - slowness), targets.y)
+    return Targets(y, slowness)
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Measured programs of a task, from the fastest to the slowest.
+
+    Attributes:
+        vectors: Embeddings, float32 [s, width].
+        labels: What is known of each, float32 [s, 3].
+        trust: Slope of the measured speeds over what the head said of them, drawn to 1 by
+            `_BELIEF`: what the head says of the others is worth that much, and is turned round
+            where it was wrong.
+    """
+
+    vectors: torch.Tensor
+    labels: torch.Tensor
+    trust: torch.Tensor
 
 
 def _memory(
     rows: torch.Tensor, embedded: torch.Tensor, margins: torch.Tensor, slowness: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Embeddings and labels of measured programs of a task, from the fastest to the slowest."""
+) -> _Memory:
     rows = rows[torch.argsort(slowness[rows], stable=True)]
     slow, said = slowness[rows], margins[rows].detach()
     failed = torch.isinf(slow)
     middle = slow[~failed].mean() if (~failed).any() else torch.zeros(())
     speed = torch.where(failed, -_WIDEST, middle - slow)
-    labels = torch.stack([speed, said - said.mean(), failed.float()], 1)
-    return embedded[rows], labels.clamp(-_WIDEST, _WIDEST)
+    labels = torch.stack([speed, said - said.mean(), failed.float()], 1).clamp(-_WIDEST, _WIDEST)
+    fast, told = labels[:, 0], labels[:, 1]
+    trust = ((fast - fast.mean()) @ told + _BELIEF) / (told @ told + _BELIEF)
+    return _Memory(embedded[rows], labels, trust)
 
 
 def _embed(net: AttentionNet, scaling: Scaling, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -287,9 +247,9 @@ def _read_support(
             asked.setdefault(key, []).append(i)
     for key, queries in asked.items():
         rows = torch.tensor(measured[key][-MOST_SUPPORT:])
-        known, labels = _memory(rows, vectors, said, slowness)
-        corrections = net.recall(embedded[queries][None], known[None], labels[None])
-        margins[queries] += corrections[0]
+        known = _memory(rows, vectors, said, slowness)
+        corrections = net.recall(embedded[queries][None], known.vectors[None], known.labels[None])
+        margins[queries] = margins[queries] * known.trust + corrections[0]
 
 
 def _keys(batch: Batch) -> list[bytes]:

@@ -45,12 +45,14 @@ def loss_of(
         group: int64 [n]; only programs of a group are compared.
         settings: With `point_weight` and `lambda_rank`.
     """
-    share = settings.point_weight
-    loss = share * _POINT_SCALE * functional.mse_loss(torch.sigmoid(margins), targets.y)
+    share: float = settings.point_weight
+    loss: torch.Tensor = (
+        share * _POINT_SCALE * functional.mse_loss(torch.sigmoid(margins), targets.y)
+    )
     faster, slower = _pairs(targets.slowness, group)
     if not len(faster):
         return loss
-    each = functional.softplus(margins[slower] - margins[faster])
+    each: torch.Tensor = functional.softplus(margins[slower] - margins[faster])
     if settings.lambda_rank:
         weight = _lambda_weights(margins.detach(), targets.y, group, faster, slower)
         each = each * weight / weight.mean().clamp_min(1e-9)
