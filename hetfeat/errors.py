@@ -16,6 +16,10 @@ class HetfeatError(Exception):
         super().__init__(f"{given}; expected {expected}; {action}")
         self.given, self.expected, self.action = given, expected, action
 
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        """So that it comes whole from another process."""
+        return type(self), (self.given, self.expected, self.action)
+
 
 class RequestError(HetfeatError):
     """The request was wrong: nothing was done."""

@@ -14,9 +14,9 @@ import numpy.typing as npt
 SCHEMA_VERSION = 1
 """Version of the stored form of a record; old versions keep their readers."""
 
-ErrorKind = Literal["schedule", "build", "timeout", "crash", "run", "memory"]
+ErrorKind = Literal["schedule", "build", "timeout", "crash", "run", "memory", "wrong"]
 """Why a candidate has no latency: its trace would not replay, it would not compile, it hung,
-it took the worker down, it raised, or it asked for too much memory."""
+it took the worker down, it raised, it asked for too much memory, or its answer was wrong."""
 
 
 @dataclass(frozen=True)

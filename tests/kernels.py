@@ -27,6 +27,14 @@ def scaled(factor: float) -> tvm.IRModule:
     return _kernel(lambda a, i: a[i] * te.const(factor, "float32"))
 
 
+def matmul(size: int) -> tvm.IRModule:
+    """A square matrix product, with a design space of its own."""
+    a, b = (te.placeholder((size, size), name=name) for name in "ab")
+    k = te.reduce_axis((0, size), "k")
+    c = te.compute((size, size), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="matmul")
+    return tvm.IRModule({"main": te.create_prim_func([a, b, c])})
+
+
 def calling(function: str, *arguments: int) -> tvm.IRModule:
     """Calls a function of the C library."""
     return _kernel(

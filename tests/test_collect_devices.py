@@ -13,7 +13,7 @@ import stores
 
 from hetfeat.dataset import notes
 from hetfeat.dataset.store import RecordStore
-from hetfeat.measure.exclusive import sole_measurer
+from hetfeat.measure.exclusive import building, timing
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.tune import anchors
 from hetfeat.tune.collect import Plan, collect
@@ -178,20 +178,28 @@ def test_operators_take_turns_and_one_epilogue_stands_for_all():
     assert order == list(evaluation_order([twin, *reversed(TASKS)], seed=3))
 
 
-def test_one_process_times_at_a_time(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("ours", "theirs", "together"),
+    [(timing, "timing", False), (timing, "building", False), (building, "building", True)],
+)
+def test_whoever_times_has_the_machine_alone(tmp_path, monkeypatch, ours, theirs, together):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code = f"""
         import tempfile
         tempfile.tempdir = {str(tmp_path)!r}
-        from hetfeat.measure.exclusive import sole_measurer
+        from hetfeat.measure.exclusive import {theirs}
         print("asking", flush=True)
-        with sole_measurer():
-            print("timing", flush=True)
+        with {theirs}():
+            print("in", flush=True)
     """
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    with sole_measurer():
+    with ours():
         other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert other.stdout.readline() == "asking\n"
-        with pytest.raises(subprocess.TimeoutExpired):
-            other.wait(0.5)
-    assert other.communicate(timeout=60)[0] == "timing\n"
+        if together:
+            assert other.wait(60) == 0
+        else:
+            with pytest.raises(subprocess.TimeoutExpired):
+                other.wait(0.5)
+    assert other.stdout.read() == "in\n"
+    assert other.wait(60) == 0

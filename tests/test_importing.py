@@ -2,13 +2,15 @@
 
 import gzip
 import io
+import json
 import zipfile
 from collections import Counter
 from dataclasses import replace
 
+import ansor_lines
 import pytest
 import stores
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mlproject
@@ -118,6 +120,7 @@ class TestDevices:
         assert imported([batch(1), batch(2, profile=vague), batch(3, profile=None)]).kept == 3
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 30), max_size=20)))
 def test_seen_is_a_set(batches):
     seen, known = Seen(), set()
@@ -137,8 +140,9 @@ class TestLines:
         path.write_bytes(data)
         skipped: Counter[str] = Counter()
         lines = [line for chunk in files.read_lines(path, skipped, 100) for line in chunk]
-        return lines, +skipped
+        return lines, skipped
 
+    @settings(deadline=None)
     @given(data=st.lists(st.sampled_from([b"a", b"\n", b" ", b"b" * 99, b"c" * 101])))
     def test_as_splitting_the_whole_would(self, tmp_path_factory, data):
         whole = b"".join(data)
@@ -241,6 +245,23 @@ class TestRefusals:
 def import_ansor(path, store) -> int:
     arguments = ["--format", "ansor", "--device", "a", "--out", str(store), "--json"]
     return _cli.run(mlproject.cli, ["import", str(path), *arguments])
+
+
+def test_the_command_prints_the_counts(tmp_path, capfd):
+    lines = [*ansor_lines.log(20, 1), b"torn"]
+    (tmp_path / "log").write_bytes(b"\n".join([*lines, lines[0]]))
+    assert import_ansor(tmp_path / "log", tmp_path / "store") == 0
+    out, err = capfd.readouterr()
+    found = json.loads(out)
+    assert err == ""
+    assert (
+        found["read"]
+        == 22
+        == sum(found[key] for key in ("kept", "failed", "skipped", "duplicates"))
+    )
+    assert found["skipped_reasons"] == {"not JSON": 1}
+    assert found["duplicates"] >= 1
+    assert {"tasks", "seconds"} <= set(found)
 
 
 @pytest.mark.parametrize("begin", [b'{"i": [', b'# comment\n{"r":', b"\n" + b'  { "v" : 1'])

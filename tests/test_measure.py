@@ -1,5 +1,6 @@
 """The measuring children, with candidates that crash, hang and eat memory."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -67,6 +68,21 @@ def test_traces_that_do_not_replay_are_data(measurer):
     traces = [kernels.BROKEN, kernels.UNTOUCHED, '[[["Nonsense",[],[],[]]],[]]', "[]", "not JSON"]
     found = measurer.measure([kernels.known_to(measurer, module, trace) for trace in traces])
     assert [m.error for m in found] == ["build", None, "build", "build", "build"]
+
+
+def test_features_of_recorded_programs(measurer):
+    """Those that sampling found, again from the traces; none where a trace does not replay."""
+    module = kernels.matmul(32)
+    task = kernels.known_to(measurer, module).task
+    sampled = measurer.sample(task, 4, seed=1)
+    bare = [dataclasses.replace(program, stores=None) for program in sampled]
+    broken = dataclasses.replace(bare[0], trace=kernels.BROKEN)
+    unknown = dataclasses.replace(bare[0], task=dataclasses.replace(task, hash="0" * 16))
+    found = measurer.with_features([bare[0], broken, unknown, *bare[1:]])
+    assert found == [bare[0], broken, unknown, *bare[1:]]
+    assert found[1].stores is found[2].stores is None
+    for program, again in zip(sampled, [found[0], *found[3:]], strict=True):
+        assert again.stores.tobytes() == program.stores.tobytes()
 
 
 def test_the_same_program_twice_in_a_batch(measurer):

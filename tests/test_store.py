@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 import mlproject
 from hetfeat.dataset import pieces, shards
-from hetfeat.dataset.schema import from_table, to_row, to_table
+from hetfeat.dataset.packaged import packaged_store
+from hetfeat.dataset.schema import SCHEMA, from_table, stores_of, to_row, to_table, with_stores
 from hetfeat.dataset.shards import ShardWriter
+from hetfeat.dataset.stats import counts
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import DataError
 from hetfeat.records import Measurement
@@ -79,6 +81,14 @@ class TestRoundTrip:
         for back, original in zip(found, written, strict=True):
             np.testing.assert_array_equal(back.program.stores, original.program.stores)
 
+    def test_features_can_be_added_to_a_table(self):
+        features = [None, np.ones((2, 164), np.float32), None, np.zeros((1, 164), np.float32)]
+        table = with_stores(table_of(measurements(4)), features)
+        assert table.schema == SCHEMA
+        for added, found in zip(features, stores_of(table), strict=True):
+            np.testing.assert_equal(found, added)
+        assert [m.program.stores is None for m in from_table(table)] == [True, False, True, False]
+
     def test_devices_and_networks_come_back(self, store):
         store.add_device(DEVICE)
         store.add_network("net", {"t": 2}, {"t": "module"})
@@ -92,6 +102,17 @@ class TestRoundTrip:
         store.append(written)
         assert list(store.program_keys("a")) == [[m.program.key for m in written]]
         assert not any(store.program_keys("b"))
+
+
+def test_a_store_of_schema_1_is_read():
+    """The packaged records: one row group a shard, written before there were pieces."""
+    store = RecordStore.open(packaged_store())
+    assert json.loads((store.path / "store.json").read_text()) == {"schema_version": 1}
+    rows = {shard["path"]: shard["rows"] for shard in store.shards()}
+    assert sum(len(table) for table in store.scan(["program"])) == sum(rows.values()) > 7000
+    first = next(from_table(next(store.scan())))
+    assert first.program.stores.shape[1] == 164
+    assert (first.latency_s is None) == bool(first.error)
 
 
 class TestPieces:
@@ -173,6 +194,21 @@ class TestDigest:
     def test_is_that_of_the_same_records_elsewhere(self, made, tmp_path):
         again = stores.make_store(tmp_path / "again", tasks=2, per_task=4)
         assert again.digest() == made.digest()
+
+
+def test_counts_by_device_and_operator(made):
+    """Tasks 0 and 1 are a conv2d and a matmul of four programs each, of which the first failed."""
+    made.append([dataclasses.replace(m, device="b") for m in measurements(3)])
+    rows = {(row["device"], row["operator"]): row for row in counts(made)}
+    assert list(rows) == [("a", "conv2d"), ("a", "matmul"), ("b", "conv2d"), ("b", "matmul")]
+    assert rows["a", "conv2d"] == {
+        "device": "a",
+        "operator": "conv2d",
+        "records": 4,
+        "tasks": 1,
+        "failed": 1,
+    }
+    assert (rows["b", "matmul"]["records"], rows["b", "matmul"]["failed"]) == (7, 2)
 
 
 class TestInterrupts:

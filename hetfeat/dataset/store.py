@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from hetfeat.dataset.files import RESTORE, end_torn_line, json_lines, sha256, write_atomically
 from hetfeat.dataset.pieces import Piece, journal_parts, row_groups
 from hetfeat.dataset.schema import SCHEMA, to_row, to_table
-from hetfeat.dataset.shards import ShardWriter, folder_of
+from hetfeat.dataset.shards import COMPRESSION_LEVEL, ShardWriter, folder_of
 from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile
 from hetfeat.errors import DataError
 from hetfeat.records import SCHEMA_VERSION, Measurement
@@ -114,9 +114,9 @@ class RecordStore:
             os.replace(self.path / JOURNAL, self.path / SEALED)
             self._store_sealed()
 
-    def writer(self) -> ShardWriter:
+    def writer(self, compression_level: int = COMPRESSION_LEVEL) -> ShardWriter:
         """Writes records straight into shards, each listed once it is complete."""
-        return ShardWriter(self.path, lambda shard: self._list([shard]))
+        return ShardWriter(self.path, lambda shard: self._list([shard]), compression_level)
 
     def pieces(
         self, device: str | None = None, where: pc.Expression | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hetfeat.errors import DataError
 
-FEATURES_VERSION = 1
+FEATURES_VERSION = 2
 """Version of the whole set, logged with each run; a model's own check is by column."""
 
 
@@ -135,9 +135,47 @@ HARDWARE = (
     Column("max_vthread_extent", "log2(count)"),
     Column("warp_size", "log2(count)"),
     Column("peak_gflops", "log2(GFLOP/s)"),
+    Column("scalar_gflops", "log2(GFLOP/s)"),
     Column("bandwidth_gb_s", "log2(GB/s)"),
+    Column("l1_gb_s", "log2(GB/s)"),
+    Column("l2_gb_s", "log2(GB/s)"),
+    Column("l3_gb_s", "log2(GB/s)"),
+    Column("fork_join_us", "log2(microseconds)"),
+    Column("datasheet_gflops", "log2(GFLOP/s)"),
+    Column("datasheet_gb_s", "log2(GB/s)"),
 )
-"""Columns of a device, named after the fields of `DeviceProfile`; NaN where it has none."""
+"""Columns of a device, named after the fields of `DeviceProfile`; NaN where it has none, or where
+nobody has measured it."""
+
+PRIMITIVES = (
+    *("Split", "Fuse", "Reorder", "AddUnitLoop", "Parallel", "Vectorize", "Unroll", "Bind"),
+    *("CacheRead", "CacheWrite", "ReIndex", "SetScope", "StorageAlign", "TransformLayout"),
+    *("ComputeAt", "ReverseComputeAt", "SampleComputeLocation", "ComputeRoot"),
+    *("ComputeInline", "ReverseComputeInline", "RFactor", "DecomposeReduction"),
+    *("Annotate", "Unannotate", "Blockize", "Tensorize", "PadEinsum", "DecomposePadding"),
+)
+"""Schedule primitives with a number of their own, which is their place here and stays: new ones
+come last. Those of MetaSchedule, and `ComputeRoot` of the auto-scheduler."""
+
+THREADS = (
+    *("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"),
+    "vthread.x",
+)
+SCOPES = ("global", "shared", "local")
+SPLITS, PARTS = 10, 5
+"""Splits of a program that have columns, first come, and their factors, innermost first."""
+
+TRACE = (
+    *(Column(f"primitive_{name}", _COUNT) for name in (*PRIMITIVES, "other")),
+    *(Column(f"split{i}_factor{j}", _COUNT) for i in range(SPLITS) for j in range(PARTS)),
+    *(Column(f"factor{j}_product", _COUNT) for j in range(PARTS)),
+    *(Column(f"bind_{name}_extent", _COUNT) for name in THREADS),
+    *(Column(f"cache_{scope}", _COUNT) for scope in SCOPES),
+    *(Column(f"{kind}_extent", _COUNT) for kind in ("parallel", "vectorize", "unroll")),
+    Column("unroll_max_step", _COUNT),
+    Column("parallel_jobs", _COUNT),
+)
+"""Columns of a schedule's trace; an extent is the largest there is, 0 if it is not known."""
 
 
 def labels(columns: tuple[Column, ...]) -> list[str]:

@@ -1,4 +1,4 @@
-"""One process of this machine times programs at a time."""
+"""One process of this machine times programs at a time, and nobody builds meanwhile."""
 
 import fcntl
 import os
@@ -11,18 +11,31 @@ LOCK_NAME = "hetfeat-measuring.lock"
 
 
 @contextmanager
-def sole_measurer() -> Iterator[None]:
-    """Waits until nobody else on this machine is timing, and keeps others waiting meanwhile.
+def timing() -> Iterator[None]:
+    """Waits until nobody on this machine times or builds, and keeps them waiting meanwhile.
 
     The lock is advisory and ends with its process, however that ends.
     """
+    with _locked(fcntl.LOCK_EX):
+        yield
+
+
+@contextmanager
+def building() -> Iterator[None]:
+    """Waits until nobody on this machine is timing, and keeps them waiting meanwhile."""
+    with _locked(fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def _locked(how: int) -> Iterator[None]:
     path = Path(tempfile.gettempdir()) / LOCK_NAME
     try:
         descriptor = os.open(path, os.O_RDONLY)  # another user's file may not be opened to create
     except FileNotFoundError:
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, how)
         yield
     finally:
         os.close(descriptor)

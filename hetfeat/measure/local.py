@@ -9,18 +9,20 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import psutil
 
 from hetfeat.dataset.schema import FEATURES_PER_STORE
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import WorkFailed
-from hetfeat.measure.exclusive import sole_measurer
+from hetfeat.errors import RequestError, WorkFailed
+from hetfeat.measure.exclusive import building, timing
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import ErrorKind, Measurement, Program, Task
 
@@ -37,6 +39,8 @@ RUN_TIMEOUT_S = 10.0
 RESTART_BYTES = 3 * 2**29
 """A child grows by about 1.1 MB with each build (TVM's and LLVM's caches) and is replaced here."""
 PROPOSE_TIMEOUT_S = 120.0
+FEATURES_AT_ONCE = 32
+"""Programs a child extracts features of in one request."""
 
 
 class LocalMeasurer:
@@ -55,6 +59,12 @@ class LocalMeasurer:
         memory_limit_bytes: int | None = None,
         builders: int | None = None,
     ) -> None:
+        if profile.route["kind"] != "local":
+            raise RequestError(
+                f"measuring on device '{profile.name}' from here",
+                "a device whose route is local",
+                "pass --device local, or the file of a profile that `hetfeat devices probe` wrote",
+            )
         self.profile = profile
         self._build_timeout_s, self._run_timeout_s = build_timeout_s, run_timeout_s
         self._build_seconds: deque[float] = deque(maxlen=64)
@@ -103,10 +113,50 @@ class LocalMeasurer:
         """The programs of traces without post-processing, less those that do not apply."""
         request = {"do": "apply", "task": task.hash, "traces": traces}
         try:
-            reply = self._worker_of(0, task).ask(request, PROPOSE_TIMEOUT_S)
+            with building():
+                reply = self._worker_of(0, task).ask(request, PROPOSE_TIMEOUT_S)
         except Lost:
             return []
         return _programs(task, _checked(reply, task))
+
+    def with_features(self, programs: Sequence[Program]) -> list[Program]:
+        """Recorded programs with their per-store features, where their traces replay.
+
+        Programs of tasks that were not added come back as they are.
+        """
+        for worker in self._workers:
+            worker.restart_above(RESTART_BYTES)
+        size = FEATURES_AT_ONCE
+        known = [program for program in programs if program.task.hash in self._tasks]
+        of_task = [list(group) for _, group in itertools.groupby(known, lambda p: p.task)]
+        parts = [group[i : i + size] for group in of_task for i in range(0, len(group), size)]
+        queue = deque(parts)
+        found: dict[str, Program] = {}
+
+        def extract(index: int) -> None:
+            with contextlib.suppress(IndexError):
+                while True:
+                    found.update((p.key, p) for p in self._extract(index, queue.popleft()))
+
+        list(self._threads.map(extract, range(len(self._workers))))
+        return [found.get(program.key, program) for program in programs]
+
+    def _extract(self, index: int, programs: list[Program]) -> list[Program]:
+        """One child's work; a trace that brings it down has no features, nothing else is lost."""
+        task = programs[0].task
+        request = {"do": "features", "task": task.hash, "traces": [p.trace for p in programs]}
+        try:
+            values, error = self._ask(index, task, request, PROPOSE_TIMEOUT_S)
+        except WorkFailed:  # the task itself does not load
+            return programs
+        if error is not None:
+            if len(programs) == 1:
+                return programs
+            return [done for p in programs for done in self._extract(index, [p])]
+        return [
+            p if text is None else replace(p, stores=_decoded(text))
+            for p, text in zip(programs, values, strict=True)
+        ]
 
     def measure(
         self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None
@@ -125,9 +175,12 @@ class LocalMeasurer:
             for worker in self._workers:
                 worker.restart_above(RESTART_BYTES)
             queue = deque(programs[start : start + size])
-            built = self._threads.map(self._build_from, range(len(self._workers)), repeat(queue))
-            shares = list(enumerate(built))
-            with sole_measurer():
+            with building():
+                built = self._threads.map(
+                    self._build_from, range(len(self._workers)), repeat(queue)
+                )
+                shares = list(enumerate(built))
+            with timing():
                 for index, share in shares:  # a child's programs in a row
                     for program, error in share:
                         result = self._run(index, program, error, best)
@@ -223,21 +276,20 @@ class LocalMeasurer:
                 return []
             return list(_checked(reply, task))
 
-        found = itertools.chain.from_iterable(self._threads.map(ask, range(len(self._workers))))
+        with building():
+            found = itertools.chain(*self._threads.map(ask, range(len(self._workers))))
         return _programs(task, found)[:count]
 
 
 def _programs(task: Task, found: Iterable[Any]) -> list[Program]:
     """Distinct programs from `[trace, features]` pairs."""
-    programs = {
-        trace: Program(
-            task,
-            trace,
-            np.frombuffer(base64.b64decode(features), np.float32).reshape(-1, FEATURES_PER_STORE),
-        )
-        for trace, features in found
-    }
-    return list(programs.values())
+    made = {trace: Program(task, trace, _decoded(features)) for trace, features in found}
+    return list(made.values())
+
+
+def _decoded(features: str) -> npt.NDArray[np.float32]:
+    values = np.frombuffer(base64.b64decode(features), np.float32)
+    return values.reshape(-1, FEATURES_PER_STORE)
 
 
 def _checked(reply: dict[str, Any], task: Task) -> Any:

@@ -60,6 +60,11 @@ class Service:
         """The programs of `traces`, `[trace, features]` each, less what does not apply."""
         return [_packed(*found) for found in self._spaces[task].apply(traces)]
 
+    def features(self, task: str, traces: list[str]) -> list[str | None]:
+        """Per-store features of recorded programs, None for those that do not replay."""
+        found = map(self._spaces[task].features, traces)
+        return [None if features is None else _encoded(features) for features in found]
+
     def build(self, task: str, program: str, trace: str) -> None:
         """Compiles a program in memory and keeps it for `run`."""
         candidate = as_candidate(replay(self._spaces[task].module, trace))
@@ -105,7 +110,11 @@ def error_kind(request: str, error: Exception) -> ErrorKind:
 
 
 def _packed(trace: str, features: Any) -> list[str]:
-    return [trace, base64.b64encode(features.tobytes()).decode()]
+    return [trace, _encoded(features)]
+
+
+def _encoded(features: Any) -> str:
+    return base64.b64encode(features.tobytes()).decode()
 
 
 if __name__ == "__main__":

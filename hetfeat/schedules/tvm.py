@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,17 @@ class TaskSpace:
             module, target=target, space_generator="post-order-apply", num_threads=1, rand_state=1
         )
         self._features = StoreFeatures(self._context, cache_line_bytes)
-        self._sketches = [s.trace for s in self._context.generate_design_space()]
+
+    @cached_property
+    def _sketches(self) -> list[TvmTrace]:
+        return [schedule.trace for schedule in self._context.generate_design_space()]
+
+    def features(self, trace: str) -> np.ndarray[Any, Any] | None:
+        """Per-store features of a recorded program; None where its trace does not replay."""
+        try:
+            return self._features(as_candidate(replay(self.module, trace)))
+        except Exception:  # of another version or target, or no trace at all
+            return None
 
     def sample(self, count: int, seed: int) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         """Up to `count` distinct random programs: trace, and features float32 [stores, 164]."""

@@ -7,12 +7,14 @@ OPERATORS = (
     ("group_conv", "group_conv2d"),
     ("bgemm", "winograd"),
     ("conv2d", "conv2d"),
+    ("bgemm", "conv2d"),
     ("matmul", "matmul"),
     ("pool_max", "max_pool2d"),
     ("pool", "avg_pool2d"),
     ("softmax", "softmax"),
 )
-"""Part of a reduction block's name -> anchor operator; the first that fits."""
+"""Part of a reduction block's name -> anchor operator; the first that fits. Winograd's convolution
+reduces in `bgemm`."""
 
 
 def anchor_operator(reductions: Iterable[str]) -> str:

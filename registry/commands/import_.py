@@ -19,17 +19,21 @@ def command(path: tuple[Path, ...], format: str, device: str, out: Path) -> dict
     from tqdm import tqdm
 
     from hetfeat.dataset.importers.run import Counts, import_records
+    from hetfeat.tune.importing import FeatureExtraction
 
-    with tqdm(
-        unit="record",
-        file=sys.stderr,
-        mininterval=0.5 if sys.stderr.isatty() else 10,
-        delay=1,  # a refusal is one line
-        disable=bool(os.environ.get("HETFEAT_QUIET")),
-    ) as shown:
+    with (
+        FeatureExtraction() as extraction,
+        tqdm(
+            unit="record",
+            file=sys.stderr,
+            mininterval=0.5 if sys.stderr.isatty() else 10,
+            delay=1,  # a refusal is one line
+            disable=bool(os.environ.get("HETFEAT_QUIET")),
+        ) as shown,
+    ):
 
         def show(counts: Counts) -> None:
             shown.update(counts.read - shown.n)
 
-        counts = import_records(format, device, path, out, show)
+        counts = import_records(format, device, path, out, show, extraction)
     return {**counts.summary(), "device": device, "out": out}

@@ -1,4 +1,4 @@
-"""`hetfeat records`: what a record store holds, and whether it is intact."""
+"""`hetfeat records`: what a store holds, whether it is intact, what matters in it, the way out."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from registry.commands import _cli
 
 @click.group("records", cls=_cli.Group)
 def command() -> None:
-    """What a record store holds, and whether it is intact."""
+    """What a record store holds, whether it is intact; export it to plain TVM."""
 
 
 @_cli.command("stats")
@@ -42,5 +42,31 @@ def verify(store: Path) -> _cli.Result:
     return _cli.Result(value, exit_code=1 if damaged else 0)
 
 
+@_cli.command("export")
+@_cli.argument("store", metavar="DIR", type=Path)
+@_cli.option("--format", type=click.Choice(["metaschedule"]), default="metaschedule")
+@_cli.option("--device", help="Only this device; otherwise a folder a device.")
+@_cli.option("--out", type=Path, required=True, help="Folder of the database.")
+def export(store: Path, format: str, device: str | None, out: Path) -> dict[str, Any]:
+    """Write MetaSchedule JSON databases, which TVM loads and compiles from."""
+    from hetfeat.dataset.export import export_metaschedule
+    from hetfeat.dataset.store import RecordStore
+
+    return {"databases": export_metaschedule(RecordStore.open(store), out, device), "out": out}
+
+
+@_cli.command("study")
+@_cli.argument("store", metavar="DIR", type=Path)
+@_cli.option("--family", help="Hardware family or union.  [default: that of the records]")
+@_cli.seed
+def study(store: Path, family: str | None, seed: int) -> dict[str, Any]:
+    """Tabulate operators by device and rank the features; logged as a run."""
+    from registry.exploring import study_records
+
+    return study_records(store, family, seed)
+
+
+command.add_command(export)
 command.add_command(stats)
+command.add_command(study)
 command.add_command(verify)

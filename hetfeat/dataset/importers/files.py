@@ -73,12 +73,13 @@ def read_lines(
         if overlong:
             rest, chunk, overlong = b"", others, False
         *lines, rest = (rest + chunk).split(b"\n")
-        fitting = [line for line in lines if len(line) <= line_bytes and not line.isspace()]
-        skipped[f"line longer than {line_bytes} bytes"] += sum(len(x) > line_bytes for x in lines)
-        yield [line for line in fitting if line]
+        fitting = [line for line in lines if len(line) <= line_bytes]
+        yield [line for line in fitting if line and not line.isspace()]
+        too_long = len(lines) - len(fitting)
         if len(rest) > line_bytes:
-            skipped[f"line longer than {line_bytes} bytes"] += 1
-            rest, overlong = b"", True
+            rest, overlong, too_long = b"", True, too_long + 1
+        if too_long:
+            skipped[f"line longer than {line_bytes} bytes"] += too_long
     if rest.strip() and not overlong:
         yield [rest]
 
@@ -89,11 +90,10 @@ def _chunks(path: Path, skipped: Counter[str]) -> Iterator[bytes]:
             compressed = _is_gzip(raw.read(2))
             raw.seek(0)
             size = os.fstat(raw.fileno()).st_size
-            yield from (
-                _bounded(gzip.GzipFile(fileobj=raw), size, skipped)
-                if compressed
-                else (iter(lambda: raw.read(CHUNK_BYTES), b""))
-            )
+            if compressed:
+                yield from _bounded(gzip.GzipFile(fileobj=raw), size, skipped)
+            else:
+                yield from iter(lambda: raw.read(CHUNK_BYTES), b"")
     except (OSError, EOFError, zlib.error):
         skipped["rest of a file that is damaged or cut off"] += 1
 

@@ -17,7 +17,7 @@ _LINES = (
     (rb'\s*\{\s*"(input|config|result)"\s*:', None, "an AutoTVM log"),
     (rb"\s*\[\s*\d+\s*,\s*\[", "metaschedule", METASCHEDULE_RECORDS),
     (rb'\s*\[\s*"-?\w+"\s*,\s*"', "metaschedule", "MetaSchedule workloads"),
-    (rb'\s*"workload_index"\s*:', "metaschedule", "networks of MetaSchedule workloads"),
+    (rb'.*"workload_index"\s*:', "metaschedule", "networks of MetaSchedule workloads"),
 )
 _KERNEL_TUNER = re.compile(rb'"(device_name|tune_params_keys|tune_params|cache)"\s*:')
 
@@ -34,12 +34,12 @@ def look(path: Path) -> tuple[str | None, str]:
     for magic, words in _MAGIC:
         if begin.startswith(magic):
             return None, words
-    if b"\0" in begin:
-        return None, "a binary file"
     if begin.lstrip().startswith(b"{") and _KERNEL_TUNER.search(begin):
         return "kernel-tuner", "a Kernel Tuner cache"
     lines = begin.split(b"\n")
     for pattern, name, words in _LINES:
         if any(re.match(pattern, line) for line in lines):
             return name, words
+    if b"\0" in begin:
+        return None, "a binary file"
     return None, f"text that begins with {lines[0][:30].decode(errors='replace')!r}"

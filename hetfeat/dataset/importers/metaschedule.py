@@ -9,14 +9,16 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hetfeat.dataset.importers.base import Batch, batch_of
 from hetfeat.dataset.importers.files import read_lines
 from hetfeat.dataset.importers.looks import METASCHEDULE_RECORDS, look
-from hetfeat.dataset.importers.targets import profile_of
-from hetfeat.dataset.importers.workloads import Workloads
+from hetfeat.dataset.importers.metaschedule_targets import KINDS, profile_of
+from hetfeat.dataset.importers.metaschedule_workloads import Workloads
+from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 from hetfeat.records import Measurement, Program
 
@@ -42,34 +44,34 @@ def read(files: Iterable[Path], device: str) -> Iterator[Batch]:
 
 def _database(records: Path, device: str) -> Iterator[Batch]:
     skipped: Counter[str] = Counter()
-    lines = (
-        line for chunk in read_lines(_workload_file(records), skipped, LINE_BYTES) for line in chunk
-    )
-    workloads = Workloads(lines)
+    chunks = read_lines(_workload_file(records), skipped, LINE_BYTES)
+    workloads = Workloads(line for chunk in chunks for line in chunk)
+    networks = workloads.networks(records.with_name("networks.json"))
     waiting: list[Measurement] = []
     target: dict[str, Any] = {}
+    profile: DeviceProfile | None = None
 
     def batch() -> Batch:
-        profile = profile_of(device, target) if waiting else None
         made = batch_of(waiting, Counter(skipped), profile, workloads.new_modules())
         waiting.clear()
         skipped.clear()
         return made
 
-    for chunk in read_lines(records, skipped, LINE_BYTES):
-        for line in chunk:
-            try:
-                measurement, of = _parsed(line, workloads, device)
-            except _Skip as reason:
-                skipped[str(reason)] += 1
-                continue
-            if len(waiting) == BATCH_RECORDS or (waiting and of != target):
-                yield batch()
-            target = of
+    for line in (line for chunk in read_lines(records, skipped, LINE_BYTES) for line in chunk):
+        try:
+            measurement, found = _parsed(line, workloads, device)
+        except _Skip as reason:
+            skipped[str(reason)] += 1
+            continue
+        if len(waiting) == BATCH_RECORDS or (waiting and found != target):
+            yield batch()
+        if found != target:
+            target, profile = found, profile_of(device, found)
+        if profile is None:
+            skipped[f"target of another kind than {', '.join(KINDS)}"] += 1
+        else:
             waiting.append(measurement)
-    yield batch()
-    if networks := workloads.networks(records.with_name("networks.json")):
-        yield Batch(batch_of([]).records, networks=networks)
+    yield replace(batch(), networks=networks)
 
 
 class _Skip(Exception):
@@ -89,8 +91,6 @@ def _parsed(line: bytes, workloads: Workloads, device: str) -> tuple[Measurement
             pass
         case _:
             raise _Skip("line that is no record")
-    if profile_of(device, target) is None:
-        raise _Skip("target of an unknown kind")
     try:
         workload = workloads.task(index, arguments)
     except ValueError as error:
@@ -114,27 +114,28 @@ def _latencies(seconds: list[Any]) -> tuple[float, ...]:
         raise _Skip("record without costs")
     if not all(isinstance(s, int | float) and not isinstance(s, bool) for s in seconds):
         raise _Skip("cost that is no number")
-    if not all(math.isfinite(s) and s > 0 for s in seconds):
+    if not all(0 < s < math.inf for s in seconds):
         raise _Skip("cost that is not positive and finite")
     return tuple(map(float, seconds)) if max(seconds) < FAILED_S else ()
 
 
 def _trace(instructions: list[Any], decisions: list[Any]) -> str:
     """The trace as compact JSON, instructions called as this TVM calls them."""
-    renamed = []
-    for instruction in instructions:
-        match instruction:
-            case [str(kind), list(), list(), list()]:
-                renamed.append([RENAMED.get(kind, kind), *instruction[1:]])
-            case _:
-                raise _Skip("trace that is none")
+    if not all(map(_is_instruction, instructions)):
+        raise _Skip("trace that is none")
     for decision in decisions:
         match decision:
             case [int(index), _] if 0 <= index < len(instructions):
                 pass
             case _:
                 raise _Skip("trace that is none")
+    renamed = [[RENAMED.get(kind, kind), *rest] for kind, *rest in instructions]
     return json.dumps([renamed, decisions], separators=(",", ":"))
+
+
+def _is_instruction(value: Any) -> bool:
+    """Whether this is `[kind, inputs, attributes, outputs]`; called for each of millions."""
+    return type(value) is list and [type(part) for part in value] == [str, list, list, list]
 
 
 def _workload_file(records: Path) -> Path:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,20 @@ from hetfeat.dataset.importers.looks import look
 from hetfeat.dataset.importers.seen import Seen
 from hetfeat.dataset.importers.table import FORMATS, importer
 from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.presets import preset
 from hetfeat.devices.profile import DeviceProfile, check_name
 from hetfeat.errors import DataError, RequestError
 
+COMPRESSION_LEVEL = 3
+"""Less than a store's own, so that writing does not hold up reading."""
 _HARDWARE = (
     *("num_cores", "vector_unit_bytes", "cache_line_bytes", "max_threads_per_block"),
     *("max_shared_memory_per_block_bytes", "max_local_memory_per_block_bytes"),
     *("max_vthread_extent", "warp_size"),
 )
 _TARGET = ("kind", "mcpu", "arch", "model")
+
+Complete = Callable[[pa.Table, DeviceProfile, Mapping[str, str]], pa.Table]
 
 
 @dataclass
@@ -68,6 +73,7 @@ def import_records(
     paths: Sequence[Path],
     out: Path,
     progress: Callable[[Counts], None] = lambda counts: None,
+    complete: Complete = lambda records, profile, modules: records,
 ) -> Counts:
     """Reads foreign records into the store at `out`, made if there is none.
 
@@ -81,6 +87,8 @@ def import_records(
         paths: Files, and folders that are walked.
         out: The store.
         progress: Called after each batch.
+        complete: What adds to new records before they are written, say per-store features; given
+            the profile of their device and the modules that came with them, by task hash.
 
     Raises:
         RequestError: A path, device or format that is not one; a path with no file of the format.
@@ -88,7 +96,7 @@ def import_records(
     check_name(device)
     _refuse_other_formats(format_name, paths)
     read = importer(format_name)
-    sink = _Sink(RecordStore.create(out), device)
+    sink = _Sink(RecordStore.create(out), device, complete)
     counts = Counts()
     try:
         for batch in read(_fitting(format_name, paths, counts), device):
@@ -102,13 +110,13 @@ def import_records(
 class _Sink:
     """Where batches go: hardware checked, duplicates dropped, shards of a useful size."""
 
-    def __init__(self, store: RecordStore, device: str) -> None:
-        self._store, self._device = store, device
+    def __init__(self, store: RecordStore, device: str, complete: Complete) -> None:
+        self._store, self._complete = store, complete
         self._seen = Seen()
         for programs in store.program_keys(device):
             self._seen.add(programs)
         self._profile = store.devices().get(device)
-        self._writer = store.writer()
+        self._writer = store.writer(COMPRESSION_LEVEL)
 
     def add(self, batch: Batch, counts: Counts) -> None:
         """Takes the records of a batch and counts all of its entries."""
@@ -125,11 +133,13 @@ class _Sink:
             return
         counts.tasks.update(pc.unique(records["task"]).to_pylist())
         new = self._seen.add(records["program"].to_pylist())
-        fresh = records.filter(pa.array(new))
+        fresh = records if new.all() else records.filter(pa.array(new))
         failed = fresh.num_rows - fresh["error"].null_count
         counts.failed += failed
         counts.kept += fresh.num_rows - failed
         counts.duplicates += records.num_rows - fresh.num_rows
+        if self._profile is not None:
+            fresh = self._complete(fresh, self._profile, batch.modules)
         self._writer.add(fresh)
 
     def close(self) -> None:
@@ -137,12 +147,15 @@ class _Sink:
         self._writer.close()
 
     def _other_hardware(self, found: DeviceProfile | None) -> str:
-        """In what the records' hardware differs from the device's; a new device takes theirs."""
+        """In what the records' hardware differs from the device's.
+
+        A new device is the preset of its name, or else what the records say.
+        """
         if found is None:
             return ""
         if self._profile is None:
-            self._profile = found
-            self._store.add_device(found)
+            self._profile = preset(found.name) or found
+            self._store.add_device(self._profile)
         known = self._profile
         pairs = [(name, getattr(known, name), getattr(found, name)) for name in _HARDWARE]
         pairs += [(name, known.target.get(name), found.target.get(name)) for name in _TARGET]

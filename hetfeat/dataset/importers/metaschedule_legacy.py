@@ -1,10 +1,11 @@
-"""Workloads of TVM before 0.20, which this TVM refuses to read: their JSON graph, interpreted.
+"""Workloads of TVM 0.9 to 0.16, which this TVM refuses to read: their JSON graph, interpreted.
 
 A node is `{"type_key": ..., "attrs": {field: value}}`; fields that hold objects name the position
 of another node, as text. Arrays and maps have `data`, texts `repr_str`.
 """
 
 import math
+import re
 from typing import Any
 
 from hetfeat.records import Task
@@ -19,7 +20,7 @@ REDUCTION = "2"
 """`iter_type` of an axis that is reduced over."""
 
 
-def describe(graph: Any, arguments: list[Any]) -> Task:
+def describe_graph(graph: Any, arguments: list[Any]) -> Task:
     """The task of a graph, without a hash.
 
     Args:
@@ -42,23 +43,27 @@ class _Graph:
 
     def task(self, arguments: list[Any]) -> Task:
         (function,) = (i for i, n in enumerate(self._nodes) if n["type_key"] == "tir.PrimFunc")
-        tensors = self._tensors(function)
-        if any(extent is None for _, shape in tensors for extent in shape):
-            tensors = [(str(dtype), list(map(int, shape))) for _, dtype, shape in arguments]
-        shapes = tuple(tuple(int(extent) for extent in shape) for _, shape in tensors)
+        tensors = self._tensors(function) or [(str(t), shape) for _, t, shape in arguments]
+        shapes = tuple(tuple(map(int, shape)) for _, shape in tensors)
+        dtype = tensors[-1][0]
+        if not re.fullmatch(r"[a-z0-9_]{1,32}", dtype):
+            raise ValueError(dtype)
         flops = self._count(self._at(function, "body"))
-        return Task("", self._operator(), shapes, tensors[-1][0], flops)
+        # An extent that only a call knows: how much there is to do is not known.
+        return Task("", self._operator(), shapes, dtype, 0.0 if math.isnan(flops) else flops)
 
-    def _tensors(self, function: int) -> list[tuple[str, list[int | None]]]:
-        """Type and shape of each argument; an extent that only a call knows is None."""
+    def _tensors(self, function: int) -> list[tuple[str, list[int]]]:
+        """Type and shape of each argument; none if only a call knows an extent."""
         pairs = self._nodes[self._at(function, "buffer_map")]["data"]
         buffers = dict(zip(pairs[::2], pairs[1::2], strict=True))
         found = []
         for parameter in self._nodes[self._at(function, "params")]["data"]:
             buffer = buffers[parameter]
-            extents = self._nodes[self._at(buffer, "shape")].get("data", [])
-            dtype = str(self._nodes[buffer]["attrs"]["dtype"])
-            found.append((dtype, [self._integer(extent) for extent in extents]))
+            members = self._nodes[self._at(buffer, "shape")].get("data", [])
+            extents = [extent for extent in map(self._integer, members) if extent is not None]
+            if len(extents) < len(members):
+                return []
+            found.append((str(self._nodes[buffer]["attrs"]["dtype"]), extents))
         return found
 
     def _operator(self) -> str:

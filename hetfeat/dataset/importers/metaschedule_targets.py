@@ -1,29 +1,21 @@
 """A TVM target as a device profile."""
 
-import json
-from functools import lru_cache
 from typing import Any
 
 from hetfeat.devices.profile import DeviceProfile
 
-FAMILY_OF_KIND = {"cuda": "gpu-nvidia", "rocm": "gpu-amd", "metal": "gpu-apple"}
+FAMILY_OF_GPU = {"cuda": "gpu-nvidia", "rocm": "gpu-amd", "metal": "gpu-apple"}
+KINDS = ("llvm", *FAMILY_OF_GPU)
 _NOT_HARDWARE = ("keys", "tag", "host")
 
 
 def profile_of(name: str, target: dict[str, Any]) -> DeviceProfile | None:
-    """The device that a target describes, its other figures unknown; None for unknown kinds."""
-    return _profile_of(name, json.dumps(target, sort_keys=True))
-
-
-@lru_cache(maxsize=64)
-def _profile_of(name: str, target_json: str) -> DeviceProfile | None:
-    target = json.loads(target_json)
+    """The device that a target describes, its other figures unknown; None for other `KINDS`."""
     kind = target.get("kind")
     own = {key: value for key, value in target.items() if key not in _NOT_HARDWARE}
     source = "the target of imported records"
     if kind == "llvm":
-        arm = "arm" in str(target.get("mtriple", "")) or "arm_cpu" in target.get("keys", [])
-        arm = arm or "aarch64" in str(target.get("mtriple", ""))
+        arm = str(target.get("mtriple", "")).startswith(("aarch64", "arm"))
         cores = _count(target.get("num-cores"))
         return DeviceProfile(
             name,
@@ -34,13 +26,13 @@ def _profile_of(name: str, target_json: str) -> DeviceProfile | None:
             vector_unit_bytes=_vector_bytes(own),
             source=source,
         )
-    if kind not in FAMILY_OF_KIND:
+    if kind not in FAMILY_OF_GPU:
         return None
     # Of other kinds the limits are those that the tuner kept to, not the device's.
     limits = target if kind == "cuda" else {}
     return DeviceProfile(
         name,
-        FAMILY_OF_KIND[kind],
+        FAMILY_OF_GPU[kind],
         own,
         threads=1,
         max_shared_memory_per_block_bytes=_count(limits.get("max_shared_memory_per_block")),
@@ -58,6 +50,7 @@ def _vector_bytes(target: dict[str, Any]) -> int | None:
     from hetfeat.devices.tvm import vector_isa
 
     try:
-        return vector_isa(target)[1]
-    except (ValueError, TypeError, RuntimeError):  # a target that this TVM does not know
+        name, width = vector_isa(target)
+    except Exception:  # whatever TVM finds wrong with a foreign target
         return None
+    return None if name == "scalar" else width  # or that of another architecture

@@ -1,15 +1,15 @@
 """The workloads of a MetaSchedule database."""
 
 import base64
-import binascii
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hetfeat.dataset.importers import legacy
+from hetfeat.dataset.importers.metaschedule_legacy import describe_graph
+from hetfeat.errors import DataError
 from hetfeat.records import Task
 
 HEADER_BYTES = 8
@@ -71,40 +71,58 @@ class Workloads:
         return given
 
     def networks(self, file: Path) -> dict[str, dict[str, int]]:
-        """Occurrences by network and task hash, from a file that lists workload indices."""
-        try:
-            listed = json.loads(file.read_text())
-            return {name: dict(self._weights(tasks)) for name, tasks in listed.items()}
-        except (OSError, ValueError, TypeError, AttributeError, KeyError):
-            return {}
+        """Occurrences by network and task hash, from a file that lists workload indices.
 
-    def _weights(self, tasks: list[dict[str, int]]) -> Iterator[tuple[str, int]]:
-        for task in tasks:
-            yield self._hash(task["workload_index"]), int(task["weight"])
+        Raises:
+            DataError: The file is another one.
+        """
+        if not file.is_file():
+            return {}
+        try:
+            return {
+                str(name): {
+                    self._hash(task["workload_index"]): int(task["weight"]) for task in tasks
+                }
+                for name, tasks in json.loads(file.read_text()).items()
+            }
+        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+            raise DataError(
+                f"'{file}'",
+                "networks, each a list of tasks with workload_index and weight",
+                "correct it, or import without it",
+            ) from error
 
     def _hash(self, index: int) -> str:
         if not 0 <= index < len(self._lines):
             raise ValueError("workload that its file lacks")
-        match json.loads(self._lines[index]):
+        match _json(self._lines[index]):
             case [str(number), str()] if re.fullmatch(r"-?\d{1,20}", number):
                 return f"{int(number) & (2**64 - 1):016x}"
         raise ValueError("workload without a hash")
 
     def _look_into(self, index: int, arguments: list[Any]) -> Workload:
         task_hash = self._hash(index)
-        text = json.loads(self._lines[index])[1]
+        text = _json(self._lines[index])[1]
         try:
-            graph = json.loads(base64.b64decode(text)[HEADER_BYTES:])
-        except (binascii.Error, ValueError, RecursionError):
-            raise ValueError("workload that is not JSON in base64") from None
+            packed = base64.b64decode(text)
+        except ValueError:
+            raise ValueError("workload that is not base64") from None
+        graph = _json(packed[HEADER_BYTES:])
         if isinstance(graph, dict) and "root_index" in graph:
-            task, module = _read_by_tvm(text), text
-            said = graph.get("metadata", {})
+            task, module, said = _read_by_tvm(text), text, graph.get("metadata")
         else:
-            task, module = legacy.describe(graph, arguments), None
-            said = graph["attrs"]
-        versions = f"tvm {said['tvm_version']}" if "tvm_version" in said else "tvm"
+            task, module = describe_graph(graph, arguments), None
+            said = graph.get("attrs")
+        version = said.get("tvm_version") if isinstance(said, dict) else None
+        versions = f"tvm {version}" if isinstance(version, str) and version.isascii() else "tvm"
         return Workload(replace(task, hash=task_hash), versions, module)
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("workload that is not JSON") from None
 
 
 def _read_by_tvm(text: str) -> Task:
@@ -112,5 +130,5 @@ def _read_by_tvm(text: str) -> Task:
 
     try:
         return describe(load_workload(text))
-    except (ValueError, TypeError, KeyError, RuntimeError, AttributeError, IndexError):
+    except Exception:  # whatever TVM finds wrong with a foreign file
         raise ValueError("workload that this TVM does not read") from None

@@ -1,0 +1,134 @@
+"""The way out: a store's records as MetaSchedule JSON databases, which plain TVM loads."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hetfeat.dataset.duplicates import older_duplicates
+from hetfeat.dataset.store import RecordStore
+from hetfeat.errors import DataError, RequestError
+
+RECORDS, WORKLOADS, NETWORKS = (
+    "database_tuning_record.json",
+    "database_workload.json",
+    "networks.json",
+)
+FAILED = "[1e10]"
+"""How TVM writes the run seconds of a program that failed."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What became of the records of a device.
+
+    Attributes:
+        device: Its name.
+        exported: Records in the database, failures among them.
+        tasks: Workloads in the database.
+        duplicates: Older measurements of the same program, left out.
+        without_module: Records left out because the store has no TVM module of their task, as of
+            those that other tools measured.
+    """
+
+    device: str
+    exported: int
+    tasks: int
+    duplicates: int
+    without_module: int
+
+
+def export_metaschedule(store: RecordStore, out: Path, device: str | None = None) -> list[Exported]:
+    """Writes a database a device, for TVM's take no heed of the target.
+
+    The arguments of a record are those of its task, weights not yet in the layout of its program.
+    Memory is a piece of the store, the modules, and what `older_duplicates` needs.
+
+    Args:
+        store: The records.
+        out: Folder of the database of `device`, or of one folder a device.
+        device: Only this device.
+
+    Raises:
+        RequestError: No such device, or there are databases already.
+        DataError: No record has a module, or the store is damaged.
+    """
+    known = store.devices()
+    if device is not None and device not in known:
+        raise RequestError(
+            f"device '{device}'", f"a device of the records ({', '.join(known)})", "choose one"
+        )
+    folders = {name: out / name for name in known} if device is None else {device: out}
+    for folder in folders.values():
+        if any((folder / name).exists() for name in (RECORDS, WORKLOADS)):
+            raise RequestError(
+                f"'{folder}' with a database in it", "a new folder", "choose another --out"
+            )
+    modules = store.workloads()
+    done = [_export(store, name, folder, modules) for name, folder in folders.items()]
+    if not any(one.exported for one in done):
+        raise DataError(
+            f"record store '{store.path}', whose records have no TVM module",
+            "records of `hetfeat collect`, or of a MetaSchedule database of this TVM",
+            "export another store",
+        )
+    return done
+
+
+def _export(store: RecordStore, device: str, folder: Path, modules: dict[str, str]) -> Exported:
+    tasks: dict[str, tuple[int, str]] = {}
+    exported = duplicates = without_module = 0
+    target = json.dumps(store.devices()[device].target)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".records.draft").open("w") as records:
+        for rows, older in _newest(store, device):
+            duplicates += older
+            columns = [rows[name].to_pylist() for name in ("task", "trace", "latencies_s")]
+            for task, trace, latencies in zip(*columns, strict=True):
+                if task not in modules:
+                    without_module += 1
+                    continue
+                if task not in tasks:
+                    tasks[task] = len(tasks), _arguments(modules[task])
+                index, arguments = tasks[task]
+                seconds = json.dumps(latencies) if latencies else FAILED
+                records.write(f"[{index},[{trace},{seconds},{target},{arguments}]]\n")
+                exported += 1
+    with (folder / ".workloads.draft").open("w") as workloads:
+        for task in tasks:
+            workloads.write(json.dumps([str(int(task, 16)), modules[task]]) + "\n")
+    os.replace(folder / ".workloads.draft", folder / WORKLOADS)
+    os.replace(folder / ".records.draft", folder / RECORDS)
+    networks = {
+        name: [
+            {"workload_index": tasks[task][0], "weight": weight}
+            for task, weight in weights.items()
+            if task in tasks
+        ]
+        for name, weights in store.networks().items()
+    }
+    (folder / NETWORKS).write_text(json.dumps(networks, indent=1))
+    return Exported(device, exported, len(tasks), duplicates, without_module)
+
+
+def _newest(store: RecordStore, device: str) -> Iterator[tuple[pa.Table, int]]:
+    """The newest record of each program, a piece at a time, and how many older were left out."""
+    where = pc.field("device") == device
+    pieces = list(store.pieces(device))
+    older = older_duplicates(pieces, where)
+    for position, piece in enumerate(pieces):
+        rows = piece.read(["task", "trace", "latencies_s"], where)
+        kept = np.ones(rows.num_rows, bool)
+        kept[older.get(position, [])] = False
+        yield rows.filter(pa.array(kept)), int((~kept).sum())
+
+
+def _arguments(module: str) -> str:
+    from hetfeat.workloads.tvm import arguments, load_workload
+
+    return json.dumps(arguments(load_workload(module)))
