@@ -10,6 +10,7 @@ COMMANDS = {
     "collect": ("registry.commands.collect:command", "Measure programs of networks on a device."),
     "import": ("registry.commands.import_:command", "Read records that other tools measured."),
     "records": ("registry.commands.records:command", "What a record store holds; verify it."),
+    "prune": ("registry.commands.prune:command", "Keep the records that teach most."),
     "train": ("registry.commands.train:command", "Train and register a cost model."),
     "hpo": ("registry.commands.hpo:command", "Search hyperparameters; register the best."),
     "transfer": (
@@ -36,6 +37,7 @@ COMMANDS = {
     ),
     "deploy": ("registry.commands.deploy:command", "Tune and compile a network for a device."),
     "run": ("registry.commands.run:command", "Run a bundle."),
+    "bench": ("registry.commands.bench:command", "Time a bundle, beside other engines."),
 }
 """Name -> import string and line of help: listing the commands imports none of them."""
 

@@ -20,6 +20,7 @@ from hetfeat.features.batch import Examples
 from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
+from hetfeat.models.pruned import kept_by_pruning
 from hetfeat.models.table import model_class
 from hetfeat.report import figures
 from registry import tracking
@@ -55,6 +56,7 @@ class TrainingRequest:
         holdout: Devices or networks to test on.
         effort: `quick`, `standard` or `full`.
         seed: Of the model.
+        pruned: Whether the training side is pruned; the other sides are the same either way.
     """
 
     records: Path | None
@@ -64,6 +66,7 @@ class TrainingRequest:
     holdout: tuple[str, ...]
     effort: str
     seed: int
+    pruned: bool = False
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,8 @@ def load_data(request: TrainingRequest) -> TrainingData:
         holdout = (EVALUATION,)
     split = split_examples(examples, request.split, SPLIT_SEED, holdout, networks)
     train, valid, test = (examples.take(getattr(split, side)) for side in _SIDES)
+    if request.pruned:
+        train = train.take(kept_by_pruning(train, seed=SPLIT_SEED))
     return TrainingData(store, store.digest(), family, train, valid, test)
 
 
@@ -230,6 +235,7 @@ def _log_settings(request: TrainingRequest, data: TrainingData, model: CostModel
             "model": request.model,
             "split": request.split,
             "holdout": ",".join(request.holdout),
+            "pruned": request.pruned,
             "effort": request.effort,
             "seed": request.seed,
             **data.facts,
@@ -269,5 +275,7 @@ def _log_results(
     mlflow.log_figure(
         figures.error_by_operator(judged.operator_rmse), "figures/error_by_operator.png"
     )
+    if gains := model.importance():
+        mlflow.log_figure(figures.importance(gains), "figures/importance.png")
     kept = {**tags, **metric_tags({key: judged.metrics[key] for key in MAIN_METRICS})}
     return register_cost_model(name, info, manifest_sha256, run_id, kept)

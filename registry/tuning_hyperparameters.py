@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hetfeat.errors import RequestError
 from hetfeat.models.base import CostModel
-from hetfeat.models.hyperparameters import build, space_of
+from hetfeat.models.hyperparameters import Choice, Range, build, space_of
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
 from registry import process, study, tracking
@@ -204,12 +204,7 @@ def _objective(work: _Work, trial: optuna.Trial) -> float:
     import mlflow
 
     training, data = work.search.training, work.data
-    values = {
-        name: trial.suggest_int(name, int(at.low), int(at.high), log=at.log)
-        if at.whole
-        else trial.suggest_float(name, at.low, at.high, log=at.log)
-        for name, at in space_of(training.model).items()
-    }
+    values = {name: _suggest(trial, name, at) for name, at in space_of(training.model).items()}
     mlflow.log_params(values)
 
     def on_epoch(epoch: int, figures: dict[str, float]) -> None:
@@ -224,6 +219,14 @@ def _objective(work: _Work, trial: optuna.Trial) -> float:
     value = _valid_pca(model, data)
     mlflow.log_metric(VALUE, value)
     return value
+
+
+def _suggest(trial: optuna.Trial, name: str, space: Range | Choice) -> Any:
+    if isinstance(space, Choice):
+        return trial.suggest_categorical(name, space.values)
+    if space.whole:
+        return trial.suggest_int(name, int(space.low), int(space.high), log=space.log)
+    return trial.suggest_float(name, space.low, space.high, log=space.log)
 
 
 def _valid_pca(model: CostModel, data: TrainingData) -> float:

@@ -40,6 +40,7 @@ def here(tmp_path: Path, device, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("collect --seed -1", "--seed"),
         ("devices show laptop", "'local', 'here'"),
         ("devices probe --name UPPER", "UPPER"),
+        ("devices probe --isa avx2", "--out FILE"),
         ("records stats records", "hetfeat collect"),
         ("records verify ../mine", "hetfeat collect"),
         ("run bundle --input x.npy --output y.npy", "hetfeat deploy"),

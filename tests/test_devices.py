@@ -1,5 +1,6 @@
 """Device profiles: written, read, refused, and probed for real once."""
 
+import itertools
 import os
 from pathlib import Path
 
@@ -46,6 +47,25 @@ class TestCores:
         assert host.cpu_model()
         assert host.cache_line_bytes() in (32, 64, 128, 256)
 
+    def test_sizes_of_data_caches_are_read_and_what_is_amiss_is_left_out(
+        self, tmp_path, monkeypatch
+    ):
+        caches = (
+            ("1", "Data", "48K\n"),
+            ("1", "Instruction", "32K\n"),
+            ("2", "Unified", "1024K\n"),
+            ("3", "Unified", "a lot\n"),
+        )
+        for i, (level, kind, size) in enumerate(caches):
+            folder = tmp_path / f"index{i}"
+            folder.mkdir()
+            (folder / "level").write_text(f"{level}\n")
+            (folder / "type").write_text(f"{kind}\n")
+            (folder / "size").write_text(size)
+        (tmp_path / "index4").mkdir()
+        monkeypatch.setattr(host, "CACHES", tmp_path)
+        assert host.cache_bytes() == {1: 48 * 1024, 2: 1024 * 1024}
+
 
 class TestProfile:
     def test_round_trip(self, device, tmp_path):
@@ -63,6 +83,8 @@ class TestProfile:
             ({"threads": "two"}, "threads"),
             ({"threads": 0}, "threads"),
             ({"target": "llvm"}, "target"),
+            ({"profile_version": 3}, "version 3"),
+            ({"profile_version": "two"}, "version 'two'"),
         ],
     )
     def test_what_is_amiss_is_said(self, device, tmp_path, change, said):
@@ -71,6 +93,13 @@ class TestProfile:
         with pytest.raises(RequestError, match="expected") as error:
             load_profile(path)
         assert said in str(error.value)
+
+    def test_a_file_of_the_first_version_is_read_its_new_figures_unknown(self, device, tmp_path):
+        (tmp_path / "x.yaml").write_text(
+            "{name: old, family: cpu-x86, target: {kind: llvm}, threads: 2, peak_gflops: 474.8}"
+        )
+        found = load_profile(tmp_path / "x.yaml")
+        assert (found.peak_gflops, found.l1_gb_s, found.fork_join_us) == (474.8, None, None)
 
     @pytest.mark.parametrize("text", ["- a list", "name: x", "", "{", "\x00"])
     def test_other_files_are_refused(self, tmp_path, text):
@@ -111,6 +140,25 @@ class TestFinding:
         assert probe._cache_path() != path
 
 
+@pytest.mark.tvm
+class TestRestricting:
+    def test_a_cpu_is_restricted_to_what_it_has(self, monkeypatch):
+        from hetfeat.devices import tvm as device_tvm
+
+        monkeypatch.setattr(device_tvm.platform, "machine", lambda: "x86_64")
+        own = {"kind": "llvm", "mcpu": "znver5", "num-cores": 2}
+        assert device_tvm.restricted(own, "avx512") == own
+        assert device_tvm.restricted(own, "avx2") == own | {"mcpu": "haswell"}
+        assert device_tvm.vector_isa(device_tvm.restricted(own, "avx2")) == ("avx2", 32)
+        assert device_tvm.vector_isa(device_tvm.restricted(own, "sse42")) == ("sse42", 16)
+        with pytest.raises(RequestError, match="one of avx2, sse42"):
+            device_tvm.restricted(own | {"mcpu": "haswell"}, "avx512")
+
+    def test_more_threads_than_cores_are_refused(self):
+        with pytest.raises(RequestError, match=f"at most {CORES}"):
+            probe.probe(threads=CORES + 1)
+
+
 @pytest.mark.slow
 @pytest.mark.tvm
 def test_this_machine_can_be_probed():
@@ -119,5 +167,10 @@ def test_this_machine_can_be_probed():
     assert found.target["num-cores"] == found.threads == found.num_cores == 1
     assert found.vector_unit_bytes in (4, 16, 32, 64)
     assert found.peak_gflops > 1
-    assert found.bandwidth_gb_s > 0.1
+    assert found.peak_gflops >= 0.8 * found.scalar_gflops
+    # Neighbours may be at work: half of a level's bandwidth is allowed to be lost.
+    levels = [found.l1_gb_s, found.l2_gb_s, found.l3_gb_s, found.bandwidth_gb_s]
+    known = [level for level in levels if level is not None]
+    assert all(near >= 0.5 * far for near, far in itertools.pairwise(known)), known
+    assert 0 < found.fork_join_us < 1000
     assert DeviceProfile.from_dict(found.to_dict(), "here") == found

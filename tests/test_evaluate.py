@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 import stores
 
+from hetfeat.dataset.splits import split_examples
 from hetfeat.features.assemble import assemble
 from hetfeat.models.evaluate import evaluate
+from hetfeat.models.gbdt import XgbModel
 
 pytestmark = pytest.mark.slow
 
@@ -65,3 +67,19 @@ def test_every_task_on_request(model, capfd):
 )
 def test_wrong_requests_are_one_line(model, capfd, arguments, said):
     assert said in adapting.refuse(capfd, "evaluate", *arguments)
+
+
+def test_tasks_that_no_training_device_has_seen_have_a_figure_of_their_own(tmp_path):
+    examples = assemble(stores.make_store(tmp_path / "s")).examples
+    networks = {"part": {stores.task(0).hash: 1, stores.task(4).hash: 1}}
+    found = {}
+    for holdout in (("b",), ("b", "part")):
+        split = split_examples(examples, "by_target", 0, holdout, networks)
+        sides = [examples.take(side) for side in (split.train, split.valid, split.test)]
+        model = XgbModel.for_effort("quick", 0)
+        model.fit(*sides[:2])
+        found[holdout] = evaluate(model, *sides).metrics
+    assert "pca_new_tasks" not in found["b",]
+    assert found["b", "part"]["new_tasks"] == 2
+    assert 0.5 < found["b", "part"]["pca_new_tasks"] <= 1
+    assert found["b", "part"]["pca_tasks"] == found["b",]["pca_tasks"] == 9

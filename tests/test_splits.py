@@ -1,12 +1,12 @@
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetfeat.dataset.splits import SPLITS, Split, split_examples, task_units
+from hetfeat.dataset.splits import SPLITS, Split, split_examples, task_units, unseen
 from hetfeat.errors import DataError, RequestError
 
 
@@ -59,6 +59,10 @@ def records(draw) -> Keys:
             for device, t, p in rows
         ]
     )
+
+
+def at(keys: Keys, index: np.ndarray) -> Keys:
+    return Keys(*(getattr(keys, field.name)[index] for field in fields(Keys)))
 
 
 def division(keys: Keys, kind: str, seed: int) -> Split | None:
@@ -136,6 +140,33 @@ def test_another_seed_is_another_split():
     assert first != second
 
 
+def test_by_target_leaves_a_network_out_of_training_and_still_tests_on_it():
+    keys, networks = many(), {"n": {"hash0": 1, "hash1": 2}}
+    split = split_examples(keys, "by_target", 0, ("a", "n"), networks)
+    known = np.concatenate([split.train, split.valid])
+    assert set(keys.device[known]) == {"b"}
+    assert not {"hash0", "hash1"} & set(keys.task[known])
+    assert len(split.test) == 200
+    new = unseen(at(keys, split.test), at(keys, split.train), at(keys, split.valid))
+    assert set(keys.task[split.test[new]]) == {"hash0", "hash1"}
+    assert new.sum() == 20
+
+
+def test_unseen_goes_by_the_hash_and_by_the_anchor():
+    test = keys_of(
+        [
+            ("a", "h1", "matmul", shapes(1), "p1"),
+            ("a", "h2", "matmul", shapes(2, extra=1), "p2"),
+            ("a", "h2b", "softmax", shapes(2), "p3"),
+            ("a", "h3", "matmul", shapes(3), "p4"),
+        ]
+    )
+    known = keys_of(
+        [("b", "h1", "matmul", shapes(9), "q1"), ("b", "h9", "matmul", shapes(2), "q2")]
+    )
+    assert unseen(test, known).tolist() == [False, False, True, True]
+
+
 def test_one_hash_under_two_shapes_stays_together():
     keys = keys_of(
         [("a", "h1", "matmul", shapes(1), "p1"), ("a", "h1", "matmul", shapes(2), "p2")]
@@ -157,6 +188,7 @@ def test_by_task_holds_out_a_network_and_what_shares_its_anchors():
     [
         ("by_target", (), r"devices of the records \(a, b\)"),
         ("by_target", ("z",), r"--holdout z"),
+        ("by_target", ("a", "z"), r"networks \(it names none\)"),
         ("within_task", ("a",), "no --holdout"),
         ("by_task", ("z",), "networks of the record store"),
         ("by_time", (), "one of within_task, by_task, by_target"),

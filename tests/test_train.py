@@ -1,5 +1,6 @@
 """`hetfeat train` from records to a version that MLflow loads, in a folder of its own."""
 
+import dataclasses
 import json
 import math
 import os
@@ -20,7 +21,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.families import common_family
 from hetfeat.errors import RequestError
 from registry.commands import _cli
-from registry.training import TrainingRequest, load_data
+from registry.training import TrainingRequest, evaluation_digest, load_data
 
 pytestmark = pytest.mark.slow
 
@@ -142,6 +143,7 @@ def test_figures_are_pictures(trained):
         "learning_curve",
         "predicted_against_measured",
         "error_by_operator",
+        "importance",
     }
     assert all(file.file_size > 1000 for file in found)
 
@@ -256,7 +258,6 @@ def test_an_empty_store_is_refused(here, capsys):
         (("--split", "by_target"), "devices of the records (a, b)"),
         (("--split", "by_target", "--holdout", "a,z"), "--holdout a,z"),
         (("--holdout", "z"), "networks of the record store (small_net)"),
-        (("--pruned", "true"), "not built yet"),
         (("--effort", "heroic"), "heroic"),
     ],
 )
@@ -273,6 +274,18 @@ def test_two_families_need_a_choice_or_their_union():
     assert common_family(cpus) == "cpu"
     with pytest.raises(RequestError, match="--family"):
         common_family({**cpus, "g": stores.profile("g", "gpu-nvidia")})
+
+
+def test_pruning_touches_the_training_side_alone(tmp_path):
+    records = stores.make_store(tmp_path / "records").path
+    request = TrainingRequest(records, None, "xgb", "by_task", (), "quick", 0)
+    whole, pruned = (
+        load_data(dataclasses.replace(request, pruned=choice)) for choice in (False, True)
+    )
+    assert len(pruned.train) == round(0.55 * len(whole.train))
+    assert set(pruned.train.program.tolist()) < set(whole.train.program.tolist())
+    assert evaluation_digest(pruned.test) == evaluation_digest(whole.test)
+    assert evaluation_digest(pruned.valid) == evaluation_digest(whole.valid)
 
 
 def test_the_packaged_store_lies_in_the_package():

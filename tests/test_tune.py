@@ -1,7 +1,7 @@
 """The tuning loop and its search, on latencies that the test makes up: no device is needed."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import stores
 from hetfeat.dataset.store import RecordStore
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.evolution import CURIOUS_SHARE, Evolution
-from hetfeat.tune.loop import BATCH, Budget, tune
+from hetfeat.tune.loop import BATCH, RIVAL_TRIALS, Budget, tune
 
 DEVICE = stores.profile("a")
 TASKS = [
@@ -147,6 +147,24 @@ class TestLoop:
         assert tuned.failed == counts["1"]
         assert TASKS[1][0].hash not in tuned.best
         assert min(counts["0"], counts["2"]) > BATCH
+
+    def test_a_way_that_is_far_behind_its_rivals_is_not_pursued(self, journal):
+        """Both compute the same; the second needs twice the time whatever is tried."""
+        fast, slow = TASKS[1][0], TASKS[2][0]
+
+        class TwoWays(FakeDevice):
+            def measure_each(self, programs, incumbent_s=None):
+                for found in super().measure_each(programs, incumbent_s):
+                    factor = 2.0 if found.program.task == slow else 1.0
+                    latencies = tuple(factor * s + factor * 1e-5 for s in found.latencies_s)
+                    yield replace(found, latencies_s=latencies)
+
+        device = TwoWays()
+        ways = {fast.hash: ("conv", None), slow.hash: ("conv", 2)}
+        run(device, journal, trials=150, ways=ways)
+        trials = Counter(p.task.hash for p in device.measured)
+        assert trials[slow.hash] == RIVAL_TRIALS
+        assert trials[fast.hash] > 2 * RIVAL_TRIALS
 
     def test_rounds_are_told(self, journal):
         told = []

@@ -74,9 +74,14 @@ def record_keys(table: pa.Table) -> Keys:
 
     Two of TenSet's 51.6 million records share them with probability 7e-5.
     """
-    programs = pc.utf8_slice_codeunits(table["program"], 0, 16).to_pylist()
-    keys = np.frombuffer(bytes.fromhex("".join(programs)), ">u8").astype(np.uint64)
+    keys = program_keys(table)
     devices = table["device"].combine_chunks().dictionary_encode()
     names = [hashlib.sha256(name.encode()).digest()[:8] for name in devices.dictionary.to_pylist()]
     salt = np.frombuffer(b"".join(names), ">u8").astype(np.uint64)
     return keys ^ salt[devices.indices.to_numpy()] if len(keys) else keys
+
+
+def program_keys(table: pa.Table) -> Keys:
+    """64 bits of each program's key, the same on every device, uint64 [rows]."""
+    programs = pc.utf8_slice_codeunits(table["program"], 0, 16).to_pylist()
+    return np.frombuffer(bytes.fromhex("".join(programs)), ">u8").astype(np.uint64)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hetfeat.records import Measurement, Program, Task
 
@@ -102,3 +103,23 @@ def with_stores(table: pa.Table, features: Sequence[npt.NDArray[np.float32] | No
     values = np.concatenate([np.empty(0, np.float32), *flat])
     lists = pa.ListArray.from_arrays(offsets, values).cast(SCHEMA.field("stores").type)
     return table.set_column(SCHEMA.get_field_index("stores"), SCHEMA.field("stores"), lists)
+
+
+def list_lengths(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Length of each row's list, int64 [rows]; 0 where there is none."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    return np.asarray(lengths.to_numpy(), np.int64)
+
+
+def median_latencies(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    """Median of each row's latencies, NaN where there are none."""
+    lengths = list_lengths(column)
+    values = pc.list_flatten(column).to_numpy()
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    ordered = values[np.lexsort((values, row))]
+    starts = np.cumsum(lengths) - lengths
+    medians = np.full(len(lengths), np.nan)
+    some = lengths > 0
+    low, high = starts + (lengths - 1) // 2, starts + lengths // 2
+    medians[some] = (ordered[low[some]] + ordered[high[some]]) / 2
+    return medians

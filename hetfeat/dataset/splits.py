@@ -5,10 +5,12 @@
 - `by_task`: tasks never trained on, on any device. Tasks with the same operator and the same
   leading argument shapes (one convolution under two epilogues) lie on one side.
 - `by_target`: devices never trained on. The validation side shares no program with the rest.
+  Networks held out beside devices are not trained on either: their tasks on a held-out device are
+  new in both respects, which `unseen` tells from the others.
 """
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
@@ -25,15 +27,8 @@ TEST_SHARE, VALID_SHARE = 0.2, 0.1
 Texts = npt.NDArray[np.object_]
 
 
-class Keyed(Protocol):
-    """Whatever says of n records which device, task and program they are of, each object [n].
-
-    `shapes` is JSON as in the store. `features.batch.Examples` is such a thing.
-    """
-
-    @property
-    def device(self) -> Texts:
-        """Device names."""
+class TaskKeyed(Protocol):
+    """Whatever says of n records or tasks which task they are of, each object [n]."""
 
     @property
     def task(self) -> Texts:
@@ -44,17 +39,28 @@ class Keyed(Protocol):
         """Anchor operators."""
 
     @property
-    def program(self) -> Texts:
-        """Program keys."""
-
-    @property
     def shapes(self) -> Texts:
         """Argument shapes as JSON, as in the store."""
 
 
+class Keyed(TaskKeyed, Protocol):
+    """The device and the program, too. `features.batch.Examples` is such a thing."""
+
+    @property
+    def device(self) -> Texts:
+        """Device names."""
+
+    @property
+    def program(self) -> Texts:
+        """Program keys."""
+
+
 @dataclass(frozen=True)
 class Split:
-    """Positions, int64, of the examples of each side."""
+    """Positions, int64, of the examples of each side.
+
+    What by_target leaves out of training for its tasks alone is on no side.
+    """
 
     train: npt.NDArray[np.int64]
     valid: npt.NDArray[np.int64]
@@ -74,8 +80,8 @@ def split_examples(
         examples: n measured programs.
         kind: One of `SPLITS`.
         seed: Same seed, same split.
-        holdout: For by_target the devices to test on; for by_task networks whose tasks to test
-            on (by default a share of all tasks).
+        holdout: For by_target the devices to test on, and networks whose tasks to leave out of
+            training; for by_task networks whose tasks to test on (by default a share of all).
         networks: Occurrences by network and task hash, as the store keeps them.
 
     Raises:
@@ -94,8 +100,8 @@ def split_examples(
         test, rest = _test_tasks(examples, units, holdout, networks or {}, rng)
         valid, train = _take(units[rest], np.zeros(len(rest), np.int64), VALID_SHARE, rng)
     elif kind == "by_target":
-        held = _held_devices(examples, holdout)
-        test, rest = np.flatnonzero(held), np.flatnonzero(~held)
+        held, left_out = _held_devices(examples, holdout, networks or {})
+        test, rest = np.flatnonzero(held), np.flatnonzero(~held & ~left_out)
         programs = _codes(zip(examples.task.tolist(), examples.program.tolist(), strict=True))
         valid, train = _take(programs[rest], np.zeros(len(rest), np.int64), VALID_SHARE, rng)
     else:
@@ -113,7 +119,13 @@ def split_examples(
     return split
 
 
-def task_units(examples: Keyed) -> npt.NDArray[np.int64]:
+def unseen(examples: TaskKeyed, *known: TaskKeyed) -> npt.NDArray[np.bool_]:
+    """Whether nothing `known`, on any device, is of the example's task or anchor, bool [n]."""
+    seen = {key for part in known for keys in _task_keys(part) for key in keys}
+    return np.array([seen.isdisjoint(keys) for keys in _task_keys(examples)], bool)
+
+
+def task_units(examples: TaskKeyed) -> npt.NDArray[np.int64]:
     """Codes of what by_task holds out as a whole: connected tasks, int64 [n].
 
     Two examples are connected when they share the task hash, or the operator and the shapes of
@@ -134,16 +146,30 @@ def task_units(examples: Keyed) -> npt.NDArray[np.int64]:
             parent.append(len(parent))
         return codes[key]
 
-    leading: dict[str, str] = {}
     own = []
+    for task, anchor in _task_keys(examples):
+        here = code(task)
+        parent[root(code(anchor))] = root(here)
+        own.append(here)
+    return np.array([root(i) for i in own], np.int64)
+
+
+def of_units(
+    examples: TaskKeyed, units: npt.NDArray[np.int64], tasks: Collection[str]
+) -> npt.NDArray[np.bool_]:
+    """Whether an example shares a unit of `task_units` with one of the tasks, bool [n]."""
+    named = np.array([task in tasks for task in examples.task.tolist()], bool)
+    return np.isin(units, units[named])
+
+
+def _task_keys(examples: TaskKeyed) -> Iterator[tuple[Hashable, Hashable]]:
+    """What two examples of connected tasks have in common: the task, or the anchor."""
+    leading: dict[str, str] = {}
     fields = (examples.task, examples.operator, examples.shapes)
     for task, operator, shapes in zip(*(f.tolist() for f in fields), strict=True):
         if shapes not in leading:
             leading[shapes] = json.dumps(json.loads(shapes)[:2])
-        here = code(("task", task))
-        parent[root(code(("anchor", operator, leading[shapes])))] = root(here)
-        own.append(here)
-    return np.array([root(i) for i in own], np.int64)
+        yield ("task", task), ("anchor", operator, leading[shapes])
 
 
 def _test_tasks(
@@ -161,21 +187,33 @@ def _test_tasks(
             f"networks of the record store ({', '.join(sorted(networks)) or 'it names none'})",
             "choose among them, or use --split by_target to hold devices out",
         )
-    tasks = {task for network in holdout for task in networks[network]}
-    named = np.array([task in tasks for task in examples.task.tolist()], bool)
-    held = np.isin(units, units[named])
+    held = _of_networks(examples, units, [networks[name] for name in holdout])
     return np.flatnonzero(held), np.flatnonzero(~held)
 
 
-def _held_devices(examples: Keyed, holdout: Sequence[str]) -> npt.NDArray[np.bool_]:
+def _held_devices(
+    examples: Keyed, holdout: Sequence[str], networks: dict[str, dict[str, int]]
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Whether an example is of a device held out, and whether of a network held out."""
     devices = sorted(set(examples.device.tolist()))
-    if not holdout or set(holdout) - set(devices):
+    named = set(holdout) & set(devices)
+    if not named or set(holdout) - named - set(networks):
         raise RequestError(
             f"--holdout {','.join(holdout) or '(none)'} with the by_target split",
-            f"devices of the records ({', '.join(devices)})",
-            "name at least one of them and leave at least one to train on",
+            f"devices of the records ({', '.join(devices)}), beside them networks "
+            f"({', '.join(sorted(networks)) or 'it names none'})",
+            "name at least one device and leave at least one to train on",
         )
-    return np.isin(examples.device.astype(str), list(holdout))
+    wanted = [networks[name] for name in holdout if name not in named]
+    of_network = _of_networks(examples, task_units(examples), wanted)
+    return np.isin(examples.device.astype(str), sorted(named)), of_network
+
+
+def _of_networks(
+    examples: Keyed, units: npt.NDArray[np.int64], networks: Sequence[dict[str, int]]
+) -> npt.NDArray[np.bool_]:
+    """Whether an example shares a unit with a task of the networks, bool [n]."""
+    return of_units(examples, units, {task for network in networks for task in network})
 
 
 def _refuse_holdout(holdout: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ CGROUP_QUOTAS = (
     Path("/sys/fs/cgroup/cpu.max"),
     Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
 )
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def usable_cores() -> int:
@@ -30,11 +31,24 @@ def cpu_model() -> str:
 
 def cache_line_bytes() -> int:
     """Size of a data-cache line; 64 where the system does not say."""
-    path = Path("/sys/devices/system/cpu/cpu0/cache/index0/coherency_line_size")
     try:
-        return int(path.read_text())
+        return int((CACHES / "index0/coherency_line_size").read_text())
     except (OSError, ValueError):
         return 64
+
+
+def cache_bytes() -> dict[int, int]:
+    """Bytes of a core's data caches by level, 1 to 3; a level that the system hides is absent."""
+    found = {}
+    for index in sorted(CACHES.glob("index*")):
+        try:
+            level, kind = int((index / "level").read_text()), (index / "type").read_text().strip()
+            kilobytes = re.fullmatch(r"(\d+)K\s*", (index / "size").read_text())
+        except (OSError, ValueError):
+            continue
+        if kilobytes and kind in ("Data", "Unified") and level <= 3:
+            found[level] = 1024 * int(kilobytes.group(1))
+    return found
 
 
 def _quota_cores() -> float | None:

@@ -9,9 +9,17 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from hetfeat.devices import host
-from hetfeat.devices.profile import DeviceProfile, check_name, load_profile, save_profile
+from hetfeat.devices.presets import preset
+from hetfeat.devices.profile import (
+    PROFILE_VERSION,
+    DeviceProfile,
+    check_name,
+    load_profile,
+    save_profile,
+)
 from hetfeat.errors import RequestError, WorkFailed
 
 log = logging.getLogger(__name__)
@@ -20,15 +28,19 @@ PROBE_TIMEOUT_S = 300
 FAMILY_OF_MACHINE = {"x86_64": "cpu-x86", "aarch64": "cpu-arm"}
 
 
-def probe(name: str | None = None, threads: int | None = None) -> DeviceProfile:
+def probe(
+    name: str | None = None, threads: int | None = None, isa: str | None = None
+) -> DeviceProfile:
     """This machine's profile, measured now (about ten seconds).
 
     Args:
         name: Its name; by default a slug of CPU, micro-architecture, ISA and threads.
         threads: Threads to measure with; by default all cores this process may use.
+        isa: Vector instructions to restrict programs to; by default the widest there are.
 
     Raises:
-        RequestError: Not a machine the probe knows, or not a name.
+        RequestError: Not a machine the probe knows, not a name, or more threads or wider vectors
+            than this machine has.
         WorkFailed: The micro-benchmarks failed.
     """
     if name is not None:
@@ -42,21 +54,29 @@ def probe(name: str | None = None, threads: int | None = None) -> DeviceProfile:
         )
     from hetfeat.devices import tvm as device_tvm
 
-    threads = threads or host.usable_cores()
-    target = device_tvm.host_target(threads)
+    cores = host.usable_cores()
+    threads = threads or cores
+    if threads > cores:
+        raise RequestError(
+            f"{threads} threads", f"at most {cores}, the cores this process may use", "ask for less"
+        )
+    own = device_tvm.host_target(threads)
+    target = device_tvm.restricted(own, isa) if isa else own
     isa, vector_bytes = device_tvm.vector_isa(target)
-    figures = _measure(target, threads)
+    figures: dict[str, Any] = {
+        name: float(f"{value:.4g}") for name, value in _measure(target, threads).items()
+    }
     return DeviceProfile(
-        name=name or _slug(host.cpu_model(), str(target["mcpu"]), isa, f"{threads}t"),
+        # The processor's own micro-architecture, whatever the target is restricted to.
+        name=name or _slug(host.cpu_model(), str(own["mcpu"]), isa, f"{threads}t"),
         family=family,
         target=target,
         threads=threads,
         num_cores=threads,
         vector_unit_bytes=vector_bytes,
         cache_line_bytes=host.cache_line_bytes(),
-        peak_gflops=round(figures["peak_gflops"], 1),
-        bandwidth_gb_s=round(figures["bandwidth_gb_s"], 2),
         source=f"probed on {host.cpu_model()}, tvm {version('apache-tvm')}",
+        **figures,
     )
 
 
@@ -77,19 +97,21 @@ def remember(profile: DeviceProfile) -> None:
 
 
 def find_profile(device: str) -> DeviceProfile:
-    """The profile of `local`, of this machine's own name, or of a profile file.
+    """The profile of `local`, of this machine's own name, of a preset, or of a profile file.
 
     Raises:
         RequestError: No such device.
     """
     if device.endswith((".yaml", ".yml")):
         return load_profile(Path(device))
+    if found := preset(device):
+        return found
     profile = local_profile()
     if device not in ("local", profile.name):
         raise RequestError(
             f"device '{device}'",
-            f"'local', '{profile.name}' or the path of a profile file (.yaml)",
-            "correct --device, or write a profile with `hetfeat devices probe --out FILE`",
+            f"'local', '{profile.name}', a preset or the path of a profile file (.yaml)",
+            "see `hetfeat devices list`, or make one with `hetfeat devices probe --out FILE`",
         )
     return profile
 
@@ -103,11 +125,12 @@ def home() -> Path:
 
 def _cache_path() -> Path:
     """Keyed on what would change the profile: a container with other cores probes anew."""
-    key = _slug(platform.machine(), host.cpu_model(), f"{host.usable_cores()}t")
+    parts = (platform.machine(), host.cpu_model(), f"{host.usable_cores()}t", f"v{PROFILE_VERSION}")
+    key = _slug(*parts)
     return home() / "devices" / f"{key}.yaml"
 
 
-def _measure(target: dict[str, object], threads: int) -> dict[str, float]:
+def _measure(target: dict[str, Any], threads: int) -> dict[str, float]:
     command = [sys.executable, "-m", "hetfeat.devices.tvm", json.dumps(target)]
     environment = os.environ | {"TVM_NUM_THREADS": str(threads)}
     try:

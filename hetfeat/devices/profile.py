@@ -11,15 +11,19 @@ import yaml
 from hetfeat.errors import DataError, RequestError
 
 FAMILIES = ("cpu-x86", "cpu-arm", "gpu-nvidia", "gpu-amd", "gpu-apple")
+PROFILE_VERSION = 2
+"""Of the file; 1 had neither the figures of caches and scalars nor those of data sheets."""
 REQUIRED = {"name": str, "family": str, "target": dict, "threads": int}
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """A device's target, its parameters (the paper's Table 2) and its measured figures.
+    """A device's target, its parameters (the paper's Table 2) and its figures.
 
     A parameter that the hardware class does not have is None: a CPU has no warp, a GPU no cores.
+    A figure that nobody has measured, or looked up, is None as well. Measured figures are those
+    of all threads of the profile together, compiled for its target.
 
     Attributes:
         name: A slug; enters records, models and bundles.
@@ -34,8 +38,15 @@ class DeviceProfile:
         max_threads_per_block: GPU only.
         max_vthread_extent: GPU only.
         warp_size: GPU only.
-        peak_gflops: Measured fp32 peak with all threads, in GFLOP/s.
-        bandwidth_gb_s: Measured memory bandwidth with all threads, in 1e9 bytes/s.
+        peak_gflops: Measured fp32 peak, in GFLOP/s.
+        scalar_gflops: The same without vectors.
+        bandwidth_gb_s: Measured bandwidth of scaling an array in DRAM, in 1e9 bytes/s.
+        l1_gb_s: Measured bandwidth of reading from the first-level cache, in 1e9 bytes/s.
+        l2_gb_s: From the second.
+        l3_gb_s: From the third.
+        fork_join_us: Measured duration of a parallel loop with nothing to do, in microseconds.
+        datasheet_gflops: The maker's fp32 peak, in GFLOP/s; never measured.
+        datasheet_gb_s: The maker's memory bandwidth, in 1e9 bytes/s; never measured.
         source: Where the figures come from.
         route: How to reach the device: `{"kind": "local"}` or `{"kind": "rpc", "key": ...}`.
     """
@@ -53,7 +64,14 @@ class DeviceProfile:
     max_vthread_extent: int | None = None
     warp_size: int | None = None
     peak_gflops: float | None = None
+    scalar_gflops: float | None = None
     bandwidth_gb_s: float | None = None
+    l1_gb_s: float | None = None
+    l2_gb_s: float | None = None
+    l3_gb_s: float | None = None
+    fork_join_us: float | None = None
+    datasheet_gflops: float | None = None
+    datasheet_gb_s: float | None = None
     source: str = ""
     route: dict[str, Any] = field(default_factory=lambda: {"kind": "local"})
 
@@ -67,8 +85,8 @@ class DeviceProfile:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """The profile as plain data."""
-        return dataclasses.asdict(self)
+        """The profile as plain data, with the version of its fields."""
+        return {"profile_version": PROFILE_VERSION, **dataclasses.asdict(self)}
 
     @classmethod
     def from_dict(cls, data: Any, where: str) -> "DeviceProfile":
@@ -86,6 +104,14 @@ class DeviceProfile:
                 f"device profile {where} with {', '.join(wrong) or 'threads below 1'} amiss",
                 "text, text, a mapping, and a number of threads",
                 "write it with `hetfeat devices probe --out FILE`",
+            )
+        data = dict(data)
+        version = data.pop("profile_version", 1)
+        if version not in range(1, PROFILE_VERSION + 1):
+            raise DataError(
+                f"device profile {where} of version {version!r}",
+                f"version 1 to {PROFILE_VERSION}",
+                "update hetfeat",
             )
         if unknown := sorted(set(data) - names):
             raise DataError(

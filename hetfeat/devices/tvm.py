@@ -7,6 +7,7 @@ JSON: measuring wants a process of its own whose `TVM_NUM_THREADS` is set from t
 import json
 import platform
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ import tvm
 from tvm import te
 from tvm.s_tir import Schedule
 from tvm.target import codegen
+
+from hetfeat.devices import host
+from hetfeat.errors import RequestError
 
 ISAS = {
     "x86_64": (("avx512f", "avx512", 64), ("avx2", "avx2", 32), ("sse4.2", "sse42", 16)),
@@ -24,14 +28,44 @@ ISAS = {
 REGISTER_TILES = ((8, 2), (12, 2), (14, 2), (6, 2), (4, 3))
 """Rows x vectors of accumulators tried for the peak; which fits depends on the register file."""
 
+RESTRICTED_CPU = {"avx2": "haswell", "sse42": "x86-64-v2"}
+"""ISA -> the LLVM CPU whose widest vectors it is."""
+
+NO_VECTORS = ["-vectorize-slp:bool=0"]
+"""Keeps LLVM from packing the scalar kernel's neighbours into vectors of its own accord."""
+
 FLOP_DEPTH, FLOP_JOBS = 2048, 64
 STREAM_ELEMENTS = 32 * 1024 * 1024
 """128 MiB an array: beyond any cache this toolkit has met."""
+
+ROUNDS = 8
+
+READ_VECTORS = 8
+"""Independent sums of a reading thread: enough to hide the latency of an addition."""
+
+READ_BYTES = 64 * 1024 * 1024
+"""What a thread reads from a cache in one run, over and over."""
 
 
 def host_target(cores: int) -> dict[str, Any]:
     """TVM's target for this CPU as a dictionary."""
     return {"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": cores}
+
+
+def restricted(target: dict[str, Any], isa: str) -> dict[str, Any]:
+    """The target of this CPU with vector instructions no wider than `isa`.
+
+    Raises:
+        RequestError: This CPU lacks them.
+    """
+    own = vector_isa(target)[0]
+    isas = [name for _, name, _ in ISAS.get(platform.machine(), ())] + ["scalar"]
+    available = [name for name in isas[isas.index(own) :] if name == own or name in RESTRICTED_CPU]
+    if isa not in available:
+        raise RequestError(
+            f"--isa {isa} on this machine", f"one of {', '.join(available)}", "choose one"
+        )
+    return target if isa == own else target | {"mcpu": RESTRICTED_CPU[isa]}
 
 
 def vector_isa(target: dict[str, Any]) -> tuple[str, int]:
@@ -43,73 +77,147 @@ def vector_isa(target: dict[str, Any]) -> tuple[str, int]:
     return "scalar", 4
 
 
-def peak_gflops(target: dict[str, Any], vector_bytes: int) -> float:
-    """Best GFLOP/s of a register-blocked multiply-add that stays in the first-level cache."""
-    best = 0.0
-    for rows, vectors in REGISTER_TILES:
-        lanes = vector_bytes // 4
-        columns = lanes * vectors
-        shapes = (
-            (FLOP_JOBS, FLOP_DEPTH, rows),
-            (FLOP_JOBS, FLOP_DEPTH, columns),
-            (FLOP_JOBS, rows, columns),
-        )
-        seconds = _best_seconds(_multiply_add(shapes, lanes), target, shapes, number=10)
-        best = max(best, 2 * FLOP_JOBS * FLOP_DEPTH * rows * columns / seconds / 1e9)
-    return best
+def measure(target: dict[str, Any]) -> dict[str, float]:
+    """All figures of a target, by the names of the fields of `DeviceProfile`.
+
+    All kernels take turns, so that another process that runs for a second spoils none of them.
+    """
+    lanes = vector_isa(target)[1] // 4
+    threads = int(target["num-cores"])
+    kernels = {
+        "peak_gflops": [_multiply_add(target, lanes, tile) for tile in REGISTER_TILES],
+        "scalar_gflops": [
+            _multiply_add(target | {"cl-opt": NO_VECTORS}, 1, tile) for tile in REGISTER_TILES
+        ],
+        "bandwidth_gb_s": [_scale(target)],
+        "fork_join_us": [_fork_join(target)],
+    }
+    for level, size in host.cache_bytes().items():
+        share = size // threads if level == 3 else size
+        kernels[f"l{level}_gb_s"] = [_read(target, lanes, share // 2)]
+    best: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        for name, variants in kernels.items():
+            best[name] = max([best.get(name, 0.0), *(kernel.rate() for kernel in variants)])
+    return best | {"fork_join_us": 1e6 / best["fork_join_us"]}
 
 
-def bandwidth_gb_s(target: dict[str, Any]) -> float:
-    """Memory bandwidth in 1e9 bytes/s of `b = 2a`, the read and the write counted once each."""
-    source = te.placeholder((STREAM_ELEMENTS,), name="a")
-    scaled = te.compute(source.shape, lambda i: source[i] * te.const(2.0, "float32"), name="b")
-    schedule = Schedule(te.create_prim_func([source, scaled]))
-    outer, inner = schedule.split(schedule.get_loops(schedule.get_sblock("b"))[0], [None, 16])
-    schedule.parallel(outer)
-    schedule.vectorize(inner)
-    shapes = ((STREAM_ELEMENTS,), (STREAM_ELEMENTS,))
-    return 2 * 4 * STREAM_ELEMENTS / _best_seconds(schedule.mod, target, shapes, number=1) / 1e9
+@dataclass(frozen=True)
+class _Kernel:
+    """A compiled micro-benchmark.
+
+    Attributes:
+        function: Its `main` takes `arrays`.
+        arrays: fp32, on the CPU.
+        work: What a run does, in units of the figure times seconds.
+        number: Runs timed as one.
+    """
+
+    function: Any
+    arrays: list[Any]
+    work: float
+    number: int
+
+    def rate(self) -> float:
+        """Work a second, the best of a few repeats."""
+        timer = self.function.time_evaluator("main", tvm.cpu(), number=self.number, repeat=3)
+        return self.work / float(min(timer(*self.arrays).results))
 
 
-def _multiply_add(shapes: tuple[tuple[int, int, int], ...], lanes: int) -> tvm.IRModule:
+def _kernel(
+    schedule: Schedule,
+    target: dict[str, Any],
+    shapes: list[tuple[int, ...]],
+    work: float,
+    number: int,
+) -> _Kernel:
+    function = tvm.compile(schedule.mod, tvm.target.Target(target)).jit()
+    arrays = [tvm.runtime.tensor(np.ones(shape, "float32")) for shape in shapes]
+    return _Kernel(function, arrays, work, number)
+
+
+def _multiply_add(target: dict[str, Any], lanes: int, tile: tuple[int, int]) -> _Kernel:
+    """GFLOP/s of a register-blocked multiply-add that stays in the first-level cache."""
+    rows, columns = tile[0], tile[1] * lanes
+    shapes: list[tuple[int, ...]] = [
+        (FLOP_JOBS, FLOP_DEPTH, rows),
+        (FLOP_JOBS, FLOP_DEPTH, columns),
+        (FLOP_JOBS, rows, columns),
+    ]
     a, b = te.placeholder(shapes[0], name="a"), te.placeholder(shapes[1], name="b")
     depth = te.reduce_axis((0, FLOP_DEPTH), name="k")
     c = te.compute(
         shapes[2], lambda j, r, n: te.sum(a[j, depth, r] * b[j, depth, n], axis=depth), name="c"
     )
     schedule = Schedule(te.create_prim_func([a, b, c]))
-    block = schedule.get_sblock("c")
-    registers = schedule.cache_write(block, 0, "local")
-    job, row, column, k = schedule.get_loops(block)
+    job, row, column, k = schedule.get_loops(schedule.get_sblock("c"))
     vector, lane = schedule.split(column, [None, lanes])
     schedule.reorder(job, k, row, vector, lane)
+    _keep_in_registers(schedule, job, k, [row, vector], lane)
+    work = 2 * FLOP_JOBS * FLOP_DEPTH * rows * columns / 1e9
+    return _kernel(schedule, target, shapes, work, number=10)
+
+
+def _read(target: dict[str, Any], lanes: int, thread_bytes: int) -> _Kernel:
+    """GB/s of all threads reading, each its own `thread_bytes` over and over."""
+    threads, columns = int(target["num-cores"]), lanes * READ_VECTORS
+    rows = max(1, thread_bytes // (4 * columns))
+    passes = max(1, READ_BYTES // (4 * columns * rows))
+    a = te.placeholder((threads, rows, columns), name="a")
+    again, row = te.reduce_axis((0, passes), name="again"), te.reduce_axis((0, rows), name="row")
+    c = te.compute(
+        (threads, columns), lambda t, n: te.sum(a[t, row, n], axis=[again, row]), name="c"
+    )
+    schedule = Schedule(te.create_prim_func([a, c]))
+    thread, column, *reduced = schedule.get_loops(schedule.get_sblock("c"))
+    vector, lane = schedule.split(column, [None, lanes])
+    schedule.reorder(thread, *reduced, vector, lane)
+    _keep_in_registers(schedule, thread, reduced[0], [vector], lane)
+    shapes: list[tuple[int, ...]] = [(threads, rows, columns), (threads, columns)]
+    work = 4 * threads * passes * rows * columns / 1e9
+    return _kernel(schedule, target, shapes, work, number=3)
+
+
+def _scale(target: dict[str, Any]) -> _Kernel:
+    """GB/s of `b = 2a` in DRAM, the read and the write counted once each."""
+    schedule = _doubling((STREAM_ELEMENTS,))
+    outer, inner = schedule.split(schedule.get_loops(schedule.get_sblock("b"))[0], [None, 16])
+    schedule.parallel(outer)
+    schedule.vectorize(inner)
+    work = 2 * 4 * STREAM_ELEMENTS / 1e9
+    return _kernel(schedule, target, [(STREAM_ELEMENTS,)] * 2, work, number=1)
+
+
+def _fork_join(target: dict[str, Any]) -> _Kernel:
+    """Parallel loops a second, of one multiplication a thread."""
+    shape = (int(target["num-cores"]),)
+    schedule = _doubling(shape)
+    schedule.parallel(schedule.get_loops(schedule.get_sblock("b"))[0])
+    return _kernel(schedule, target, [shape] * 2, 1.0, number=2000)
+
+
+def _doubling(shape: tuple[int]) -> Schedule:
+    source = te.placeholder(shape, name="a")
+    doubled = te.compute(shape, lambda i: source[i] * te.const(2.0, "float32"), name="b")
+    return Schedule(te.create_prim_func([source, doubled]))
+
+
+def _keep_in_registers(
+    schedule: Schedule, job: Any, reduced: Any, unrolled: list[Any], lane: Any
+) -> None:
+    """Sums of block `c` in registers while the loops from `reduced` on run; jobs in parallel."""
+    block = schedule.get_sblock("c")
+    lanes = schedule.get(lane).extent
+    registers = schedule.cache_write(block, 0, "local")
     schedule.parallel(job)
     schedule.reverse_compute_at(registers, job)
-    schedule.unroll(row)
-    schedule.unroll(vector)
+    for loop in unrolled:
+        schedule.unroll(loop)
     schedule.vectorize(lane)
     _, written = schedule.split(schedule.get_loops(registers)[-1], [None, lanes])
     schedule.vectorize(written)
-    schedule.decompose_reduction(block, k)
-    return schedule.mod
-
-
-def _best_seconds(
-    module: tvm.IRModule,
-    target: dict[str, Any],
-    shapes: tuple[tuple[int, ...], ...],
-    number: int,
-) -> float:
-    function = tvm.compile(module, tvm.target.Target(target)).jit()
-    arrays = [tvm.runtime.tensor(np.ones(shape, "float32")) for shape in shapes]
-    timer = function.time_evaluator("main", tvm.cpu(), number=number, repeat=7)
-    return float(min(timer(*arrays).results))
+    schedule.decompose_reduction(block, reduced)
 
 
 if __name__ == "__main__":
-    wanted = json.loads(sys.argv[1])
-    figures = {
-        "peak_gflops": peak_gflops(wanted, vector_isa(wanted)[1]),
-        "bandwidth_gb_s": bandwidth_gb_s(wanted),
-    }
-    sys.stdout.write(json.dumps(figures))
+    sys.stdout.write(json.dumps(measure(json.loads(sys.argv[1]))))

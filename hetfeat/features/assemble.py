@@ -14,7 +14,12 @@ import pyarrow.compute as pc
 
 from hetfeat.dataset.duplicates import older_duplicates
 from hetfeat.dataset.pieces import Piece
-from hetfeat.dataset.schema import FEATURES_PER_STORE, shapes_as_text
+from hetfeat.dataset.schema import (
+    FEATURES_PER_STORE,
+    list_lengths,
+    median_latencies,
+    shapes_as_text,
+)
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
@@ -191,7 +196,7 @@ def _examples(rows: pa.Table, path: Path, profiles: dict[str, DeviceProfile]) ->
     batch = Batch(stores, offsets, _tasks(rows), _hardware(rows, path, profiles))
     return Examples(
         batch,
-        _medians(rows["latencies_s"]),
+        median_latencies(rows["latencies_s"]),
         _objects(rows["task"]),
         _objects(rows["device"]),
         _objects(rows["operator"]),
@@ -202,7 +207,7 @@ def _examples(rows: pa.Table, path: Path, profiles: dict[str, DeviceProfile]) ->
 
 def _stores(column: pa.ChunkedArray, path: Path) -> tuple[Floats, npt.NDArray[np.int64]]:
     """Per-store features of all rows end to end, and where each row's begin."""
-    lengths = _lengths(column)
+    lengths = list_lengths(column)
     if (lengths % FEATURES_PER_STORE).any():
         raise DataError(
             f"record store '{path}' with per-store features of another width",
@@ -214,25 +219,6 @@ def _stores(column: pa.ChunkedArray, path: Path) -> tuple[Floats, npt.NDArray[np
     flat = np.concatenate([np.empty(0, np.float32), *parts])
     offsets = np.concatenate([[0], np.cumsum(lengths // FEATURES_PER_STORE)])
     return flat.reshape(-1, FEATURES_PER_STORE), offsets.astype(np.int64)
-
-
-def _lengths(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    lengths = pc.fill_null(pc.list_value_length(column), 0)
-    return np.asarray(lengths.to_numpy(), np.int64)
-
-
-def _medians(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    """Median of each row's latencies, NaN where there are none."""
-    lengths = _lengths(column)
-    values = pc.list_flatten(column).to_numpy()
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    ordered = values[np.lexsort((values, row))]
-    starts = np.cumsum(lengths) - lengths
-    medians = np.full(len(lengths), np.nan)
-    some = lengths > 0
-    low, high = starts + (lengths - 1) // 2, starts + lengths // 2
-    medians[some] = (ordered[low[some]] + ordered[high[some]]) / 2
-    return medians
 
 
 def _tasks(rows: pa.Table) -> Floats:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hetfeat.errors import DataError
 
-FEATURES_VERSION = 1
+FEATURES_VERSION = 2
 """Version of the whole set, logged with each run; a model's own check is by column."""
 
 
@@ -135,9 +135,17 @@ HARDWARE = (
     Column("max_vthread_extent", "log2(count)"),
     Column("warp_size", "log2(count)"),
     Column("peak_gflops", "log2(GFLOP/s)"),
+    Column("scalar_gflops", "log2(GFLOP/s)"),
     Column("bandwidth_gb_s", "log2(GB/s)"),
+    Column("l1_gb_s", "log2(GB/s)"),
+    Column("l2_gb_s", "log2(GB/s)"),
+    Column("l3_gb_s", "log2(GB/s)"),
+    Column("fork_join_us", "log2(microseconds)"),
+    Column("datasheet_gflops", "log2(GFLOP/s)"),
+    Column("datasheet_gb_s", "log2(GB/s)"),
 )
-"""Columns of a device, named after the fields of `DeviceProfile`; NaN where it has none."""
+"""Columns of a device, named after the fields of `DeviceProfile`; NaN where it has none, or where
+nobody has measured it."""
 
 PRIMITIVES = (
     *("Split", "Fuse", "Reorder", "AddUnitLoop", "Parallel", "Vectorize", "Unroll", "Bind"),

@@ -10,6 +10,6 @@ from hetfeat.features.columns import HARDWARE
 
 
 def hardware_vector(profile: DeviceProfile) -> Floats:
-    """Features of a device, float32 [len(columns.HARDWARE)]; NaN is "this class has none"."""
+    """Features of a device, float32 [len(columns.HARDWARE)]; NaN is "none, or unknown"."""
     values = [getattr(profile, column.name) for column in HARDWARE]
     return np.array([math.log2(v) if v else math.nan for v in values], np.float32)

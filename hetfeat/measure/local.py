@@ -21,7 +21,7 @@ import psutil
 
 from hetfeat.dataset.schema import FEATURES_PER_STORE
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import WorkFailed
+from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.measure.exclusive import building, timing
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import ErrorKind, Measurement, Program, Task
@@ -59,6 +59,12 @@ class LocalMeasurer:
         memory_limit_bytes: int | None = None,
         builders: int | None = None,
     ) -> None:
+        if profile.route["kind"] != "local":
+            raise RequestError(
+                f"measuring on device '{profile.name}' from here",
+                "a device whose route is local",
+                "pass --device local, or the file of a profile that `hetfeat devices probe` wrote",
+            )
         self.profile = profile
         self._build_timeout_s, self._run_timeout_s = build_timeout_s, run_timeout_s
         self._build_seconds: deque[float] = deque(maxlen=64)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hetfeat.dataset.splits import unseen
 from hetfeat.features.batch import Examples
 from hetfeat.models.base import CostModel
 from hetfeat.models.calibration import fit_calibration
@@ -52,6 +53,7 @@ class _Side:
     groups: npt.NDArray[np.int64]
     keys: list[tuple[str, str]]
     networks: Networks
+    new: npt.NDArray[np.bool_]
 
 
 def evaluate(
@@ -74,7 +76,7 @@ def evaluate(
     """
     groups, keys = group_codes(test)
     y = labels(test, best_latencies(train, valid, test))
-    side = _Side(test, y, groups, keys, networks or {})
+    side = _Side(test, y, groups, keys, networks or {}, unseen(test, train, valid))
     scores = model.predict(test.batch)
     estimate = model.calibrate(scores)
     return Evaluation(
@@ -110,6 +112,10 @@ def _metrics(side: _Side, scores: Floats, estimate: Floats, seed: int) -> dict[s
         "pca_pairs": pairs.pairs,
         "pca_pairs_within_noise": pairs.within_noise,
     }
+    if side.new.any() and not side.new.all():
+        rows = np.flatnonzero(side.new)
+        new = pairwise_accuracy(scores[rows], latency_s[rows], side.groups[rows])
+        metrics |= {"pca_new_tasks": new.value, "new_tasks": new.groups}
     for kind in ("operator", "device"):
         if (worst := _worst_pca(side, scores, getattr(side.examples, kind))) is not None:
             metrics[f"worst_{kind}_pca"] = worst

@@ -1,7 +1,7 @@
 """The tuning loop: choose a task, propose, measure, record, refit."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hetfeat.dataset.schema import from_table
@@ -21,6 +21,10 @@ STALE_FACTOR = 0.5
 """A round without gain halves a task's claim to the next one."""
 GAIN = 0.01
 """Relative gain below which a round counts as without."""
+RIVAL_TRIALS = 2 * BATCH
+RIVAL_MARGIN = 1.25
+"""A way of computing a convolution that is so much slower than another after so many programs is
+not pursued; most of what tuning gains comes early."""
 UNKNOWN_S = 1.0
 """Stands for the latency of a task of which nothing has run yet: longer than most."""
 
@@ -59,6 +63,7 @@ class TaskState:
         trials: Programs measured.
         claim: Factor on its share of the network's time; falls with rounds without gain.
         exhausted: No candidates are left.
+        rivals: Other tasks that compute the same: one of them will do.
     """
 
     task: Task
@@ -68,6 +73,7 @@ class TaskState:
     trials: int = 0
     claim: float = 1.0
     exhausted: bool = False
+    rivals: list["TaskState"] = field(default_factory=list)
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
         """Takes measurements in, and lowers the claim if they brought no gain."""
@@ -91,6 +97,14 @@ class TaskState:
     def best_s(self) -> float | None:
         """Latency of the fastest program in seconds."""
         return self.best.latency_s if self.best else None
+
+    @property
+    def is_beaten(self) -> bool:
+        """Whether a rival is so far ahead that this task will hardly be used."""
+        if self.trials < RIVAL_TRIALS:
+            return False
+        ahead = min((r.best_s for r in self.rivals if r.best_s is not None), default=None)
+        return ahead is not None and (self.best_s is None or self.best_s > RIVAL_MARGIN * ahead)
 
     @property
     def priority(self) -> tuple[bool, float]:
@@ -130,6 +144,7 @@ def tune(
     budget: Budget,
     seed: int,
     on_round: Callable[[Tuned, TaskState], None] | None = None,
+    ways: Mapping[str, tuple[Hashable, Hashable]] | None = None,
 ) -> Tuned:
     """Tunes tasks within a budget; every measurement is in the journal before the next round.
 
@@ -141,6 +156,8 @@ def tune(
         budget: When to stop.
         seed: Seed of the search.
         on_round: Called after each round.
+        ways: What some tasks, by hash, compute and in which way: those that compute the same in
+            different ways compete.
 
     Returns:
         The best programs. Ctrl-C ends the loop early and keeps them.
@@ -153,12 +170,13 @@ def tune(
     for state in states:
         if mine := [m for m in known if m.program.task.hash == state.task.hash]:
             state.tell(mine)
+    _introduce(states, ways or {})
     tuned = Tuned(resumed=sum(state.trials for state in states))
     refit_at = len(known) + REFIT_EVERY
     try:
         while tuned.trials + tuned.resumed < budget.trials:
             tuned.seconds = time.monotonic() - started
-            open_states = [s for s in states if not s.exhausted]
+            open_states = [s for s in states if not s.exhausted and not s.is_beaten]
             if not open_states or tuned.seconds > budget.seconds:
                 break
             state = max(open_states, key=lambda s: s.priority)
@@ -187,6 +205,13 @@ def tune(
     tuned.seconds = time.monotonic() - started
     tuned.best = {s.task.hash: s.best for s in states if s.best}
     return tuned
+
+
+def _introduce(states: Sequence[TaskState], ways: Mapping[str, tuple[Hashable, Hashable]]) -> None:
+    """Tells each task its rivals."""
+    competing = [(ways[s.task.hash], s) for s in states if s.task.hash in ways]
+    for (what, way), state in competing:
+        state.rivals = [s for other, s in competing if other[0] == what and other[1] != way]
 
 
 def _score(

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 OPERATORS = (
     ("group_conv", "group_conv2d"),
+    ("bgemm", "winograd"),
     ("conv2d", "conv2d"),
     ("bgemm", "conv2d"),
     ("matmul", "matmul"),

@@ -19,6 +19,8 @@ from hetfeat.records import Task
 from hetfeat.workloads.graph.tvm import simplify
 from hetfeat.workloads.networks import Network
 from hetfeat.workloads.operators import anchor_operator
+from hetfeat.workloads.winograd import Choose, direct
+from hetfeat.workloads.winograd.tvm import use_winograd
 
 
 @dataclass(frozen=True)
@@ -42,26 +44,24 @@ def as_target(target: dict[str, Any]) -> tvm.target.Target:
 
 
 def import_network(network: Network) -> tvm.IRModule:
-    """A torch network as a Relax module, parameters bound as constants.
+    """A network as a Relax module, parameters bound as constants.
 
     Raises:
         RequestError: The network has an operator that the importer does not know, or has not
             one output.
     """
     import torch
+    from tvm.relax.frontend.onnx import from_onnx
     from tvm.relax.frontend.torch import from_exported_program
 
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
+            if network.onnx is not None:
+                _check_outputs(network.name, len(network.onnx.graph.output))
+                return from_onnx(network.onnx)
             program = torch.export.export(network.module, network.inputs)
-            outputs = len(program.graph_signature.user_outputs)
-            if outputs != 1:
-                raise RequestError(
-                    f"network '{network.name}' with {outputs} outputs",
-                    "one tensor",
-                    "wrap it in a module:function whose module returns the one that matters",
-                )
+            _check_outputs(network.name, len(program.graph_signature.user_outputs))
             return from_exported_program(
                 program, keep_params_as_input=False, unwrap_unit_return_tuple=True
             )
@@ -69,34 +69,52 @@ def import_network(network: Network) -> tvm.IRModule:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise RequestError(
                 f"network '{network.name}', which TVM cannot import ({first})",
-                "operators that relax.frontend.torch knows",
-                "replace that operator in the network",
+                f"operators that {'ONNX' if network.onnx else 'torch'}'s importer in TVM knows",
+                "replace those operators in the network",
             ) from error
 
 
-def lower(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+def _check_outputs(name: str, outputs: int) -> None:
+    if outputs != 1:
+        raise RequestError(
+            f"network '{name}' with {outputs} outputs",
+            "one tensor",
+            "wrap it in a module:function whose module returns the one that matters",
+        )
+
+
+def lower(
+    module: tvm.IRModule, target: tvm.target.Target, winograd: Choose = direct
+) -> tvm.IRModule:
     """Graph-level passes up to the point where tasks are extracted or tuned programs applied.
 
     Convolutions become NHWC, whose weights MetaSchedule may lay out anew for each program.
+
+    Args:
+        module: A network with its parameters bound.
+        target: What it is compiled for.
+        winograd: Which convolutions are computed by Winograd's algorithm, see `use_winograd`.
     """
     step = relax.transform
-    module = tvm.ir.transform.Sequential([step.CanonicalizeBindings(), step.FoldConstant()])(module)
-    passes = tvm.ir.transform.Sequential(
-        [
-            step.CanonicalizeBindings(),
-            step.DeadCodeElimination(),
-            step.FoldBatchnormToConv2D(),
-            step.FoldConstant(),
-            step.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
-            step.FoldConstant(),
-            step.DecomposeOpsForInference(),
-            step.CanonicalizeBindings(),
-            relax.get_pipeline("zero"),
-            step.AttachAttrLayoutFreeBuffers(),
-        ]
-    )
+    normalised = [step.CanonicalizeBindings(), step.FoldConstant()]
+    in_nhwc = [
+        step.CanonicalizeBindings(),
+        step.DeadCodeElimination(),
+        step.FoldBatchnormToConv2D(),
+        step.FoldConstant(),
+        step.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
+        step.FoldConstant(),
+    ]
+    kernels = [
+        step.DecomposeOpsForInference(),
+        step.CanonicalizeBindings(),
+        relax.get_pipeline("zero"),
+        step.AttachAttrLayoutFreeBuffers(),
+    ]
+    in_order = tvm.ir.transform.Sequential
     with target:
-        return passes(simplify(module))
+        module = in_order(in_nhwc)(simplify(in_order(normalised)(module)))
+        return in_order(kernels)(use_winograd(module, winograd))
 
 
 def extract_tasks(lowered: tvm.IRModule, target: tvm.target.Target) -> list[NetworkTask]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from hetfeat.errors import RequestError
 from registry.commands import _cli
 
 
@@ -16,17 +17,23 @@ def command() -> None:
 @_cli.command("list")
 def list_devices() -> dict[str, Any]:
     """List the devices that can be named."""
+    from hetfeat.devices.presets import preset, preset_names
     from hetfeat.devices.probe import local_profile
 
-    profile = local_profile()
-    row = {"name": profile.name, "alias": "local", "family": profile.family}
-    return {"devices": [row | {"threads": profile.threads, "peak_gflops": profile.peak_gflops}]}
+    shown = ("name", "family", "threads", "peak_gflops", "datasheet_gflops")
+    known = [("local", local_profile()), *(("", preset(name)) for name in preset_names())]
+    return {
+        "devices": [
+            {"alias": alias, **{key: getattr(profile, key) for key in shown}}
+            for alias, profile in known
+        ]
+    }
 
 
 @_cli.command("show")
 @_cli.argument("name")
 def show(name: str) -> dict[str, Any]:
-    """Show the profile of a device: local, its name, or a profile's file."""
+    """Show the profile of a device: local, its name, a preset, or a profile's file."""
     from hetfeat.devices.probe import find_profile
 
     return find_profile(name).to_dict()
@@ -34,13 +41,23 @@ def show(name: str) -> dict[str, Any]:
 
 @_cli.command("probe")
 @_cli.option("--name", help="Name of the profile.  [default: made of CPU, ISA and threads]")
+@_cli.option("--isa", type=click.Choice(["avx512", "avx2", "sse42"]), help="Widest vectors used.")
+@_cli.option("--threads", type=click.IntRange(1), help="Threads.  [default: all usable cores]")
 @_cli.option("--out", type=Path, help="YAML file to write.  [default: this machine's cache]")
-def probe_machine(name: str | None, out: Path | None) -> dict[str, Any]:
+def probe_machine(
+    name: str | None, isa: str | None, threads: int | None, out: Path | None
+) -> dict[str, Any]:
     """Detect this machine and measure its figures anew."""
     from hetfeat.devices.probe import probe, remember
     from hetfeat.devices.profile import save_profile
 
-    profile = probe(name)
+    if (isa or threads) and not out:
+        raise RequestError(
+            "--isa or --threads without --out",
+            "a file, since `local` is the whole machine",
+            "add --out FILE",
+        )
+    profile = probe(name, threads, isa)
     if out:
         save_profile(profile, out)
     else:

@@ -1,4 +1,4 @@
-"""`hetfeat records`: what a record store holds, whether it is intact, and the way out."""
+"""`hetfeat records`: what a store holds, whether it is intact, what matters in it, the way out."""
 
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,18 @@ def export(store: Path, format: str, device: str | None, out: Path) -> dict[str,
     return {"databases": export_metaschedule(RecordStore.open(store), out, device), "out": out}
 
 
+@_cli.command("study")
+@_cli.argument("store", metavar="DIR", type=Path)
+@_cli.option("--family", help="Hardware family or union.  [default: that of the records]")
+@_cli.seed
+def study(store: Path, family: str | None, seed: int) -> dict[str, Any]:
+    """Tabulate operators by device and rank the features; logged as a run."""
+    from registry.exploring import study_records
+
+    return study_records(store, family, seed)
+
+
 command.add_command(export)
 command.add_command(stats)
+command.add_command(study)
 command.add_command(verify)

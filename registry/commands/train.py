@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from hetfeat.errors import RequestError
 from registry.commands import _cli, _output
 
 
@@ -30,10 +29,10 @@ def _render(value: Any) -> str:
     "--records", type=Path, help="Record store to train on.  [default: the packaged data set]"
 )
 @_cli.option("--family", help="Hardware family or union.  [default: that of the records]")
-@_cli.option("--model", default="xgb", help="Cost model to train.")
+@_cli.option("--model", default="xgb", help="xgb, lgbm, mlp or attention.")
 @_cli.option("--split", default="by_task", help="within_task, by_task or by_target.")
-@_cli.option("--holdout", type=_cli.NAMES, help="Devices (by_target) or networks (by_task).")
-@_cli.option("--pruned", type=_cli.SWITCH, default="false", help="Train on pruned records.")
+@_cli.option("--holdout", type=_cli.NAMES, help="Devices (by_target) or networks.")
+@_cli.option("--pruned", type=_cli.SWITCH, default="false", help="Prune the training side.")
 @_cli.option("--effort", type=_cli.EFFORT, default="standard", help="Budget of the training.")
 @_cli.seed
 def command(
@@ -47,10 +46,8 @@ def command(
     seed: int,
 ) -> dict[str, Any]:
     """Train a cost model, judge it on held-out records, log it and register it."""
-    if pruned:
-        raise RequestError("--pruned true", "false: pruning is not built yet", "leave it out")
     from registry.training import TrainingRequest, train_and_register
 
     return train_and_register(
-        TrainingRequest(records, family, model, split, holdout or (), effort, seed)
+        TrainingRequest(records, family, model, split, holdout or (), effort, seed, pruned)
     )

@@ -16,6 +16,7 @@ from hetfeat.dataset.importers.looks import look
 from hetfeat.dataset.importers.seen import Seen
 from hetfeat.dataset.importers.table import FORMATS, importer
 from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.presets import preset
 from hetfeat.devices.profile import DeviceProfile, check_name
 from hetfeat.errors import DataError, RequestError
 
@@ -146,12 +147,15 @@ class _Sink:
         self._writer.close()
 
     def _other_hardware(self, found: DeviceProfile | None) -> str:
-        """In what the records' hardware differs from the device's; a new device takes theirs."""
+        """In what the records' hardware differs from the device's.
+
+        A new device is the preset of its name, or else what the records say.
+        """
         if found is None:
             return ""
         if self._profile is None:
-            self._profile = found
-            self._store.add_device(found)
+            self._profile = preset(found.name) or found
+            self._store.add_device(self._profile)
         known = self._profile
         pairs = [(name, getattr(known, name), getattr(found, name)) for name in _HARDWARE]
         pairs += [(name, known.target.get(name), found.target.get(name)) for name in _TARGET]

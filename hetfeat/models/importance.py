@@ -1,0 +1,112 @@
+"""Which features a cost model rests on, three ways that do not share a weakness.
+
+- `gain`: the share of the loss that a boosted model's splits on the column took away. It is of the
+  training side, and divides what two correlated columns say between them by chance.
+- `permutation`: how much PCA falls on held-out records when the column is shuffled among them. Two
+  columns that say the same can stand in for one another, and both look useless.
+- `label_information` and `latency_information`: mutual information, in nats, with y = best latency
+  of the task / latency, and with the logarithm of the latency itself. They need no model, and see
+  no combination of columns. What is the same for all programs of a task cannot order them: its
+  information on y is about none, that on the latency may be much.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from hetfeat.features.batch import Examples
+from hetfeat.models.aggregate import flat_features, table_names
+from hetfeat.models.engines.xgb import XgbTrees
+from hetfeat.models.gbdt import XgbModel
+from hetfeat.models.labels import best_latencies, group_codes, labels
+from hetfeat.models.metrics import pairwise_accuracy
+
+MOST_RECORDS = 4000
+"""For mutual information, whose cost grows faster than the records."""
+PERMUTED = 60
+"""Columns of the greatest gain that are permuted; a column without a split cannot matter."""
+
+
+@dataclass(frozen=True)
+class Importance:
+    """A column of `flat_features`; see the module for what the figures are."""
+
+    column: str
+    gain: float
+    permutation: float
+    label_information: float
+    latency_information: float
+
+    def to_dict(self) -> dict[str, str | float]:
+        """The figures by name."""
+        return asdict(self)
+
+
+def importances(
+    model: XgbModel, train: Examples, test: Examples, seed: int = 0
+) -> list[Importance]:
+    """The importance of every column, the greatest gain first.
+
+    Args:
+        model: Fitted on `train`.
+        train: Gives the mutual information.
+        test: Held-out records, for the permutations.
+        seed: Of the shuffles and the records drawn.
+    """
+    names, gains = table_names("flat"), model.importance()
+    total = sum(gains.values()) or 1.0
+    order = sorted(names, key=lambda name: -gains.get(name, 0.0))
+    falls = _falls(model, test, [name for name in order if name in gains][:PERMUTED], seed)
+    on_label, on_latency = _information(train, seed)
+    position = {name: i for i, name in enumerate(names)}
+    return [
+        Importance(
+            name,
+            gains.get(name, 0.0) / total,
+            falls.get(name, 0.0),
+            float(on_label[position[name]]),
+            float(on_latency[position[name]]),
+        )
+        for name in order
+    ]
+
+
+def _falls(model: XgbModel, test: Examples, names: list[str], seed: int) -> dict[str, float]:
+    """By how much PCA falls when each of the columns is shuffled."""
+    rng = np.random.default_rng(seed)
+    table, groups = flat_features(test.batch), group_codes(test)[0]
+    columns = table_names("flat")
+
+    trees = cast(XgbTrees, model.fitted())
+
+    def pca() -> float:
+        margins = trees.booster.inplace_predict(table, predict_type="margin")
+        return pairwise_accuracy(margins, test.latency_s, groups).value
+
+    whole, falls = pca(), {}
+    for name in names:
+        column = table[:, columns.index(name)]
+        kept = column.copy()
+        rng.shuffle(column)
+        falls[name] = whole - pca()
+        column[:] = kept
+    return falls
+
+
+def _information(
+    train: Examples, seed: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    from sklearn.feature_selection import mutual_info_regression
+
+    valid = np.flatnonzero(np.isfinite(train.latency_s))
+    drawn = np.random.default_rng(seed).permutation(valid)[:MOST_RECORDS]
+    some = train.take(np.sort(drawn))
+    table = np.nan_to_num(flat_features(some.batch), nan=-1.0)
+    y = labels(some, best_latencies(train))
+    first, second = (
+        mutual_info_regression(table, target, random_state=seed)
+        for target in (y, np.log(some.latency_s))
+    )
+    return first, second

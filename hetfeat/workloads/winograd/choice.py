@@ -1,0 +1,53 @@
+"""Which convolutions of a network are computed how, decided by what was measured."""
+
+from collections.abc import Iterable, Mapping
+
+from hetfeat.records import Task
+from hetfeat.workloads.winograd import TRANSFORMS, Convolution
+
+OPERATOR = "winograd"
+"""The anchor operator of a task that computes a convolution by Winograd's algorithm."""
+
+
+def competing(tasks: Iterable[Task]) -> dict[str, tuple[Convolution, int | None]]:
+    """Tasks, by hash, of the convolutions that are computed in more than one way."""
+    found = {task.hash: way for task in tasks if (way := convolution_of(task))}
+    contested = {convolution for convolution, tile in found.values() if tile is not None}
+    return {task: way for task, way in found.items() if way[0] in contested}
+
+
+def convolution_of(task: Task) -> tuple[Convolution, int | None] | None:
+    """The convolution that a task computes and the tile it uses, or None for other tasks."""
+    if task.operator == "conv2d":
+        return (task.shapes[0], task.shapes[1]), None
+    if task.operator == OPERATOR:
+        side, _, *channels = task.shapes[1]
+        return (task.shapes[0], (3, 3, *channels)), side - 2
+    return None
+
+
+def choose_fastest(
+    tasks: Mapping[Task, int], latency_s: Mapping[str, float]
+) -> dict[Convolution, int]:
+    """The tile of each convolution that is fastest by Winograd's algorithm.
+
+    A convolution may be several tasks, with what follows it in their kernels; they are judged
+    together. A way of which some task never ran is out; directly is the way where none is in.
+
+    Args:
+        tasks: Of the network lowered in every way, and how often each occurs in its own.
+        latency_s: Best latency of each task that ran, by hash.
+    """
+    totals: dict[Convolution, dict[int | None, float]] = {}
+    for task, weight in tasks.items():
+        if found := convolution_of(task):
+            convolution, tile = found
+            ways = totals.setdefault(convolution, {})
+            seconds = latency_s.get(task.hash, float("inf"))
+            ways[tile] = ways.get(tile, 0.0) + weight * seconds
+    chosen: dict[Convolution, int] = {}
+    for convolution, ways in totals.items():
+        fastest = min(ways, key=lambda tile: (ways[tile], tile is not None))
+        if fastest in TRANSFORMS and ways[fastest] < float("inf"):
+            chosen[convolution] = fastest
+    return chosen

@@ -1,0 +1,72 @@
+"""The profiles of known devices: complete, with their sources, and of targets that TVM reads."""
+
+import pytest
+
+from hetfeat.devices.presets import preset, preset_names
+from hetfeat.devices.probe import find_profile
+from hetfeat.errors import RequestError
+from hetfeat.measure.local import LocalMeasurer
+
+PAPER = (
+    "intel-xeon-platinum-8272cl",
+    "amd-epyc-7452",
+    "aws-graviton2",
+    "nvidia-t4",
+    "nvidia-rtx-2080",
+    "nvidia-a100",
+    "nvidia-a40",
+    "intel-xeon-gold-5115",
+)
+"""Table 1."""
+OF_CPUS = {"num_cores", "vector_unit_bytes", "cache_line_bytes"}
+OF_GPUS = {
+    "vector_unit_bytes",
+    "cache_line_bytes",
+    "max_shared_memory_per_block_bytes",
+    "max_local_memory_per_block_bytes",
+    "max_threads_per_block",
+    "max_vthread_extent",
+    "warp_size",
+}
+TABLE_2 = OF_CPUS | OF_GPUS
+MEASURED = ("peak_gflops", "scalar_gflops", "bandwidth_gb_s", "l1_gb_s", "fork_join_us")
+
+
+def test_the_paper_s_devices_are_there():
+    assert set(PAPER) < set(preset_names())
+
+
+@pytest.mark.parametrize("name", preset_names())
+class TestPreset:
+    def test_it_has_the_parameters_of_its_class_and_their_source(self, name):
+        found = preset(name)
+        assert found.name == name
+        has = {parameter for parameter in TABLE_2 if getattr(found, parameter) is not None}
+        assert has == (OF_GPUS if found.family.startswith("gpu") else OF_CPUS)
+        assert found.threads == (found.num_cores or 1)
+        assert "Parameters: " in found.source
+
+    def test_no_figure_passes_for_measured(self, name):
+        found = preset(name)
+        assert not any(getattr(found, figure) for figure in MEASURED)
+        if found.datasheet_gflops or found.datasheet_gb_s:
+            assert "data sheet" in found.source or "Amazon's page" in found.source
+
+    @pytest.mark.tvm
+    def test_tvm_reads_its_target(self, name):
+        from tvm.target import Target
+
+        found = preset(name)
+        target = Target(found.target)
+        assert target.kind.name == found.target["kind"]
+        for key, value in found.target.items():
+            if key != "kind":
+                assert target.attrs[key] == value
+
+    def test_it_is_found_by_name_and_not_measured_here(self, name):
+        with pytest.raises(RequestError, match="route is local"):
+            LocalMeasurer(find_profile(name))
+
+
+def test_there_is_no_other():
+    assert preset("../presets/nvidia-t4") is None
