@@ -52,6 +52,7 @@ class _Side:
     groups: npt.NDArray[np.int64]
     keys: list[tuple[str, str]]
     networks: Networks
+    known_tasks: set[str]
 
 
 def evaluate(
@@ -74,7 +75,8 @@ def evaluate(
     """
     groups, keys = group_codes(test)
     y = labels(test, best_latencies(train, valid, test))
-    side = _Side(test, y, groups, keys, networks or {})
+    known = {task for part in (train, valid) for task in part.task.tolist()}
+    side = _Side(test, y, groups, keys, networks or {}, known)
     scores = model.predict(test.batch)
     estimate = model.calibrate(scores)
     return Evaluation(
@@ -110,6 +112,10 @@ def _metrics(side: _Side, scores: Floats, estimate: Floats, seed: int) -> dict[s
         "pca_pairs": pairs.pairs,
         "pca_pairs_within_noise": pairs.within_noise,
     }
+    new = np.array([task not in side.known_tasks for task in side.examples.task.tolist()], bool)
+    if new.any() and not new.all():
+        alone = pairwise_accuracy(scores[new], latency_s[new], side.groups[new])
+        metrics |= {"pca_new_tasks": alone.value, "new_tasks": alone.groups}
     for kind in ("operator", "device"):
         if (worst := _worst_pca(side, scores, getattr(side.examples, kind))) is not None:
             metrics[f"worst_{kind}_pca"] = worst

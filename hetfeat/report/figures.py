@@ -25,16 +25,6 @@ def learning_curve(rounds: list[int], figures: dict[str, list[float]]) -> "Figur
     return figure
 
 
-def importance(gains: Mapping[str, float]) -> "Figure":
-    """What the most important feature columns are worth, as shares of all, as bars."""
-    figure, (axis,) = _panels(1, width=7.0)
-    names = sorted(gains, key=lambda name: gains[name])[-_MOST_COLUMNS:]
-    total = sum(gains.values())
-    axis.barh(names, [gains[name] / total for name in names])
-    axis.set(xlabel="share of the total gain")
-    return figure
-
-
 def predicted_against_measured(y: Floats, estimate: Floats) -> "Figure":
     """Estimates of y over measured y, float64 [n] each, as a density."""
     figure, (axis,) = _panels(1, width=5.0)
@@ -50,6 +40,16 @@ def error_by_operator(operator_rmse: dict[str, float]) -> "Figure":
     names = sorted(operator_rmse, key=lambda name: operator_rmse[name])
     axis.barh(names, [operator_rmse[name] for name in names])
     axis.set(xlabel="RMSE of best latency / latency")
+    return figure
+
+
+def importance(gains: Mapping[str, float]) -> "Figure":
+    """What the most important feature columns are worth, as shares of all, as bars."""
+    figure, (axis,) = _panels(1, width=7.0)
+    names = sorted(gains, key=lambda name: gains[name])[-_MOST_COLUMNS:]
+    total = sum(gains.values())
+    axis.barh(names, [gains[name] / total for name in names])
+    axis.set(xlabel="share of the total gain")
     return figure
 
 
