@@ -1,10 +1,11 @@
 """A network lowered in every way its convolutions can be computed, and the way that was fastest."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.records import Measurement
-from hetfeat.workloads.winograd import TRANSFORMS
+from hetfeat.workloads.winograd import TRANSFORMS, Convolution
 from hetfeat.workloads.winograd.choice import choose_fastest
 
 if TYPE_CHECKING:
@@ -17,10 +18,14 @@ def tasks_of_all_ways(imported: Any, target: Any) -> list["NetworkTask"]:
 
     found: dict[str, NetworkTask] = {}
     for tile in (None, *TRANSFORMS):
-        lowered = lower(imported, target, lambda _, tile=tile: tile)
+        lowered = lower(imported, target, partial(_always, tile))
         for task in extract_tasks(lowered, target):
             found.setdefault(task.task.hash, task)
     return list(found.values())
+
+
+def _always(tile: int | None, _: Convolution) -> int | None:
+    return tile
 
 
 def lower_fastest(
