@@ -96,7 +96,7 @@ class XgbModel(EngineModel):
 
     def predict_flat(self, table: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """Scores, float64 [n], of rows of `aggregate.flat_features`; for `stores` of flat only."""
-        trees: Any = self._trained()
+        trees: Any = self.fitted()
         margins = trees.booster.inplace_predict(table, predict_type="margin")
         return scores_of(margins.astype(np.float64))
 
