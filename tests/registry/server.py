@@ -1,4 +1,4 @@
-"""MLflow servers: the one with basic auth that `make services` started, and ones of a test's own."""
+"""MLflow servers: the one of `make services`, with its users, and ones of a test's own."""
 
 import contextlib
 import os
