@@ -85,7 +85,11 @@ def mlflow_server(
         yield uri
     finally:
         server.terminate()
-        server.wait(30)
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
 
 
 def _wait_for(url: str, server: subprocess.Popen, log: Path) -> None:

@@ -81,8 +81,9 @@ def confined(monkeypatch, here, device):
 
 
 def profile_of_another_cpu(monkeypatch, here, device):
-    # No CPU has both: one is AMD's, one Intel's.
-    remember(replace(device, target={"kind": "llvm", "mattr": ["+sse4a", "+amx-fp16"]}))
+    # No CPU has both of what this one has that others have not.
+    target = {"kind": "llvm", "mcpu": "graniterapids", "mattr": ["+avx512vp2intersect"]}
+    remember(replace(device, target=target))
     return "this one has not"
 
 
