@@ -129,10 +129,12 @@ def in_our_words(error: Exception, doing: str) -> HetfeatError:
             "a model, version and run that exist",
             "`hetfeat versions` lists them",
         )
+    # MLflow's basic auth answers to a token, which it does not know, as to an error of its own.
+    token = ", MLFLOW_TRACKING_TOKEN" if os.environ.get("MLFLOW_TRACKING_TOKEN") else ""
     return WorkFailed(
         f"no way to {doing} ({text})",
         "a registry that answers",
-        "check MLFLOW_TRACKING_URI and the server, then repeat the command",
+        f"check MLFLOW_TRACKING_URI{token} and the server, then repeat the command",
     )
 
 

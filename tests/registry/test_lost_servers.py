@@ -13,7 +13,7 @@ import stores
 from server import LostServer, mlflow_server
 
 import mlproject
-from hetfeat.errors import HetfeatError, RequestError, WorkFailed
+from hetfeat.errors import HetfeatError, WorkFailed
 from registry import lock, mirror, tracking
 from registry.client import connect
 from registry.commands import _cli
@@ -25,7 +25,9 @@ from registry.repair import repair
 from registry.stages import history, promote
 from registry.versions import Version, model_names, register, resolve
 
-on_the_server = pytest.mark.parametrize("tracking_uri", ["server"], indirect=True)
+on_the_server = pytest.mark.parametrize(
+    "tracking_uri", [pytest.param("server", marks=pytest.mark.services)], indirect=True
+)
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +145,7 @@ def test_an_expired_token(tracking_uri, make_version, model_name, here, monkeypa
         lambda: history(model_name),
         lambda: upload(model_name, here / "model"),
     ):
-        fails(work, RequestError, "MLFLOW_TRACKING_TOKEN")
+        fails(work, HetfeatError, "MLFLOW_TRACKING_TOKEN")
 
 
 @contextlib.contextmanager

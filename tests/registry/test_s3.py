@@ -211,6 +211,7 @@ def test_an_expired_request_is_refused(storage, folder, tmp_path):
 def test_a_store_that_refuses_is_one_line(storage, folder, monkeypatch, variable, value, said):
     monkeypatch.setenv(variable, value)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)  # it remembers whom it asked for
     with pytest.raises(WorkFailed, match=f"({said}).*credentials") as caught:
         s3.upload_folder(folder, BUCKET, "here", s3.connect())
     assert "\n" not in str(caught.value)
