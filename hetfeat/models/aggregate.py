@@ -66,11 +66,6 @@ def table_names(kind: str) -> list[str]:
     ]
 
 
-def flat_names() -> list[str]:
-    """Names of the columns of `flat_features`, in order."""
-    return table_names("flat")
-
-
 def flat_features(batch: Batch) -> Floats:
     """The programs of a batch as rows, float32 [n, len(table_names("flat"))].
 
