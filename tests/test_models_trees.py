@@ -81,13 +81,6 @@ def test_a_programs_row_does_not_depend_on_its_neighbours(examples):
     np.testing.assert_array_equal(flat_features(batch.take(some)), flat_features(batch)[some])
 
 
-def test_rows_score_as_their_programs_do(examples):
-    made = build("xgb", "quick", 0, {"rounds": 5})
-    made.fit(examples, examples)
-    flat = flat_features(examples.batch)
-    np.testing.assert_array_equal(made.predict_flat(flat), made.predict(examples.batch))
-
-
 def test_a_row_a_store_is_summed_by_program(examples):
     table = table_of(examples.batch, "sum")
     assert table.rows.shape == (len(examples.batch.stores), len(table_names("sum")))

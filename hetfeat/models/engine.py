@@ -109,8 +109,9 @@ class EngineModel:
         fitted = self.fitted()
         if not len(batch):
             return np.empty(0)
-        known = support if support is not None and len(support) else None
-        return scores_of(fitted.margins(batch, known))
+        margins = fitted.margins(batch, support if support is not None and len(support) else None)
+        scores: Floats = np.exp(np.clip(margins, -_LARGEST_MARGIN, _LARGEST_MARGIN))
+        return scores
 
     def fine_tune(self, records: Examples) -> Self:
         """A copy that has gone on learning from `records`; the calibration is kept.
@@ -186,9 +187,3 @@ class EngineModel:
         if self._fitted is None:
             raise DataError("an untrained model", "one that was fitted or loaded", "call fit")
         return self._fitted
-
-
-def scores_of(margins: Floats) -> Floats:
-    """Margins made positive, in their order, float64 [n]."""
-    scores: Floats = np.exp(np.clip(margins, -_LARGEST_MARGIN, _LARGEST_MARGIN))
-    return scores

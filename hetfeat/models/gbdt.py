@@ -4,10 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
-from hetfeat.models.engine import EngineModel, scores_of
+from hetfeat.models.engine import EngineModel
 
 _ROWS_A_THREAD = 20_000
 """Threads meet at a barrier several times a level; on a busy machine few rows are slower on two
@@ -93,12 +90,6 @@ class XgbModel(EngineModel):
     packages = ("xgboost",)
     defaults = GbdtParameters()
     rounds: ClassVar = {"quick": 150, "standard": 600, "full": 2000}
-
-    def predict_flat(self, table: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-        """Scores, float64 [n], of rows of `aggregate.flat_features`; for `stores` of flat only."""
-        trees: Any = self.fitted()
-        margins = trees.booster.inplace_predict(table, predict_type="margin")
-        return scores_of(margins.astype(np.float64))
 
 
 class LgbmModel(EngineModel):

@@ -11,12 +11,14 @@
 """
 
 from dataclasses import asdict, dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from hetfeat.features.batch import Examples
 from hetfeat.models.aggregate import flat_features, table_names
+from hetfeat.models.engines.xgb import XgbTrees
 from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.labels import best_latencies, group_codes, labels
 from hetfeat.models.metrics import pairwise_accuracy
@@ -77,8 +79,11 @@ def _falls(model: XgbModel, test: Examples, names: list[str], seed: int) -> dict
     table, groups = flat_features(test.batch), group_codes(test)[0]
     columns = table_names("flat")
 
+    trees = cast(XgbTrees, model.fitted())
+
     def pca() -> float:
-        return pairwise_accuracy(model.predict_flat(table), test.latency_s, groups).value
+        margins = trees.booster.inplace_predict(table, predict_type="margin")
+        return pairwise_accuracy(margins, test.latency_s, groups).value
 
     whole, falls = pca(), {}
     for name in names:
