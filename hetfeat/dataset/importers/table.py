@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
 FORMATS = {
     "ansor": "hetfeat.dataset.importers.ansor:read",
+    "kernel-tuner": "hetfeat.dataset.importers.kernel_tuner:read",
 }
 
 
