@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo py
 VENV_PYTHON := .venv/bin/python
 
 .PHONY: help env quickstart test lint format gate clean distclean \
-	services services-stop test-services races crashes scale
+	services services-stop test-services races crashes scale searches
 .DEFAULT_GOAL := help
 
 help: ## Says what there is to make
@@ -47,6 +47,9 @@ crashes: env ## 100 promotions killed at a random moment, then repaired
 
 scale: env ## Promote, history and pull beside 1,000 models of 20 versions
 	$(VENV_PYTHON) benchmarks/registry/scale.py $(ARGS)
+
+searches: env ## Compares searches on recorded spaces; resumable; ARGS="--data DIR --repeats 20"
+	$(VENV_PYTHON) benchmarks/search.py $(ARGS)
 
 clean: ## Removes what builds and tests leave, keeps .venv
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
