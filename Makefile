@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo py
 VENV_PYTHON := .venv/bin/python
 
 .PHONY: help env quickstart test lint format gate clean distclean \
-	services services-stop test-services races crashes scale store-scale
+	services services-stop test-services races crashes scale store-scale searches
 .DEFAULT_GOAL := help
 
 help: ## Says what there is to make
@@ -51,6 +51,9 @@ scale: env ## Promote, history and pull beside 1,000 models of 20 versions; ARGS
 
 store-scale: env ## Every pass over stores of 10^4 to 10^6 records; an hour for ARGS="--records 10000000 --stores false"
 	$(VENV_PYTHON) benchmarks/store_scaling.py $(or $(ARGS),--records 10000 100000 1000000)
+
+searches: env ## Compares searches on recorded spaces; resumable; ARGS="--data DIR --repeats 20"
+	$(VENV_PYTHON) benchmarks/search.py $(ARGS)
 
 clean: ## Removes what builds and tests leave, keeps .venv
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from hetfeat.deploy import gemm_engines
 from hetfeat.errors import RequestError
 from hetfeat.measure.serving import serve
 
@@ -79,7 +80,14 @@ def onnxruntime(settings: dict[str, Any]) -> Run:
     return lambda: session.run(None, feed)
 
 
-ENGINES = {"bundle": bundle, "torch": torch_eager, "onnxruntime": onnxruntime}
+ENGINES = {
+    "bundle": bundle,
+    "torch": torch_eager,
+    "onnxruntime": onnxruntime,
+    "torch_matmul": gemm_engines.torch_matmul,
+    "openblas_matmul": gemm_engines.openblas_matmul,
+    "searched_matmul": gemm_engines.searched_matmul,
+}
 
 
 class Service:

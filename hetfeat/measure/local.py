@@ -36,6 +36,8 @@ BUILDS_TO_LEARN = 16
 """Most programs build in 0.2 s; a few, unrolled too far, would keep LLVM busy for a minute. Once
 some builds are known, a build may take ten times their median, 3 s at least."""
 RUN_TIMEOUT_S = 10.0
+RUNS, SLOW_RATIO = 4, 3.0
+"""A program is run this often, and only once if it is slower than the best by this (`tvm.run`)."""
 RESTART_BYTES = 3 * 2**29
 """A child grows by about 1.1 MB with each build (TVM's and LLVM's caches) and is replaced here."""
 PROPOSE_TIMEOUT_S = 120.0
@@ -49,6 +51,16 @@ class LocalMeasurer:
     Building uses one child a thread of the device, or `builders`; running is exclusive on the
     machine, so that a program has all cores to itself. A child that dies or hangs costs the
     program it was at, nothing else.
+
+    Args:
+        profile: The device.
+        build_timeout_s: Longest that a build may take.
+        run_timeout_s: Longest that a program's runs may take together.
+        memory_limit_bytes: Most address space of a child; by default half of the memory.
+        child: Module of the measuring child.
+        builders: Children that build; by default one a thread of the device.
+        kill_floor_s: Where given, a program is killed, too, once it has taken this long and too
+            long for a program that is not much slower than the best so far.
     """
 
     def __init__(
@@ -58,6 +70,8 @@ class LocalMeasurer:
         run_timeout_s: float = RUN_TIMEOUT_S,
         memory_limit_bytes: int | None = None,
         builders: int | None = None,
+        child: str = CHILD,
+        kill_floor_s: float | None = None,
     ) -> None:
         if profile.route["kind"] != "local":
             raise RequestError(
@@ -69,9 +83,10 @@ class LocalMeasurer:
         self._build_timeout_s, self._run_timeout_s = build_timeout_s, run_timeout_s
         self._build_seconds: deque[float] = deque(maxlen=64)
         limit = memory_limit_bytes or psutil.virtual_memory().total // 2
+        self._kill_floor_s = kill_floor_s
         arguments = [json.dumps(profile.target), str(profile.cache_line_bytes), str(limit)]
         count = builders or profile.threads
-        self._workers = [Worker(CHILD, arguments, profile.threads) for _ in range(count)]
+        self._workers = [Worker(child, arguments, profile.threads) for _ in range(count)]
         self._threads = ThreadPoolExecutor(len(self._workers))
         self._tasks: dict[str, tuple[Task, str]] = {}
         self._known: dict[tuple[int, str], int] = {}
@@ -212,7 +227,8 @@ class LocalMeasurer:
                 "program": program.key,
                 "incumbent_s": best.get(program.task.hash),
             }
-            latencies, error = self._ask(index, program.task, request, self._run_timeout_s)
+            allowed_s = self._allowed_run_s(best.get(program.task.hash))
+            latencies, error = self._ask(index, program.task, request, allowed_s)
             self._built.pop(program.key, None)
         return Measurement(
             program,
@@ -238,6 +254,11 @@ class LocalMeasurer:
         if error is None:
             self._built[program.key] = index, self._workers[index].generation
         return error
+
+    def _allowed_run_s(self, incumbent_s: float | None) -> float:
+        if self._kill_floor_s is None or incumbent_s is None:
+            return self._run_timeout_s
+        return min(self._run_timeout_s, max(self._kill_floor_s, RUNS * SLOW_RATIO * incumbent_s))
 
     def _allowed_build_s(self) -> float:
         if len(self._build_seconds) < BUILDS_TO_LEARN:

@@ -117,8 +117,13 @@ def _encoded(features: Any) -> str:
     return base64.b64encode(features.tobytes()).decode()
 
 
-if __name__ == "__main__":
-    descriptor, target_json, line, limit = sys.argv[1:5]
+def main(service: type[Service], arguments: list[str]) -> None:
+    """Serves until the parent is gone; `arguments` are those of the process."""
+    descriptor, target_json, line, limit = arguments[1:5]
     resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    serve(Connection(int(descriptor)), Service(json.loads(target_json), int(line)), error_kind)
+    serve(Connection(int(descriptor)), service(json.loads(target_json), int(line)), error_kind)
+
+
+if __name__ == "__main__":
+    main(Service, sys.argv)

@@ -62,7 +62,7 @@ def move_prime(factors: list[int], max_innermost: int, rng: random.Random) -> li
     moves = [
         (source, goal, prime)
         for source, factor in enumerate(factors)
-        for prime in _primes(factor)
+        for prime in primes(factor)
         for goal in range(len(factors))
         if goal != source
         and not (goal == len(factors) - 1 and factors[goal] * prime > max_innermost > 0)
@@ -76,8 +76,8 @@ def move_prime(factors: list[int], max_innermost: int, rng: random.Random) -> li
     return moved
 
 
-def _primes(number: int) -> list[int]:
-    """Distinct prime factors."""
+def primes(number: int) -> list[int]:
+    """Distinct prime factors, ascending; none of 1."""
     found, divisor = [], 2
     while divisor * divisor <= number:
         if number % divisor == 0:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 FORMATS = {
     "ansor": "hetfeat.dataset.importers.ansor:read",
     "metaschedule": "hetfeat.dataset.importers.metaschedule:read",
+    "kernel-tuner": "hetfeat.dataset.importers.kernel_tuner:read",
 }
 
 

@@ -1,0 +1,1 @@
+"""Building and timing matrix multiplications of a tile space."""

@@ -1,0 +1,39 @@
+"""The strategies there are, by name."""
+
+import importlib
+from collections.abc import Sequence
+from typing import cast
+
+from hetfeat.errors import RequestError
+from hetfeat.search.base import Space, StateSearch
+
+STRATEGIES = {
+    "random": "hetfeat.search.random:RandomSearch",
+    "annealing": "hetfeat.search.annealing:Annealing",
+    "gbfs": "hetfeat.search.gbfs:GreedyBestFirst",
+    "na2c": "hetfeat.search.na2c:NeighbourhoodA2C",
+    "rnn": "hetfeat.search.rnn:RnnSearch",
+    "xgb": "hetfeat.search.xgb:XgbSearch",
+    "evolution": "hetfeat.search.evolving:SpaceEvolution",
+    "surrogate": "hetfeat.search.surrogate:SurrogateSearch",
+}
+"""Name -> import string, loaded when asked for; each is made of a space and a seed."""
+
+
+def check_strategies(names: Sequence[str]) -> None:
+    """Refuses names that are no strategy, and none at all.
+
+    Raises:
+        RequestError: One is unknown.
+    """
+    for name in names:
+        if name not in STRATEGIES:
+            raise RequestError(
+                f"strategy '{name}'", f"one of {', '.join(STRATEGIES)}", "correct --strategy"
+            )
+
+
+def make_search(name: str, space: Space, seed: int) -> StateSearch:
+    """A search over a space, by the name of its strategy."""
+    module, attribute = STRATEGIES[name].split(":")
+    return cast(StateSearch, getattr(importlib.import_module(module), attribute)(space, seed))

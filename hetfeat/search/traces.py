@@ -1,0 +1,48 @@
+"""A trace's tile decisions as a tile space, so that its searches run on any task of the tuner."""
+
+import json
+from dataclasses import dataclass
+from math import prod
+
+from hetfeat.schedules.trace import dump, without_postproc
+from hetfeat.search.base import State
+from hetfeat.search.space import Dimension, TileSpace
+
+
+@dataclass(frozen=True)
+class TraceTiles:
+    """The `SamplePerfectTile` decisions of a trace; all else in it stays as it is.
+
+    Attributes:
+        trace: The trace as JSON.
+        space: The space of its tile factors.
+        state: The factors it has now.
+    """
+
+    trace: str
+    space: TileSpace
+    state: State
+
+    @classmethod
+    def of(cls, trace: str) -> "TraceTiles":
+        """The tiles of a trace."""
+        instructions, decisions = without_postproc(json.loads(trace))
+        dimensions, state = [], []
+        for index, factors in decisions:
+            kind, _, attributes, _ = instructions[index]
+            if kind == "SamplePerfectTile":
+                innermost = attributes[1] if attributes[1] > 0 else None
+                dimensions.append(Dimension(prod(factors), len(factors), innermost))
+                state += factors
+        return cls(trace, TileSpace(dimensions), tuple(state))
+
+    def with_tiles(self, state: State) -> str:
+        """The trace with other factors, as JSON; it is replayed without its post-processing."""
+        instructions, decisions = without_postproc(json.loads(self.trace))
+        rest = list(state)
+        changed = []
+        for index, value in decisions:
+            if instructions[index][0] == "SamplePerfectTile":
+                value, rest = rest[: len(value)], rest[len(value) :]
+            changed.append([index, value])
+        return dump([instructions, changed])

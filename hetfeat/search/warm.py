@@ -1,0 +1,131 @@
+"""Searches warmed by another device: by its ranking, or by a cost model trained on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hetfeat.errors import RequestError
+from hetfeat.search.base import State, StateSearch, Timed
+from hetfeat.search.recorded import RecordedSpace
+from hetfeat.search.strategies import make_search
+from hetfeat.search.surrogate import SurrogateSearch
+
+FIRST = 8
+"""States of the prior that are measured before anything else."""
+BOOSTING = {"max_depth": 8, "eta": 0.1, "nthread": 1}
+ROUNDS = 200
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What another device lets expect of a space.
+
+    Attributes:
+        ranking: Its states, the fastest first.
+        log_times: Expected log times of states, up to a constant, by state.
+        unknown: Stands for the log time of a state of which nothing is expected.
+    """
+
+    ranking: list[State]
+    log_times: dict[State, float]
+    unknown: float
+
+    def __call__(self, states: Sequence[State]) -> Floats:
+        """Expected log times, float64 [states]."""
+        return np.array([self.log_times.get(state, self.unknown) for state in states])
+
+
+def recorded_prior(source: RecordedSpace, space: RecordedSpace) -> Prior:
+    """The times that `source` recorded of the states of `space`.
+
+    Raises:
+        RequestError: The two have other parameters, or no state in common.
+    """
+    _check_same_parameters(source, space)
+    known = {
+        state: float(np.log(seconds))
+        for state, seconds in zip(source.states, source.times_s.tolist(), strict=True)
+        if seconds == seconds and state in space
+    }
+    return _prior(known, source, space)
+
+
+def model_prior(source: RecordedSpace, space: RecordedSpace, measured: int, seed: int) -> Prior:
+    """Times predicted by boosted trees, trained on `measured` random measurements of `source`.
+
+    Raises:
+        RequestError: The two have other parameters.
+    """
+    import xgboost
+
+    _check_same_parameters(source, space)
+    ran = np.flatnonzero(~np.isnan(source.times_s))
+    rows = np.random.default_rng(seed).permutation(ran)[:measured]
+    x = _parameters([source.states[row] for row in rows])
+    matrix = xgboost.DMatrix(x, np.log(source.times_s[rows]))
+    model = xgboost.train(BOOSTING | {"seed": seed}, matrix, ROUNDS)
+    predicted = model.inplace_predict(_parameters(space.states)).tolist()
+    return _prior(dict(zip(space.states, predicted, strict=True)), source, space)
+
+
+def warmed_search(name: str, space: RecordedSpace, seed: int, prior: Prior | None) -> StateSearch:
+    """A search by the name of its strategy, which begins with what the prior holds for fastest.
+
+    Our own learns, beyond that, how far the prior's times are to be trusted.
+    """
+    if prior is None:
+        return make_search(name, space, seed)
+    if name == "surrogate":
+        return SurrogateSearch(space, seed, prior)
+    return Warmed(make_search(name, space, seed), prior.ranking[:FIRST])
+
+
+class Warmed:
+    """A `StateSearch` that asks for given states first and tells another of them."""
+
+    def __init__(self, search: StateSearch, first: Sequence[State]) -> None:
+        self._search, self._first = search, list(first)
+        self._asked = set(first)
+
+    def ask(self, count: int) -> list[State]:
+        """See `Search.ask`."""
+        if self._first:
+            asked, self._first = self._first[:count], self._first[count:]
+            return asked
+        while found := self._search.ask(count):
+            # The other may have had a state in mind before it was told of it.
+            if new := [state for state in found if state not in self._asked]:
+                return new
+        return []
+
+    def tell(self, measurements: Sequence[Timed]) -> None:
+        """See `Search.tell`."""
+        self._search.tell(measurements)
+
+
+def _prior(known: dict[State, float], source: RecordedSpace, space: RecordedSpace) -> Prior:
+    if not known:
+        raise RequestError(
+            "a prior without a state of the space",
+            "a space measured on two devices",
+            "give another file as --prior",
+        )
+    return Prior(sorted(known, key=known.__getitem__), known, max(known.values()))
+
+
+def _check_same_parameters(source: RecordedSpace, space: RecordedSpace) -> None:
+    if source.parameters != space.parameters:
+        raise RequestError(
+            f"a prior over {', '.join(source.parameters)}",
+            f"one over the space's own {', '.join(space.parameters)}",
+            "give the same kernel measured on another device as --prior",
+        )
+
+
+def _parameters(states: Sequence[State]) -> Floats:
+    """The values themselves: what two spaces have in common."""
+    return np.array(states, np.float64)

@@ -1,0 +1,49 @@
+"""Live searches for a matrix multiplication: a tile space, and measuring its states."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import RequestError
+from hetfeat.measure.local import LocalMeasurer
+from hetfeat.records import Program, Task
+from hetfeat.search.base import State, Timed
+from hetfeat.search.run import Measure
+
+CHILD = "hetfeat.measure.gemm.tvm"
+KILL_FLOOR_S = 1.0
+"""Killing a child costs about as much as letting it run for this long."""
+
+
+@contextmanager
+def gemm_measurer(profile: DeviceProfile, m: int, n: int, k: int) -> Iterator[Measure]:
+    """Measures states of `gemm_space(m, n, k)` on this machine, each once.
+
+    Searches that share it are compared on the same times. A state much slower than the fastest so
+    far is run once, or killed, and then counts as failed.
+
+    Raises:
+        RequestError: Not a device that runs here.
+    """
+    if profile.target.get("kind") != "llvm" or profile.route.get("kind") != "local":
+        raise RequestError(
+            f"device '{profile.name}' ({profile.target.get('kind')}, {profile.route.get('kind')})",
+            "this machine's CPU",
+            "give --device local, or --space for a recorded one",
+        )
+    task = Task(f"gemm-{m}-{n}-{k}", "matmul", ((m, k), (k, n), (m, n)), "float32", 2.0 * m * n * k)
+    known: dict[State, Timed] = {}
+    with LocalMeasurer(profile, child=CHILD, kill_floor_s=KILL_FLOOR_S) as measurer:
+        measurer.add_task(task, json.dumps([m, n, k]))
+
+        def measure(states: Sequence[State]) -> list[Timed]:
+            new = [state for state in states if state not in known]
+            times = [timed.seconds for timed in known.values() if timed.seconds is not None]
+            incumbent_s = {task.hash: min(times)} if times else {}
+            done = measurer.measure([Program(task, json.dumps(s)) for s in new], incumbent_s)
+            for state, found in zip(new, done, strict=True):
+                known[state] = Timed(state, found.latency_s)
+            return [known[state] for state in states]
+
+        yield measure

@@ -1,0 +1,164 @@
+"""Reading recorded spaces, whole and damaged."""
+
+import gzip
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import spaces
+import stores
+
+from hetfeat.dataset.importers.kernel_tuner import read, read_recording
+from hetfeat.dataset.importers.run import import_records
+from hetfeat.dataset.schema import from_table
+from hetfeat.dataset.store import RecordStore
+from hetfeat.errors import DataError
+
+SHARED = Path(os.environ.get("HETFEAT_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+HUB_ENTRY = {"time": 2.5, "times": [2.0, 4.0, 3.0], "compile_time": 1.0, "BM": 8}
+KEY = "8,8,1,0,32"
+
+
+def cache_file(folder: Path, content: object, name: str = "cache.json") -> Path:
+    return spaces.write(folder / name, content)
+
+
+class TestReading:
+    @pytest.mark.parametrize("name", ["cache.json", "cache.json.gz"])
+    def test_a_single_run(self, tmp_path, name):
+        found = read_recording(cache_file(tmp_path, spaces.whole(), name))
+        assert found.parameters == tuple(spaces.LEVELS)
+        assert found.configurations.shape == (5 * 4 * 3 * 2, 5)
+        assert (found.device, found.kernel, found.problem) == ("made up", "tiles", ())
+        for values, times_ms in zip(found.configurations.tolist(), found.times_ms, strict=True):
+            expected = spaces.time_ms(values)
+            assert times_ms[0] == expected or (expected is None and np.isnan(times_ms[0]))
+
+    def test_all_timings_of_a_hub_cache(self, tmp_path):
+        content = spaces.cache({KEY: 1.0, "16,8,1,0,32": None}, problem_size=[64, 64])
+        content["cache"][KEY] = HUB_ENTRY
+        found = read_recording(cache_file(tmp_path, content))
+        assert found.times_ms[0].tolist() == [2.0, 4.0, 3.0]
+        assert np.isnan(found.times_ms[1]).all()
+        assert found.problem == (64, 64)
+
+    @pytest.mark.parametrize(
+        ("time", "error"),
+        [
+            ("InvalidConfig", "schedule"),
+            ("CompilationFailedConfig", "build"),
+            ("RuntimeFailedConfig", "run"),
+            (1e20, "run"),
+            (float("inf"), "run"),
+            (float("nan"), "run"),
+            (-1.0, "run"),
+            (True, "run"),
+        ],
+    )
+    def test_failures_are_failures(self, tmp_path, time, error):
+        content = spaces.cache({KEY: 1.0, "16,8,1,0,32": time})
+        found = read_recording(cache_file(tmp_path, content))
+        assert found.errors == (None, error)
+        assert np.isnan(found.times_ms[1]).all()
+
+    def test_the_table_of_uci(self, tmp_path):
+        found = read_recording(uci(tmp_path, "A,B,Run1 (ms),Run2 (ms)\n1,2,3.5,4\n1,4,5,6\n"))
+        assert found.parameters == ("A", "B")
+        assert found.configurations.tolist() == [[1, 2], [1, 4]]
+        assert found.times_ms.tolist() == [[3.5, 4.0], [5.0, 6.0]]
+
+
+def uci(folder: Path, table: str) -> Path:
+    path = folder / "uci.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("sgemm_product_dataset/sgemm_product.csv", table)
+        archive.writestr("__MACOSX/._sgemm_product.csv", b"\0")
+    return path
+
+
+def torn(content: object, share: float = 0.5) -> str:
+    text = json.dumps(content)
+    return text[: int(len(text) * share)]
+
+
+class TestDamage:
+    @pytest.mark.parametrize(
+        ("content", "says"),
+        [
+            (torn(spaces.whole()), "not whole JSON"),
+            ("", "not whole JSON"),
+            ("[1, 2]", "not an object with"),
+            ({"cache": {}}, "not an object with"),
+            (spaces.cache({}), "its cache is empty"),
+            (spaces.cache({KEY: None, "16,8,1,0,32": 1e20}), "no configuration has a valid time"),
+            (spaces.cache({KEY: 1.0, "16,8,1": 2.0}), "'16,8,1' has not the 5 parameters"),
+            (spaces.cache({KEY: 1.0, "16,8,1,0,half": 2.0}), "no whole number"),
+            (spaces.cache({KEY: 1.0, "8, 8,1,0,32": 2.0}), "stands in it twice"),
+        ],
+        ids=lambda value: value if isinstance(value, str) and len(value) < 40 else "",
+    )
+    def test_a_cache_is_refused_with_the_reason(self, tmp_path, content, says):
+        with pytest.raises(DataError) as caught:
+            read_recording(cache_file(tmp_path, content))
+        assert says in str(caught.value)
+
+    def test_gzip_that_is_cut_off(self, tmp_path):
+        path = tmp_path / "cache.json.gz"
+        path.write_bytes(gzip.compress(json.dumps(spaces.whole()).encode())[:-20])
+        with pytest.raises(DataError, match="cannot be unpacked"):
+            read_recording(path)
+
+    @pytest.mark.parametrize("table", ["", "A,Run1 (ms)\n", "A,B\n1,2\n", "A,Run1 (ms)\nx,1\n"])
+    def test_a_table_without_rows_or_times(self, tmp_path, table):
+        with pytest.raises(DataError):
+            read_recording(uci(tmp_path, table))
+
+    def test_what_is_no_zip(self, tmp_path):
+        (tmp_path / "uci.zip").write_text("A,Run1 (ms)\n1,2\n")
+        with pytest.raises(DataError, match="not a zip"):
+            read_recording(tmp_path / "uci.zip")
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(DataError, match="no file"):
+            read_recording(tmp_path / "none.json")
+
+
+class TestImporting:
+    def test_into_the_store(self, tmp_path):
+        path = cache_file(tmp_path, spaces.whole())
+        RecordStore.create(tmp_path / "store").add_device(stores.profile("gpu", "gpu-nvidia"))
+        counts = import_records("kernel-tuner", "gpu", [path], tmp_path / "store")
+        failed = sum(8 * a * 8 * b > 4096 for a in (1, 2, 4, 8, 16) for b in (1, 2, 4, 8)) * 6
+        assert (counts.read, counts.kept, counts.failed) == (120, 120 - failed, failed)
+        assert len(counts.tasks) == 1
+        measured = list(from_table(RecordStore.open(tmp_path / "store").read()))
+        best = min((m for m in measured if m.latency_s), key=lambda m: m.latency_s)
+        assert json.loads(best.program.trace) == {"BM": 32, "BN": 16, "V": 2, "S": 1, "K": 32}
+        assert best.latency_s == pytest.approx(1e-3)
+
+    def test_a_torn_file_is_counted(self, tmp_path):
+        (batch,) = read([cache_file(tmp_path, torn(spaces.whole()))], "gpu")
+        assert batch.records.num_rows == 0
+        ((reason, count),) = batch.skipped.items()
+        assert "not whole JSON" in reason
+        assert count == 1
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no HETFEAT_SHARED_DATA")
+@pytest.mark.parametrize(
+    ("name", "shape", "failed", "fastest_ms"),
+    [
+        ("gemm_spaces/GEMM_V100_processed_run1.json.gz", (17956, 1), 0, 11.021312),
+        ("conv_spaces/A4000.json.gz", (4362, 32), 161, None),
+        ("gemm_spaces/uci_sgemm/sgemm_product_dataset.zip", (241600, 4), 0, 13.25),
+    ],
+)
+def test_shared_recordings(name, shape, failed, fastest_ms):
+    found = read_recording(SHARED / name)
+    assert found.times_ms.shape == shape
+    assert sum(error is not None for error in found.errors) == failed
+    if fastest_ms:
+        assert np.nanmin(found.times_ms) == pytest.approx(fastest_ms)

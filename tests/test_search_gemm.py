@@ -1,0 +1,93 @@
+"""GEMM programs of tile states, and live searches over them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import mlproject
+from hetfeat.errors import RequestError
+from hetfeat.measure.local import LocalMeasurer
+from hetfeat.search.space import gemm_space
+from hetfeat.tune.gemm import gemm_measurer
+from registry.commands import _cli
+
+SHAPES = [(64, 64, 64), (1, 64, 32), (7, 13, 31), (24, 36, 10)]
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_kind_of_state_multiplies(shape, device):
+    import tvm
+
+    from hetfeat.measure.gemm.tvm import matmul
+
+    m, n, k = shape
+    space = gemm_space(*shape)
+    rng = np.random.default_rng(0)
+    a, b = rng.random((m, k), np.float32), rng.random((k, n), np.float32)
+    innermost = (1, 1, 1, m, 1, k, 1, 1, 1, n)
+    for state in [
+        space.start(),
+        innermost,
+        *(space.state_at(i) for i in rng.integers(space.size, size=4)),
+    ]:
+        program = tvm.compile(matmul(m, n, k, state), tvm.target.Target(device.target)).jit()
+        c = tvm.runtime.tensor(np.full((m, n), np.nan, np.float32))
+        program["main"](tvm.runtime.tensor(a), tvm.runtime.tensor(b), c)
+        np.testing.assert_allclose(c.numpy(), a @ b, rtol=1e-4, err_msg=str(state))
+
+
+@pytest.mark.tvm
+def test_states_are_measured_once(device, monkeypatch):
+    measured = []
+    original = LocalMeasurer.measure
+
+    def counting(self, programs, incumbent_s=None):
+        measured.extend(json.loads(p.trace) for p in programs)
+        return original(self, programs, incumbent_s)
+
+    monkeypatch.setattr(LocalMeasurer, "measure", counting)
+    space = gemm_space(32, 32, 32)
+    states = [space.state_at(i) for i in (0, 7, 100)]
+    with gemm_measurer(device, 32, 32, 32) as measure:
+        first = measure(states)
+        again = measure([states[2], states[0], space.state_at(3)])
+    assert [timed.state for timed in first] == states
+    assert all(timed.seconds and timed.seconds > 0 for timed in first)
+    assert again[:2] == [first[2], first[0]]
+    assert measured == [list(s) for s in (*states, space.state_at(3))]
+
+
+def test_a_slow_run_is_killed_by_the_incumbent(device):
+    measurer = LocalMeasurer(device, kill_floor_s=1.0)
+    assert measurer._allowed_run_s(None) == 10.0
+    assert measurer._allowed_run_s(0.001) == 1.0
+    assert measurer._allowed_run_s(0.5) == pytest.approx(6.0)
+    assert measurer._allowed_run_s(5.0) == 10.0
+    assert LocalMeasurer(device)._allowed_run_s(0.001) == 10.0
+
+
+def test_only_this_machines_cpu(device):
+    gpu = replace(device, family="gpu-nvidia", target={"kind": "cuda"})
+    with pytest.raises(RequestError, match="cuda"), gemm_measurer(gpu, 8, 8, 8):
+        pass
+
+
+@pytest.mark.tvm
+@pytest.mark.slow
+def test_the_command_beside_the_libraries(
+    device_file, registry_here, child_environment, monkeypatch, capsys
+):
+    monkeypatch.setenv("PYTHONPATH", child_environment["PYTHONPATH"])
+    arguments = ["search", "--gemm", "64,64,64", "--device", str(device_file), "--budget", "12"]
+    code = _cli.run(mlproject.cli, [*arguments, "--strategy", "gbfs,random", "--json"])
+    assert code == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["space_size"] == gemm_space(64, 64, 64).size
+    assert result["optimum_ms"] is None
+    assert len(result["best_state"]) == 10
+    assert all(found["best_ms"] > 0 for found in result["strategies"].values())
+    assert set(result["libraries_ms"]) == {"searched_matmul", "torch_matmul", "openblas_matmul"}
+    assert all(ms > 0 for ms in result["libraries_ms"].values())
