@@ -46,7 +46,7 @@ races: env ## 200 races of 8 promoters; ARGS="--on postgresql" or "--on server" 
 crashes: env ## 100 promotions killed at a random moment, then repaired; ARGS as for races
 	$(VENV_PYTHON) benchmarks/registry/crashes.py --rounds 100 $(ARGS)
 
-scale: env ## Promote, history and pull beside 1,000 models of 20 versions; ARGS as for races
+scale: env ## Promote, history and pull beside 1,000 models of 20 versions; ARGS="--on postgresql"
 	$(VENV_PYTHON) benchmarks/registry/scale.py $(ARGS)
 
 store-scale: env ## Every pass over stores of 10^4 to 10^6 records; an hour for ARGS="--records 10000000 --stores false"

@@ -37,6 +37,7 @@ COMMANDS = {
     ),
     "deploy": ("registry.commands.deploy:command", "Tune and compile a network for a device."),
     "run": ("registry.commands.run:command", "Run a bundle."),
+    "bench": ("registry.commands.bench:command", "Time a bundle, beside other engines."),
 }
 """Name -> import string and line of help: listing the commands imports none of them."""
 

@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 SPEED = "roller_ansor"
+ENOUGH = 4000
+"""Lines of a source whose rate is worth printing."""
 BENNU = "bennu_ansor/microkernels"
 SOURCES = [
     # Format, device, patterns; the first file of a device decides which hardware it is.
@@ -93,9 +95,9 @@ def table(data: Path) -> None:
             figures = [found[key] for key in ("read", "kept", "failed", "skipped", "duplicates")]
             if figures[0] != sum(figures[1:]):
                 raise SystemExit(f"the counts of {device} do not balance: {found}")
-            columns = [*figures, found["tasks"], round(figures[0] / seconds)]
-            source = patterns[0].partition("/")[0]
-            print(f"| {source} | {device} | {' | '.join(f'{n:,}' for n in columns)} |")
+            shown = " | ".join(f"{n:,}" for n in [*figures, found["tasks"]])
+            rate = f"{figures[0] / seconds:,.0f}" if figures[0] >= ENOUGH else ""
+            print(f"| {patterns[0].partition('/')[0]} | {device} | {shown} | {rate} |")
             reasons += [f"- {device}: {n:,} {why}" for why, n in found["skipped_reasons"].items()]
         size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
     print(f"\nThe store has {size / 1e6:.1f} MB. Skipped:\n", *reasons, sep="\n")

@@ -21,7 +21,7 @@ from hetfeat.dataset.splits import Split, split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Batch, Examples
-from hetfeat.models.aggregate import flat_features, flat_names
+from hetfeat.models.aggregate import flat_features, table_names
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.gbdt import GbdtParameters, XgbModel
 
@@ -31,7 +31,7 @@ Fold = Callable[[Batch], Any]
 
 def without(*prefixes: str) -> Fold:
     """The model's own columns, those of some prefixes emptied: no tree splits on a constant."""
-    masked = [i for i, name in enumerate(flat_names()) if name.startswith(prefixes)]
+    masked = [i for i, name in enumerate(table_names("flat")) if name.startswith(prefixes)]
 
     def fold(batch: Batch) -> Any:
         flat = flat_features(batch)
@@ -91,10 +91,7 @@ VARIANTS = {
 
 def figures_of(variant: Variant, examples: Examples, split: Split) -> dict[str, float]:
     sides = [examples.take(side) for side in (split.train, split.valid, split.test)]
-    with (
-        mock.patch("hetfeat.models.gbdt.flat_features", variant.fold),
-        mock.patch("hetfeat.models.boosting.flat_features", variant.fold),
-    ):
+    with mock.patch("hetfeat.models.aggregate.flat_features", variant.fold):
         model = XgbModel(GbdtParameters(**variant.parameters))
         start = time.perf_counter()
         model.fit(sides[0], sides[1])

@@ -102,10 +102,7 @@ def trial(
     train, valid, test = sides
     groups, _ = group_codes(test)
     model = XgbModel.for_effort("standard", seed)
-    with (
-        mock.patch("hetfeat.models.gbdt.flat_features", lambda batch: batch.flat),
-        mock.patch("hetfeat.models.boosting.flat_features", lambda batch: batch.flat),
-    ):
+    with mock.patch("hetfeat.models.aggregate.flat_features", lambda batch: batch.flat):
         start = time.process_time()
         model.fit(train.take(kept), valid)
         seconds = time.process_time() - start

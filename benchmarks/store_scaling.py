@@ -3,7 +3,7 @@
     python benchmarks/store_scaling.py --records 10000 100000 1000000
     python benchmarks/store_scaling.py --records 10000000 --stores false [--folder DIR]
 
-The records are synthetic: traces of about 2.5 kB on eight tasks of two devices, three latencies
+The records are synthetic: traces of about 2 kB on eight tasks of two devices, three latencies
 each, one in ten failed, one in a hundred measured again; two buffer stores each, or none. Each
 pass is a process of its own; shown are its processor time, its wall time and the peak of its
 resident memory, start-up included.
@@ -42,7 +42,7 @@ INSTRUCTIONS = [
 
 
 def make_store(folder: Path, records: int, stores: bool) -> None:
-    """The write pass: blocks of records through the store's writer."""
+    """The write pass, which also makes the records: blocks through the store's writer."""
     store = RecordStore.create(folder)
     for name in DEVICES:
         target = {"kind": "llvm", "num-cores": 2}

@@ -31,14 +31,19 @@ _DEFAULTS = {
 
 def connect(tracking_uri: str | None = None) -> "MlflowClient":
     """A client of the registry that MLflow's own variables name, or of `tracking_uri`."""
-    for variable, value in _DEFAULTS.items():
-        os.environ.setdefault(variable, value)
+    set_defaults()
     # Stages are kept as a mirror of the aliases on purpose; MLflow would say so at each move.
     warnings.filterwarnings("ignore", message=".*[Ss]tages", category=FutureWarning)
     from mlflow import MlflowClient
 
     with translated("connect to the registry"):
         return MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
+
+
+def set_defaults() -> None:
+    """Gives MLflow our own settings, where its variables say nothing."""
+    for variable, value in _DEFAULTS.items():
+        os.environ.setdefault(variable, value)
 
 
 def user() -> str:
@@ -124,10 +129,12 @@ def in_our_words(error: Exception, doing: str) -> HetfeatError:
             "a model, version and run that exist",
             "`hetfeat versions` lists them",
         )
+    # MLflow's basic auth answers to a token, which it does not know, as to an error of its own.
+    token = ", MLFLOW_TRACKING_TOKEN" if os.environ.get("MLFLOW_TRACKING_TOKEN") else ""
     return WorkFailed(
         f"no way to {doing} ({text})",
         "a registry that answers",
-        "check MLFLOW_TRACKING_URI and the server, then repeat the command",
+        f"check MLFLOW_TRACKING_URI{token} and the server, then repeat the command",
     )
 
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 ARTIFACT = "model"
 """Name of the model's folder among the artifacts of the logged model."""
 
-REQUIREMENTS = ("cloudpickle", "mlflow", "numpy", "pandas", "pyarrow", "PyYAML", "xgboost")
-"""What loading needs beside hetfeat itself, which is installed from its own wheel."""
+REQUIREMENTS = ("cloudpickle", "mlflow", "numpy", "pandas", "pyarrow", "PyYAML")
+"""What loading needs beside hetfeat itself, which is installed from its own wheel, and beside what
+the model names."""
 
 _MODEL_FILE = Path(__file__).with_name("pyfunc_model.py")
 _EXAMPLE_ROWS = 2
@@ -53,14 +54,17 @@ def log_cost_model(
             artifacts={ARTIFACT: str(folder)},
             signature=signature(),
             input_example=example,
-            pip_requirements=[
-                f"{name}=={importlib.metadata.version(name)}" for name in REQUIREMENTS
-            ],
+            pip_requirements=[_pinned(name) for name in (*REQUIREMENTS, *model.packages)],
             tags=dict(tags),
             model_type="cost model",
             step=step,
         )
     return info, manifest_sha256
+
+
+def _pinned(package: str) -> str:
+    """The installed version, less a local part such as `+cpu`, which no index has."""
+    return f"{package}=={importlib.metadata.version(package).partition('+')[0]}"
 
 
 def register_cost_model(

@@ -6,20 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hetfeat.deploy.pipeline import (
-    DeployRequest,
-    SourceModel,
-    deploy,
-    discard,
-    existing,
-)
+from hetfeat.deploy.bundle import read_manifest
+from hetfeat.deploy.pipeline import deploy
+from hetfeat.deploy.request import DeployRequest, Imported, SourceModel, discard, existing
+from hetfeat.deploy.signing import signing_key
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import DataError, RequestError
 from hetfeat.models.table import load_model
 from hetfeat.workloads.networks import load_network, network_slug
 from registry import tracking
 from registry.client import connect
-from registry.manifest import MANIFEST, sha256_of, write_manifest
+from registry.flavor import log_bundle
+from registry.manifest import MANIFEST, sha256_of
 from registry.names import bundle_name, cost_model_name
 from registry.pull import Pulled, pull
 from registry.versions import (
@@ -33,8 +32,7 @@ from registry.versions import (
 
 log = logging.getLogger(__name__)
 
-BUNDLE = "bundle"
-"""Folder of the bundle among the run's artifacts."""
+DEFAULT_STAGE = "production"
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,10 @@ class Wanted:
         device: `local`, this machine's name or a profile's file.
         network: Name of the network.
         model: Registered name, or None for the one of the device's family.
-        stage: Stage of the model to use.
+        stage: Stage of the model to use; None for production if there is one, else no model.
         effort: `quick`, `standard` or `full`.
         trials: Programs to measure, or None for what the effort allows.
-        batch: Batch size.
+        batch: Batch sizes, the one to compare with peers first.
         refresh: Replace a bundle that is there.
         out: The bundle's folder.
         seed: Of weights, inputs and search.
@@ -57,10 +55,10 @@ class Wanted:
     device: str
     network: str
     model: str | None
-    stage: str
+    stage: str | None
     effort: str
     trials: int | None
-    batch: int
+    batch: tuple[int, ...]
     refresh: bool
     out: Path
     seed: int
@@ -79,18 +77,16 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         RequestError: No such device, network, model or stage.
         WorkFailed: The compiled network is wrong.
     """
-    from hetfeat.workloads.tvm import import_network
-
+    signing_key()  # one that cannot be used shows before anything is tuned
     slug = network_slug(wanted.network)
     profile = find_profile(wanted.device)
-    source = pull(
-        wanted.model or cost_model_name(profile.family), wanted.stage, device=profile.name
-    )
+    source = _pull_model(wanted, profile)
     request = DeployRequest(
         network=wanted.network,
-        batch=wanted.batch,
+        slug=slug,
+        batches=wanted.batch,
         device=profile.name,
-        model=source.version.uri,
+        model=source.version.uri if source else None,
         effort=wanted.effort,
         trials=wanted.trials,
         seed=wanted.seed,
@@ -102,17 +98,39 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         known = {"run_id": version.run_id, "bundle_version": version.uri}
         return {**found, **known, "bundle": wanted.out, "reused": True}
     # A wrong name, or what TVM cannot import, shows before there is a run.
-    network = load_network(request.network, request.batch, request.seed)
-    imported = import_network(network)
+    networks = [_imported(request, batch) for batch in request.batches]
     if wanted.refresh:
         discard(wanted.out)
-    tags = {"device": profile.name, "network": slug, PARENT_TAG: source.version.uri}
+    tags = {"device": profile.name, "network": slug}
+    tags |= {PARENT_TAG: source.version.uri} if source else {}
     with tracking.tracked_run(f"deploy {slug} {profile.name}", tags) as run:
         tracking.log_resolved(dataclasses.asdict(request))
-        model = SourceModel(load_model(source.folder), source.version.tags.get(DATASET_TAG, ""))
-        report = found or deploy(request, network, imported, profile, model, wanted.out)
+        model = None
+        if source:
+            digest = source.version.tags.get(DATASET_TAG, "")
+            model = SourceModel(load_model(source.folder), digest)
+        report = found or deploy(request, networks, profile, model, wanted.out)
         report |= _log_bundle(wanted.out, report, profile, slug, source, run.info.run_id)
     return {**report, "bundle": wanted.out, "reused": found is not None}
+
+
+def _pull_model(wanted: Wanted, profile: DeviceProfile) -> Pulled | None:
+    """The staged cost model; None where there is none and none was asked for."""
+    name = wanted.model or cost_model_name(profile.family)
+    try:
+        return pull(name, wanted.stage or DEFAULT_STAGE, device=profile.name)
+    except RequestError as error:
+        if wanted.stage or wanted.model or isinstance(error, DataError):
+            raise
+        log.warning("no cost model (%s): tuning from scratch", error.given)
+        return None
+
+
+def _imported(request: DeployRequest, batch: int) -> Imported:
+    from hetfeat.workloads.tvm import import_network
+
+    network = load_network(request.network, batch, request.seed)
+    return Imported(batch, network, import_network(network))
 
 
 def _registered(out: Path, name: str) -> Version | None:
@@ -129,7 +147,7 @@ def _log_bundle(
     report: dict[str, Any],
     profile: DeviceProfile,
     slug: str,
-    source: Pulled,
+    source: Pulled | None,
     run_id: str,
 ) -> dict[str, Any]:
     """Logs a bundle and its figures and registers it; returns what the report gains by it."""
@@ -138,19 +156,16 @@ def _log_bundle(
     figures = {key: report[key] for key in _FIGURES} | {
         f"{peer}_ms": value for peer, value in report["peers_ms"].items()
     }
+    figures |= {f"batch_{batch}_ms": value for batch, value in report["batches_ms"].items()}
     mlflow.log_metrics({key: float(v) for key, v in figures.items() if v is not None})
-    manifest_sha256 = write_manifest(out)
-    mlflow.log_artifacts(str(out), BUNDLE)
+    tags = {"device": profile.name, "network": slug}
+    info, manifest_sha256 = log_bundle(out, read_manifest(out), tags)
     version = register(
         bundle_name(slug, profile.name),
-        f"runs:/{run_id}/{BUNDLE}",
+        info,
         folder_manifest_sha256=manifest_sha256,
-        tags={
-            "device": profile.name,
-            "network": slug,
-            **metric_tags({key: report[key] for key in _GATED}),
-        },
-        parent_uri=source.version.uri,
+        tags=tags | metric_tags({key: report[key] for key in _GATED}),
+        parent_uri=source.version.uri if source else None,
         run_id=run_id,
     )
     return {"run_id": run_id, "bundle_version": version.uri}

@@ -28,8 +28,8 @@ class Finding:
 
     Attributes:
         code: `unfinished`, `ledger`, `edited`, `unrecorded`, `digest`, `run`, `artifacts` or
-            `lock`.
-        model: The registered model.
+            `lock`; of a machine, the name of a check in `registry.environment`.
+        model: The registered model, or what else it was found in.
         what: What is wrong.
         action: What `--repair true` does, or what to do where that is not safe.
         safe: Whether `--repair true` does it.

@@ -33,7 +33,7 @@ PASSED = "lock.passed"
 """Tag of the registered model: identities of locks that need no more waiting for."""
 _POLL_S = (0.02, 0.25)
 _PAUSE_FOR_A_LOOK = 8
-"""A store slow to say who holds a lock is busy: those who wait leave it to the holder."""
+"""A store that takes long to say who holds a lock is busy: who waits leaves it to the holder."""
 _LONG_S = 0.5
 """A lock held for longer may be one that need not be waited for: the tag is read."""
 

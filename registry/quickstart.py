@@ -90,7 +90,7 @@ def _deploy(version: Any) -> dict[str, Any]:
             stage="production",
             effort="quick",
             trials=None,
-            batch=1,
+            batch=(1,),
             refresh=False,
             out=OUT,
             seed=0,

@@ -179,9 +179,13 @@ def best_trial(study: optuna.Study) -> FrozenTrial:
     return max(done, key=lambda trial: (trial.value or 0.0, -trial.number))
 
 
+def holds_studies(url: str) -> bool:
+    """Whether a database has Optuna's tables."""
+    return _has_table(url, "studies")
+
+
 def _is_mlflows(url: str, tracking_uri: str) -> bool:
     """Whether a database is, or holds, a tracking store or registry."""
-    from sqlalchemy import create_engine, inspect
     from sqlalchemy.engine import make_url
 
     wanted = make_url(url)
@@ -193,9 +197,15 @@ def _is_mlflows(url: str, tracking_uri: str) -> bool:
                 return True
         if not file.is_file():
             return False  # connecting would make it
-    engine = create_engine(wanted)
+    return _has_table(url, "registered_models")
+
+
+def _has_table(url: str, name: str) -> bool:
+    from sqlalchemy import create_engine, inspect
+
+    engine = create_engine(url)
     try:
-        return bool(inspect(engine).has_table("registered_models"))
+        return bool(inspect(engine).has_table(name))
     finally:
         engine.dispose()
 

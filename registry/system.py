@@ -8,7 +8,7 @@ from pathlib import Path
 
 import hetfeat
 
-PACKAGES = ("apache-tvm", "mlflow", "numpy", "xgboost")
+PACKAGES = ("apache-tvm", "lightgbm", "mlflow", "numpy", "torch", "xgboost")
 """Whose versions a figure may depend on."""
 
 

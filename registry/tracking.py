@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from registry.client import set_defaults, translated
 from registry.system import system_tags
 
 if TYPE_CHECKING:
@@ -31,23 +32,27 @@ def tracked_run(
 
     It goes where MLflow's own variables say, by default into `mlflow.db` in the working folder.
     An exception inside ends it as failed. `run_id` goes on with that run.
+
+    Raises:
+        HetfeatError: The tracking store, its artifacts or the disk failed, at whatever step.
     """
     quieten()
     import mlflow
 
     inside_project = bool(run_id or os.environ.get("MLFLOW_RUN_ID"))
-    if not inside_project and not os.environ.get("MLFLOW_EXPERIMENT_NAME"):
-        experiment = mlflow.set_experiment(EXPERIMENT)
-        if KIND_TAG not in experiment.tags:  # else MLflow's pages open as for language models
-            mlflow.set_experiment_tag(KIND_TAG, "custom_model_development")
-    with mlflow.start_run(run_id, run_name=None if inside_project else name) as run:
-        mlflow.set_tags({**tags, **system_tags()})
-        yield run
+    with translated(f"log '{name}' into MLflow"):
+        if not inside_project and not os.environ.get("MLFLOW_EXPERIMENT_NAME"):
+            experiment = mlflow.set_experiment(EXPERIMENT)
+            if KIND_TAG not in experiment.tags:  # else MLflow's pages open as for language models
+                mlflow.set_experiment_tag(KIND_TAG, "custom_model_development")
+        with mlflow.start_run(run_id, run_name=None if inside_project else name) as run:
+            mlflow.set_tags({**tags, **system_tags()})
+            yield run
 
 
 def quieten() -> None:
     """Keeps MLflow from telling what it does."""
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    set_defaults()
     import mlflow  # noqa: F401  # which sets levels of its own
 
     for logger in _NOISY:

@@ -275,5 +275,7 @@ def _log_results(
     mlflow.log_figure(
         figures.error_by_operator(judged.operator_rmse), "figures/error_by_operator.png"
     )
+    if gains := model.importance():
+        mlflow.log_figure(figures.importance(gains), "figures/importance.png")
     kept = {**tags, **metric_tags({key: judged.metrics[key] for key in MAIN_METRICS})}
     return register_cost_model(name, info, manifest_sha256, run_id, kept)

@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -13,14 +14,21 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hetfeat.errors import RequestError
 from hetfeat.models.base import CostModel
-from hetfeat.models.hyperparameters import build, space_of
+from hetfeat.models.hyperparameters import Choice, Range, build, space_of
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
 from registry import process, study, tracking
 from registry.client import connect
 from registry.lock import locked
-from registry.names import check_model_name
-from registry.training import TrainingData, TrainingRequest, fit_and_register, load_data
+from registry.names import check_model_name, cost_model_name
+from registry.training import (
+    MAIN_METRICS,
+    TrainingData,
+    TrainingRequest,
+    fit_and_register,
+    load_data,
+)
+from registry.versions import DATASET_TAG, METRIC_PREFIX, Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -28,8 +36,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VALUE = "valid_pca"
-STUDY_TAG, TRIAL_TAG = "study", "study_trial"
+STUDY_TAG, TRIAL_TAG, IDENTITY_TAG = "study", "study_trial", "study_identity"
 _REQUEST, _PARENT, _CLAIM, _RESULT = "request", "parent_run", "claim", "result"
+_IDENTITY = "identity"
+"""User attribute: tells a study from another of the same name."""
 _POLL_S = 1.0
 _CLAIM_STALE_S = 1800.0
 """How long to wait for a worker of another machine that said it would train the best trial."""
@@ -114,6 +124,8 @@ def _study(
     )
     asked = {**asdict(training), "records": data.digest, "family": data.family}
     asked["holdout"] = list(training.holdout)
+    if _IDENTITY not in found.user_attrs:
+        found.set_user_attr(_IDENTITY, uuid.uuid4().hex)
     known = found.user_attrs.get(_REQUEST)
     if known is None:
         found.set_user_attr(_REQUEST, asked)
@@ -204,12 +216,7 @@ def _objective(work: _Work, trial: optuna.Trial) -> float:
     import mlflow
 
     training, data = work.search.training, work.data
-    values = {
-        name: trial.suggest_int(name, int(at.low), int(at.high), log=at.log)
-        if at.whole
-        else trial.suggest_float(name, at.low, at.high, log=at.log)
-        for name, at in space_of(training.model).items()
-    }
+    values = {name: _suggest(trial, name, at) for name, at in space_of(training.model).items()}
     mlflow.log_params(values)
 
     def on_epoch(epoch: int, figures: dict[str, float]) -> None:
@@ -224,6 +231,14 @@ def _objective(work: _Work, trial: optuna.Trial) -> float:
     value = _valid_pca(model, data)
     mlflow.log_metric(VALUE, value)
     return value
+
+
+def _suggest(trial: optuna.Trial, name: str, space: Range | Choice) -> Any:
+    if isinstance(space, Choice):
+        return trial.suggest_categorical(name, space.values)
+    if space.whole:
+        return trial.suggest_int(name, int(space.low), int(space.high), log=space.log)
+    return trial.suggest_float(name, space.low, space.high, log=space.log)
 
 
 def _valid_pca(model: CostModel, data: TrainingData) -> float:
@@ -263,10 +278,16 @@ def _train_best(work: _Work, best: FrozenTrial) -> dict[str, Any]:
     import mlflow
 
     training = work.search.training
-    model = build(training.model, training.effort, training.seed, best.params)
-    tags = {STUDY_TAG: work.study.study_name, TRIAL_TAG: str(best.number)}
-    with tracking.nested_run(f"best of {work.study.study_name}", tags) as run:
-        trained = fit_and_register(run.info.run_id, training, work.data, model, tags)
+    tags = {
+        STUDY_TAG: work.study.study_name,
+        TRIAL_TAG: str(best.number),
+        IDENTITY_TAG: work.study.user_attrs[_IDENTITY],
+    }
+    trained = _registered(work, tags)
+    if trained is None:
+        model = build(training.model, training.effort, training.seed, best.params)
+        with tracking.nested_run(f"best of {work.study.study_name}", tags) as run:
+            trained = fit_and_register(run.info.run_id, training, work.data, model, tags)
     # Nested runs are hard to find among many: the summary is on the parent.
     mlflow.log_metrics({f"best.{VALUE}": best.value or 0.0, **trained["metrics"]})
     mlflow.set_tag("best_trial", str(best.number))
@@ -277,6 +298,24 @@ def _train_best(work: _Work, best: FrozenTrial) -> dict[str, Any]:
         **{key: trained[key] for key in ("run_id", "model", "version", "metrics")},
         "dataset_digest": trained["dataset_digest"],
     }
+
+
+def _registered(work: _Work, tags: dict[str, str]) -> dict[str, Any] | None:
+    """What a worker registered that was gone before it could write the study's result."""
+    name = cost_model_name(work.data.family)
+    same = [f"tags.{key} = '{tags[key]}'" for key in (IDENTITY_TAG, TRIAL_TAG)]
+    for found in work.client.search_model_versions(" AND ".join([f"name = '{name}'", *same])):
+        version = Version.of(found)
+        if version.run_id:
+            work.client.set_terminated(version.run_id)
+        return {
+            "run_id": version.run_id,
+            "model": name,
+            "version": version.version,
+            "metrics": {key: float(version.tags[METRIC_PREFIX + key]) for key in MAIN_METRICS},
+            "dataset_digest": version.tags[DATASET_TAG],
+        }
+    return None
 
 
 def _result(found: optuna.Study, trials: int) -> dict[str, Any] | None:

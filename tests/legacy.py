@@ -1,4 +1,4 @@
-"""A MetaSchedule database as TVM before 0.20 wrote it: one matrix product, node by node."""
+"""A MetaSchedule database as TVM 0.9 to 0.16 wrote it: one matrix product, node by node."""
 
 import base64
 import json

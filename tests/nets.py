@@ -60,4 +60,12 @@ def unknown_operator(batch):
     return Sorted(), (torch.randn(batch, 4, 4),)
 
 
+def unknown_operators(batch):
+    class Both(nn.Module):
+        def forward(self, x):
+            return torch.logcumsumexp(torch.linalg.eigvals(x).real, 0)
+
+    return Both(), (torch.randn(batch, 4, 4),)
+
+
 A_CONSTANT = 3

@@ -52,12 +52,16 @@ def measured(program: Program, device: DeviceProfile, failed: bool = False) -> M
 
 
 def make_store(
-    path: Path, devices: tuple[str, ...] = ("a", "b"), tasks: int = 9, per_task: int = 12
+    path: Path,
+    devices: tuple[str, ...] = ("a", "b"),
+    tasks: int = 9,
+    per_task: int = 12,
+    family: str = "cpu-x86",
 ) -> RecordStore:
     """A store in which the first program of each task failed."""
     store = RecordStore.create(path)
     for i, name in enumerate(devices):
-        device = profile(name, threads=2**i)
+        device = profile(name, family, threads=2**i)
         store.add_device(device)
         store.append(
             measured(program, device, failed=first == 0)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -21,6 +22,7 @@ from hetfeat.dataset.importers.run import import_records
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.presets import preset
+from hetfeat.errors import DataError
 from hetfeat.records import Measurement
 
 
@@ -318,6 +320,37 @@ class TestRecords:
         assert RecordStore.open(tmp_path / "store").devices() == {
             "nvidia-k80": preset("nvidia-k80")
         }
+
+
+@pytest.fixture
+def shared(project: Path) -> Path:
+    """The public files beside the project."""
+    folder = Path(os.environ.get("HETFEAT_SHARED_DATA") or project.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no public records at '{folder}'; HETFEAT_SHARED_DATA names them")
+    return folder
+
+
+class TestPublicFiles:
+    """All of them are in `benchmarks/importing.py`; these take a second."""
+
+    @pytest.mark.parametrize(
+        ("name", "read", "skipped"),
+        [
+            ("tlcbench_ansor", 152, {"whole file: an AutoTVM log": 2}),
+            ("tvm_ci_ansor/resnet-18-NHWC-B1-cuda.json", 24, {}),
+            ("tvm_ci_ansor/sparse_dense.json", 1, {}),
+            ("tvm_ci_ansor/matmul.hist2.json", 1, {}),
+        ],
+    )
+    def test_are_read_whole(self, shared, tmp_path, name, read, skipped):
+        counts = import_records("ansor", "a", [shared / name], tmp_path / "store")
+        assert (counts.read, counts.skipped_reasons) == (read, skipped)
+
+    def test_an_autotvm_log_is_refused(self, shared, tmp_path):
+        (log,) = (shared / "tlcbench_ansor").glob("autotvm_t4*")
+        with pytest.raises(DataError, match=r"AutoTVM log.*ansor"):
+            import_records("ansor", "a", [log], tmp_path / "store")
 
 
 class TestTasks:

@@ -111,7 +111,7 @@ class TestDeploying:
         assert manifest["threads"] == device.threads
         assert manifest["cost_model"] == f"models:/{MODEL}/1"
         assert manifest["inputs"] == [{"shape": [1, 3, 16, 16], "dtype": "float32"}]
-        assert {"lib.so", "params.npz", "run.py", "sample_input_0.npy"} <= set(manifest["files"])
+        assert {"lib_1.so", "params.npz", "run.py", "sample_input_0.npy"} <= set(manifest["files"])
         assert {"tvm", "numpy", "hetfeat"} <= set(manifest["versions"])
         assert sum(task["latency_s"] is not None for task in manifest["tasks"]) == 1
 
@@ -188,6 +188,12 @@ class TestDeploying:
         assert (Path(out) / "bundle.json").read_bytes() != before
         assert again.value["bundle_version"] != deployed.report["bundle_version"]
 
+    def test_refresh_replaces_a_bundle_of_an_older_format(self, copied):
+        from hetfeat.deploy.request import discard
+
+        (copied / "bundle.json").write_text('{"format": 1}')
+        discard(copied)
+
     @pytest.mark.parametrize(
         ("options", "said"),
         [
@@ -202,6 +208,9 @@ class TestDeploying:
             (("--stage", "staging"), "staging"),
             (("--trials", "0"), "--trials"),
             (("--batch", "0"), "--batch"),
+            (("--batch", "1,1"), "twice"),
+            (("--network", "nothing.onnx"), "a file that exists"),
+            (("--network", "nothing.tflite"), "a file that exists"),
             (("--seed", "-1"), "--seed"),
             (("--effort", "heroic"), "heroic"),
             (("--refresh", "maybe"), "true or false"),
@@ -226,6 +235,47 @@ class TestDeploying:
         assert said in last
         assert not list(registry.folder.glob("unwanted*"))
         assert len(connect().search_runs(experiment_ids(connect()))) == runs
+
+
+def test_without_a_model_it_tunes_from_scratch_for_several_batches(
+    registry_here, device_file, monkeypatch, capfd
+):
+    monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    line = ["deploy", "--device", str(device_file), "--network", "nets:tiny", "--trials", "4"]
+    line += ["--batch", "1,4", "--out", "scratch"]
+    made = hetfeat(capfd, *line)
+    assert made.code == 0, made.errors
+    assert "tuning from scratch" in made.errors
+    assert made.value["model_version"] is None
+    assert set(made.value["batches_ms"]) == {"4"}
+    manifest = json.loads((registry_here / "scratch" / "bundle.json").read_text())
+    assert [variant["batch"] for variant in manifest["variants"]] == [1, 4]
+    assert manifest["any_rows"] is True
+    assert hetfeat(capfd, *line).value["reused"] is True
+    assert hetfeat(capfd, *line, "--stage", "production").code == 2
+
+
+class TestBench:
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (("--peers", "torch"), "--network not given"),
+            (("--peers", "torch", "--network", "nets:mixed"), "nets_tiny"),
+            (("--peers", "tensorflow"), "one of torch, onnxruntime"),
+        ],
+    )
+    def test_peers_of_other_networks_are_refused(self, deployed, capfd, options, said):
+        refused = hetfeat(capfd, "bench", str(deployed.path), *options)
+        assert refused.code == 2
+        assert said in refused.errors
+
+    def test_engines_are_timed_side_by_side(self, deployed, registry, capfd):
+        line = ("--peers", "onnxruntime", "--network", "nets:tiny", "--rounds", "1")
+        engines = hetfeat(capfd, "bench", str(deployed.path), *line).value["engines"]
+        assert set(engines) == {"bundle, batch 1", "onnxruntime"}
+        for found in engines.values():
+            assert found["rows_per_s"] == pytest.approx(1e3 / found["latency_ms"])
 
 
 def experiment_ids(client) -> list[str]:
@@ -308,26 +358,26 @@ def flipped(name: str):
 
 
 def linked(bundle: Path) -> None:
-    (bundle / "lib.so").rename(bundle.parent / "elsewhere.so")
-    (bundle / "lib.so").symlink_to(bundle.parent / "elsewhere.so")
+    (bundle / "lib_1.so").rename(bundle.parent / "elsewhere.so")
+    (bundle / "lib_1.so").symlink_to(bundle.parent / "elsewhere.so")
 
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (flipped("lib.so"), "lib.so has changed"),
+        (flipped("lib_1.so"), "lib_1.so has changed"),
         (flipped("params.npz"), "params.npz has changed"),
         (flipped("run.py"), "run.py has changed"),
-        (lambda b: (b / "lib.so").unlink(), "without a proper file lib.so"),
+        (lambda b: (b / "lib_1.so").unlink(), "without a proper file lib_1.so"),
         (lambda b: (b / "params.npz").unlink(), "without a proper file params.npz"),
-        (linked, "without a proper file lib.so"),
+        (linked, "without a proper file lib_1.so"),
         (lambda b: (b / "bundle.json").unlink(), "a folder with a bundle.json"),
         (lambda b: (b / "bundle.json").write_text("{"), "a folder with a bundle.json"),
         (lambda b: (b / "bundle.json").write_text("[]"), "a folder with a bundle.json"),
         (lambda b: shutil.rmtree(b), "a folder with a bundle.json"),
-        (edited(lambda m: m.update(format=2)), "of format 2"),
+        (edited(lambda m: m.update(format=3)), "of format 3"),
         (edited(lambda m: m.pop("files")), "a bundle"),
-        (edited(lambda m: m["files"].pop("lib.so")), "a bundle"),
+        (edited(lambda m: m["files"].pop("lib_1.so")), "a bundle"),
         (edited(lambda m: m["files"].update({"../x": "0"})), "proper file ../x"),
         (edited(lambda m: m.pop("threads")), "a bundle"),
         (edited(lambda m: m.update(inputs=[{}])), "a bundle"),

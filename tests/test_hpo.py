@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,9 @@ def refused(capfd, *arguments: str) -> str:
     return adapting.refuse(capfd, "hpo", *COMMON, *arguments)
 
 
-def stored(folder: Path) -> optuna.Study:
-    storage = JournalStorage(JournalFileBackend(str(folder / "optuna.journal")))
-    return optuna.load_study(study_name=NAME, storage=storage)
+def stored(folder: Path, storage: str = "") -> optuna.Study:
+    journal = JournalStorage(JournalFileBackend(str(folder / "optuna.journal")))
+    return optuna.load_study(study_name=NAME, storage=storage or journal)
 
 
 def worker(project: Path, folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -111,19 +112,33 @@ mlproject.main(sys.argv[1:])
 """
 
 
-def test_two_workers_share_a_study_and_a_killed_one_costs_nothing(here, project):
-    killed = worker(project, here, "-c", SLOW_FIRST, "hpo", *COMMON, "--trials", "6")
+@pytest.fixture(params=["journal", pytest.param("postgresql", marks=pytest.mark.services)])
+def storage(request) -> Iterator[str]:
+    """What `--storage` says; the database of `make services` has other tests' studies, too."""
+    if request.param == "journal":
+        yield ""
+        return
+    if "HETFEAT_TEST_STUDIES" not in os.environ:
+        pytest.skip("no servers; `make services` starts them, `make test-services` uses them")
+    url = os.environ["HETFEAT_TEST_STUDIES"]
+    yield url
+    optuna.delete_study(study_name=NAME, storage=url)
+
+
+def test_two_workers_share_a_study_and_a_killed_one_costs_nothing(here, project, storage):
+    asked = ("hpo", *COMMON, "--trials", "6", "--json", "--storage", storage)
+    killed = worker(project, here, "-c", SLOW_FIRST, *asked)
     assert any("in the trial" in line for line in killed.stderr)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
 
-    workers = [worker(project, here) for _ in range(2)]
+    workers = [worker(project, here, "-m", "mlproject", *asked) for _ in range(2)]
     printed = [process.communicate(timeout=240) for process in workers]
     assert [process.returncode for process in workers] == [0, 0], printed
     results = [json.loads(out) for out, _ in printed]
     assert results[0]["version"] == results[1]["version"] == 1
 
-    trials = stored(here).get_trials()
+    trials = stored(here, storage).get_trials()
     counted = [trial for trial in trials if study.NOT_COUNTED not in trial.user_attrs]
     lost = [trial for trial in trials if trial not in counted]
     assert len(counted) == 6
@@ -131,6 +146,40 @@ def test_two_workers_share_a_study_and_a_killed_one_costs_nothing(here, project)
     who = {json.loads(trial.user_attrs[study.WORKER])["pid"] for trial in counted}
     assert who <= {process.pid for process in workers}
     assert len(connect().search_model_versions(f"name = '{results[0]['model']}'")) == 1
+
+
+KILLED_ONCE_REGISTERED = """
+import os, signal, sys
+from registry import tuning_hyperparameters as hpo
+fit_and_register = hpo.fit_and_register
+def die(*args):
+    fit_and_register(*args)
+    os.kill(os.getpid(), signal.SIGKILL)
+hpo.fit_and_register = die
+import mlproject
+mlproject.main(sys.argv[1:])
+"""
+
+
+def test_killed_between_registering_and_writing_it_down_it_registers_once(here, project, capfd):
+    killed = worker(project, here, "-c", KILLED_ONCE_REGISTERED, "hpo", *COMMON, "--trials", "2")
+    killed.communicate(timeout=240)
+    assert killed.returncode == -signal.SIGKILL
+    client = connect()
+    (version,) = client.search_model_versions()
+    result = call(capfd, "--trials", "2")
+    (after,) = client.search_model_versions()
+    assert (result["model"], str(result["version"])) == (after.name, str(version.version))
+    assert result["run_id"] == version.run_id
+    assert float(version.tags["metric.pca"]) == result["metrics"]["pca"]
+    assert client.get_run(version.run_id).info.status == "FINISHED"
+    assert call(capfd, "--trials", "2") == result
+
+
+def test_another_study_of_the_same_name_registers_its_own(here, capfd):
+    first = call(capfd, "--trials", "1")
+    second = call(capfd, "--trials", "1", "--storage", "other.journal")
+    assert second["version"] == first["version"] + 1
 
 
 def fails_at(*numbers: int):

@@ -2,10 +2,12 @@
 
 import gzip
 import io
+import json
 import zipfile
 from collections import Counter
 from dataclasses import replace
 
+import ansor_lines
 import pytest
 import stores
 from hypothesis import given, settings
@@ -243,6 +245,23 @@ class TestRefusals:
 def import_ansor(path, store) -> int:
     arguments = ["--format", "ansor", "--device", "a", "--out", str(store), "--json"]
     return _cli.run(mlproject.cli, ["import", str(path), *arguments])
+
+
+def test_the_command_prints_the_counts(tmp_path, capfd):
+    lines = [*ansor_lines.log(20, 1), b"torn"]
+    (tmp_path / "log").write_bytes(b"\n".join([*lines, lines[0]]))
+    assert import_ansor(tmp_path / "log", tmp_path / "store") == 0
+    out, err = capfd.readouterr()
+    found = json.loads(out)
+    assert err == ""
+    assert (
+        found["read"]
+        == 22
+        == sum(found[key] for key in ("kept", "failed", "skipped", "duplicates"))
+    )
+    assert found["skipped_reasons"] == {"not JSON": 1}
+    assert found["duplicates"] >= 1
+    assert {"tasks", "seconds"} <= set(found)
 
 
 @pytest.mark.parametrize("begin", [b'{"i": [', b'# comment\n{"r":', b"\n" + b'  { "v" : 1'])

@@ -3,15 +3,18 @@
 import gzip
 import json
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
 import legacy
 import pytest
+import stores
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mlproject
+from hetfeat.dataset.export import export_metaschedule
 from hetfeat.dataset.importers.metaschedule import read
 from hetfeat.dataset.importers.run import Counts, import_records
 from hetfeat.dataset.schema import from_table
@@ -228,6 +231,19 @@ class TestThroughTvm:
             c = tvm.runtime.tensor(np.zeros((size, size), np.float32))
             function["main"](tvm.runtime.tensor(a), tvm.runtime.tensor(b), c)
             np.testing.assert_allclose(c.numpy(), a @ b, rtol=1e-5)
+
+    def test_all_devices_have_a_folder_each_and_what_has_no_module_is_counted(
+        self, through_tvm, exported, tmp_path
+    ):
+        shutil.copytree(through_tvm.path, tmp_path / "s")
+        store = RecordStore.open(tmp_path / "s")
+        foreign = stores.programs(stores.task(1), 3, seed=0)
+        store.append(stores.measured(program, stores.profile("here")) for program in foreign)
+        (done,) = export_metaschedule(store, tmp_path / "out")
+        assert (done.device, done.exported, done.tasks) == ("here", 10, 2)
+        assert (done.duplicates, done.without_module) == (2, 3)
+        for name in ("database_tuning_record.json", "database_workload.json", "networks.json"):
+            assert (tmp_path / "out" / "here" / name).read_text() == (exported / name).read_text()
 
     def test_it_comes_back_with_features_and_networks(self, through_tvm, exported, tmp_path, capfd):
         again = tmp_path / "again"

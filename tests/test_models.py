@@ -1,8 +1,13 @@
+"""What every cost model promises. A new one is one entry in `models.table` and one in `SMALL`."""
+
+import dataclasses
+import hashlib
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,19 +17,42 @@ from hypothesis import strategies as st
 
 from hetfeat.dataset.splits import split_examples
 from hetfeat.errors import DataError, RequestError
-from hetfeat.features import columns
 from hetfeat.features.assemble import assemble, batch_of
 from hetfeat.features.batch import Batch, Examples
-from hetfeat.models.aggregate import flat_features, flat_names
+from hetfeat.models.base import CostModel
 from hetfeat.models.calibration import fit_calibration
 from hetfeat.models.evaluate import evaluate
-from hetfeat.models.gbdt import GbdtParameters, XgbModel
+from hetfeat.models.hyperparameters import SPACES, build
 from hetfeat.models.labels import best_latencies, labels
-from hetfeat.models.objective import objective_of
-from hetfeat.models.pairs import pairs_of
-from hetfeat.models.table import load_model, model_class
+from hetfeat.models.table import MODELS, load_model, model_class
+from registry.pickles import looks_like_pickle
 
-QUICK = GbdtParameters(rounds=40)
+SMALL: dict[str, dict[str, Any]] = {
+    "xgb": {"rounds": 40},
+    "lgbm": {"rounds": 40},
+    "mlp": {"rounds": 15, "width": 64, "batch": 4, "fine_tune_rate": 3e-3},
+    "attention": {"rounds": 10, "width": 32, "batch": 4, "fine_tune_rate": 3e-3},
+}
+"""Settings with which each learns in a second or two."""
+
+TINY: dict[str, dict[str, Any]] = {
+    "xgb": {"rounds": 5, "stores": "sum"},
+    "lgbm": {"rounds": 5, "stores": "sum"},
+    "mlp": {"rounds": 1, "width": 16},
+    "attention": {"rounds": 1, "width": 8, "layers": 1},
+}
+FILES = {
+    "xgb": "booster.ubj",
+    "lgbm": "booster.txt",
+    "mlp": "weights.safetensors",
+    "attention": "weights.safetensors",
+}
+ROUNDING = 1e-4
+"""Sums of a network in float32 depend on how many programs are scored at once."""
+
+
+def small(name: str, seed: int = 0, **changed: Any) -> CostModel:
+    return build(name, "quick", seed, SMALL[name] | changed)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +66,14 @@ def sides(examples) -> tuple[Examples, Examples, Examples]:
     return tuple(examples.take(side) for side in (split.train, split.valid, split.test))
 
 
+@pytest.fixture(scope="module", params=list(MODELS))
+def name(request) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def model(sides) -> XgbModel:
-    made = XgbModel(QUICK)
+def model(name, sides) -> CostModel:
+    made = small(name)
     made.fit(sides[0], sides[1])
     return made
 
@@ -58,7 +91,7 @@ def rows(examples: Examples, wanted: np.ndarray) -> Examples:
 def test_it_learns_what_the_latencies_follow_from(model, sides):
     found = evaluate(model, *sides, {"small_net": {stores.task(n).hash: 1 for n in range(24)}})
     assert found.metrics["pca"] > 0.75
-    assert found.metrics["rmse"] < found.baselines["constant"]["rmse"]
+    assert np.corrcoef(found.estimate, found.y)[0, 1] > 0.5
     assert 0.4 < found.baselines["random"]["pca"] < 0.6
     assert found.baselines["constant"]["pca"] == 0.5
     assert 0 < found.metrics["top1_networks_ratio_of_sums"] <= 1
@@ -82,7 +115,8 @@ def test_scores_are_positive_and_follow_order(model, sides):
     assert scores.dtype == np.float64
     assert (scores > 0).all()
     backwards = np.arange(len(scores))[::-1].copy()
-    np.testing.assert_array_equal(model.predict(sides[2].batch.take(backwards)), scores[::-1])
+    turned = model.predict(sides[2].batch.take(backwards))
+    np.testing.assert_allclose(turned, scores[::-1], rtol=ROUNDING)
 
 
 def test_no_programs_have_no_scores(model):
@@ -105,8 +139,12 @@ def test_calibration_never_falls(points):
     assert estimates.max() <= y.max() + 1e-9
 
 
-def test_same_seed_same_model(model, sides):
-    again, other = XgbModel(QUICK), XgbModel(GbdtParameters(rounds=40, seed=1))
+def test_every_model_has_settings_to_search_and_a_row_here():
+    assert set(MODELS) == set(SMALL) == set(TINY) == set(SPACES) == set(FILES)
+
+
+def test_same_seed_same_model(name, model, sides):
+    again, other = small(name), small(name, seed=1)
     again.fit(sides[0], sides[1])
     other.fit(sides[0], sides[1])
     scores = model.predict(sides[2].batch)
@@ -115,30 +153,37 @@ def test_same_seed_same_model(model, sides):
 
 
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(seed=st.integers(0, 2**31 - 1), depth=st.integers(1, 8), count=st.integers(0, 30))
-def test_save_and_load_give_equal_predictions(sides, tmp_path, seed, depth, count):
-    made = XgbModel(GbdtParameters(rounds=5, seed=seed, max_depth=depth))
+@given(seed=st.integers(0, 2**31 - 1), effort=st.sampled_from(["quick", "full"]), data=st.data())
+def test_save_and_load_give_equal_predictions(name, sides, tmp_path, seed, effort, data):
+    made = build(name, effort, seed, TINY[name])
     made.fit(sides[0], sides[1])
-    folder = tmp_path / f"{seed}-{depth}-{count}"
+    folder = tmp_path / f"{seed}-{effort}"
     shutil.rmtree(folder, ignore_errors=True)
     made.save(folder)
     loaded = load_model(folder)
-    part = sides[2].take(np.arange(min(count, len(sides[2]))))
-    np.testing.assert_array_equal(loaded.predict(part.batch), made.predict(part.batch))
-    scores = made.predict(part.batch)
+    part = sides[2].take(
+        np.array(data.draw(st.lists(st.integers(0, len(sides[2]) - 1)))).astype(int)
+    )
+    scores = made.predict(part.batch, sides[1])
+    np.testing.assert_array_equal(loaded.predict(part.batch, sides[1]), scores)
     np.testing.assert_array_equal(loaded.calibrate(scores), made.calibrate(scores))
     assert loaded.parameters == made.parameters
+    assert loaded.seen == made.seen
 
 
-def test_loaded_in_another_process_it_predicts_the_same(saved, model, project):
+def test_loaded_in_another_process_without_pickle_it_predicts_the_same(saved, model, project):
     program = """
 import sys
 from pathlib import Path
 import stores
 from hetfeat.features.assemble import batch_of
 from hetfeat.models.table import load_model
+import pickle
+def forbidden(*_, **__):
+    raise AssertionError("something is unpickled")
+pickle.load = pickle.loads = pickle.Unpickler = forbidden
 programs = stores.programs(stores.task(3), 20, seed=5)
 scores = load_model(Path(sys.argv[1])).predict(batch_of(programs, stores.profile("a")))
 print(",".join(map(repr, scores.tolist())))
@@ -151,13 +196,15 @@ print(",".join(map(repr, scores.tolist())))
         check=True,
     )
     batch = batch_of(stores.programs(stores.task(3), 20, seed=5), stores.profile("a"))
-    assert [float(score) for score in done.stdout.split(",")] == model.predict(batch).tolist()
+    scores = [float(score) for score in done.stdout.split(",")]
+    np.testing.assert_allclose(scores, model.predict(batch), rtol=ROUNDING)
 
 
-def test_the_folder_holds_json_and_a_booster(saved):
-    assert sorted(path.name for path in saved.iterdir()) == ["booster.ubj", "model.json"]
+def test_the_folder_holds_json_and_one_file_in_a_format_of_its_own(name, saved):
+    assert sorted(path.name for path in saved.iterdir()) == sorted([FILES[name], "model.json"])
+    assert not any(looks_like_pickle(path) for path in saved.iterdir())
     head = json.loads((saved / "model.json").read_text())
-    assert head["model"] == "xgb"
+    assert head["model"] == name
     assert len(head["columns"]["store"]) == 164
 
 
@@ -178,11 +225,23 @@ def test_other_features_are_refused_by_name(saved):
         load_model(saved)
 
 
+def own_file(saved: Path) -> Path:
+    (found,) = (path for path in saved.iterdir() if path.name != "model.json")
+    return found
+
+
+def own_file_holds(saved: Path, data: bytes) -> None:
+    """As if it had been saved so."""
+    own_file(saved).write_bytes(data)
+    change(saved, files={own_file(saved).name: hashlib.sha256(data).hexdigest()})
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda f: (f / "booster.ubj").write_bytes(b"{}"), "missing or changed"),
-        (lambda f: (f / "booster.ubj").unlink(), "missing or changed"),
+        (lambda f: own_file(f).write_bytes(b"{}"), "missing or changed"),
+        (lambda f: own_file(f).unlink(), "missing or changed"),
+        (lambda f: own_file_holds(f, b"{}"), "do not fit together"),
         (lambda f: (f / "model.json").write_text("{"), "readable model.json"),
         (lambda f: (f / "model.json").write_text("[]"), "readable model.json"),
         (lambda f: change(f, format=99), "format 99"),
@@ -216,10 +275,7 @@ def test_an_interrupted_save_leaves_nothing(model, tmp_path, monkeypatch):
 def test_fine_tuning_adapts_a_copy(model, sides):
     test = sides[2]
     part = rows(test, test.device == "a")
-    reversed_speed = Examples(
-        part.batch, 1 / part.latency_s, part.task, part.device, part.operator, part.program,
-        part.shapes,
-    )  # fmt: skip
+    reversed_speed = dataclasses.replace(part, latency_s=1e-8 / part.latency_s)
     before = model.predict(part.batch)
     adapted = model.fine_tune(reversed_speed)
     np.testing.assert_array_equal(model.predict(part.batch), before)
@@ -247,92 +303,89 @@ def test_a_fine_tuned_model_saves_and_loads(model, sides, tmp_path):
     )
 
 
-def constant(examples: Examples) -> Examples:
-    same = np.full(len(examples), 1e-3)
-    return Examples(
-        examples.batch, same, examples.task, examples.device, examples.operator,
-        examples.program, examples.shapes,
-    )  # fmt: skip
+def latencies(value: float):
+    """All records with one latency: NaN is a program that failed."""
+    return lambda e: dataclasses.replace(e, latency_s=np.full(len(e), value))
 
 
-@pytest.mark.parametrize("spoil", [lambda e: e.take(np.arange(0)), constant])
-def test_sides_with_nothing_to_learn_are_refused(sides, spoil):
+@pytest.mark.parametrize(
+    "spoil", [lambda e: e.take(np.arange(0)), latencies(1e-3), latencies(np.nan)]
+)
+def test_sides_with_nothing_to_learn_are_refused(name, sides, spoil):
     with pytest.raises(DataError, match="a train side"):
-        XgbModel(QUICK).fit(spoil(sides[0]), sides[1])
+        small(name).fit(spoil(sides[0]), sides[1])
     with pytest.raises(DataError, match="a valid side"):
-        XgbModel(QUICK).fit(sides[0], spoil(sides[1]))
+        small(name).fit(sides[0], spoil(sides[1]))
 
 
-def test_one_task_is_enough_to_fit(sides):
+def spoilt(examples: Examples, part: str) -> Examples:
+    if part == "latency":
+        wrong = examples.latency_s.copy()
+        wrong[0] = 0.0
+        return dataclasses.replace(examples, latency_s=wrong)
+    values = getattr(examples.batch, part).copy()
+    values[0, 0] = np.nan
+    return dataclasses.replace(
+        examples, batch=dataclasses.replace(examples.batch, **{part: values})
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [("latency", "not positive"), ("stores", "not finite"), ("task", "not finite")],
+)
+def test_records_that_cannot_be_right_are_refused(name, model, sides, part, said):
+    wrong = spoilt(sides[0], part)
+    for learn in (lambda: small(name).fit(wrong, sides[1]), lambda: model.fine_tune(wrong)):
+        with pytest.raises(DataError, match=said):
+            learn()
+
+
+def test_failed_programs_are_learnt_as_the_slowest(name, sides):
+    """A NaN label is a failure; here one can be told beforehand by its features."""
+    doomed = sides[0].batch.stores[sides[0].batch.offsets[:-1], stores.LEARNABLE[0]] > 4
+    train = dataclasses.replace(sides[0], latency_s=np.where(doomed, np.nan, sides[0].latency_s))
+    made = small(name)
+    made.fit(train, sides[1])
+    scores = made.predict(train.batch)
+    assert np.isfinite(scores).all()
+    assert np.median(scores[doomed]) < np.median(scores[~doomed])
+
+
+def test_one_task_is_enough_to_fit(name, sides):
     one = rows(sides[0], sides[0].task == sides[0].task[0])
-    made = XgbModel(QUICK)
+    made = small(name)
     made.fit(one, sides[1])
     assert np.isfinite(made.predict(sides[2].batch)).all()
 
 
-def test_an_untrained_model_says_so(sides):
+def test_an_unseen_device_is_scored(model, sides):
+    """Of another class of hardware, with figures that no training device had and without others."""
+    unseen = np.where(np.isnan(sides[2].batch.hardware), 10, np.nan).astype(np.float32)
+    scores = model.predict(dataclasses.replace(sides[2].batch, hardware=unseen))
+    assert (np.isfinite(scores) & (scores > 0)).all()
+
+
+def test_programs_without_stores_are_scored(model):
+    n = 3
+    batch = batch_of(stores.programs(stores.task(1), n, seed=1), stores.profile("a"))
+    none = Batch(batch.stores[:0], np.zeros(n + 1, np.int64), batch.task, batch.hardware)
+    assert np.isfinite(model.predict(none)).all()
+
+
+def test_an_untrained_model_says_so(name, sides):
     with pytest.raises(DataError, match="untrained"):
-        XgbModel().predict(sides[0].batch)
+        model_class(name)().predict(sides[0].batch)
 
 
 def test_an_unknown_model_is_refused():
-    with pytest.raises(RequestError, match="one of xgb"):
+    with pytest.raises(RequestError, match="one of xgb, lgbm"):
         model_class("oracle")
 
 
-def test_pairs_stay_inside_a_task_on_a_device(examples):
-    pairs = pairs_of(examples)
-    assert len(pairs) > 100
-    for column in (examples.task, examples.device):
-        assert (column[pairs.faster] == column[pairs.slower]).all()
-    slowness = np.nan_to_num(examples.latency_s, nan=np.inf)
-    assert (slowness[pairs.slower] >= slowness[pairs.faster] * 1.05).all()
-
-
-def test_pairs_of_a_large_task_are_drawn(tmp_path):
-    store = stores.make_store(tmp_path / "s", devices=("a",), tasks=1, per_task=400)
-    examples = assemble(store).examples
-    pairs = pairs_of(examples)
-    assert 0 < len(pairs) < 400 * 399 / 4
-    assert (examples.latency_s[pairs.faster] * 1.05 <= examples.latency_s[pairs.slower]).sum() > 0
-
-
-def test_gradients_are_those_of_the_loss(sides):
-    """Against finite differences, for each part of the loss alone."""
-    part = sides[1].take(np.arange(24))
-    margins = np.random.default_rng(0).normal(size=24)
-    for point_weight in (0.0, 1.0):
-        objective = objective_of(part, best_latencies(part), point_weight, 0)
-        assert objective is not None
-        gradient, hessian = objective.gradient(margins)
-        steps = [
-            (objective.loss(margins + step) - objective.loss(margins - step)) / 2e-5
-            for step in np.eye(24) * 1e-5
-        ]
-        scale = np.abs(gradient).sum() / np.abs(steps).sum()
-        np.testing.assert_allclose(gradient, np.array(steps) * scale, atol=1e-5 * scale)
-        assert (hessian > 0).all()
-
-
-def test_flat_columns_fold_the_stores():
-    """By hand: two programs, the first of two stores, and one without any."""
-    stores_of = np.zeros((3, 164), np.float32)
-    stores_of[:, 2] = [1, 3, 2]  # float_mul: the second store computes most
-    stores_of[:, 17] = [3, 1, 4]  # vectorize_product: 7 + 1 = 8
-    batch = Batch(
-        stores_of,
-        np.array([0, 2, 2, 3]),
-        np.ones((3, len(columns.TASK)), np.float32),
-        np.full((3, len(columns.HARDWARE)), 2, np.float32),
-    )
-    flat = dict(zip(flat_names(), flat_features(batch).T.tolist(), strict=True))
-    assert flat["main.vectorize_product"] == [1, 0, 4]
-    assert flat["total.vectorize_product"] == pytest.approx([np.log2(9), 0, 4])
-    assert flat["task.flops"] == [1, 1, 1]
-    assert flat["hardware.threads"] == [2, 2, 2]
-
-
-def test_a_programs_row_does_not_depend_on_its_neighbours(examples):
-    batch = examples.batch
-    some = np.arange(3, 40, 5)
-    np.testing.assert_array_equal(flat_features(batch.take(some)), flat_features(batch)[some])
+def test_the_space_of_hpo_is_of_settings_that_there_are(name):
+    made = model_class(name).for_effort("quick", 0)
+    assert set(SPACES[name]) <= set(made.parameters)
+    for key, space in SPACES[name].items():
+        for value in getattr(space, "values", ()) or (space.low, space.high):
+            assert build(name, "quick", 0, {key: value}).parameters[key] == value

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import mlproject
 from hetfeat.dataset import pieces, shards
+from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.schema import SCHEMA, from_table, stores_of, to_row, to_table, with_stores
 from hetfeat.dataset.shards import ShardWriter
 from hetfeat.dataset.stats import counts
@@ -101,6 +102,17 @@ class TestRoundTrip:
         store.append(written)
         assert list(store.program_keys("a")) == [[m.program.key for m in written]]
         assert not any(store.program_keys("b"))
+
+
+def test_a_store_of_schema_1_is_read():
+    """The packaged records: one row group a shard, written before there were pieces."""
+    store = RecordStore.open(packaged_store())
+    assert json.loads((store.path / "store.json").read_text()) == {"schema_version": 1}
+    rows = {shard["path"]: shard["rows"] for shard in store.shards()}
+    assert sum(len(table) for table in store.scan(["program"])) == sum(rows.values()) > 7000
+    first = next(from_table(next(store.scan())))
+    assert first.program.stores.shape[1] == 164
+    assert (first.latency_s is None) == bool(first.error)
 
 
 class TestPieces:

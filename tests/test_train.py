@@ -143,6 +143,7 @@ def test_figures_are_pictures(trained):
         "learning_curve",
         "predicted_against_measured",
         "error_by_operator",
+        "importance",
     }
     assert all(file.file_size > 1000 for file in found)
 

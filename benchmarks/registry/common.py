@@ -30,10 +30,12 @@ def no_gates(version: object, replaced: object, to: str) -> list[Any]:
     return []
 
 
-def parser(rounds: int | None = None) -> argparse.ArgumentParser:
+def parser(
+    rounds: int | None = None, stores: tuple[str, ...] = ("sqlite", "postgresql", "server")
+) -> argparse.ArgumentParser:
     """What all of the benchmarks may be asked for."""
     made = argparse.ArgumentParser()
-    made.add_argument("--on", choices=["sqlite", "postgresql", "server"], default="sqlite")
+    made.add_argument("--on", choices=stores, default="sqlite")
     if rounds is not None:
         made.add_argument("--rounds", type=int, default=rounds)
     return made

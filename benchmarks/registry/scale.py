@@ -5,11 +5,13 @@
 The many models are written straight into the database; what is timed goes through MLflow.
 """
 
+import itertools
 import json
 import os
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,16 +67,15 @@ def fill(uri: str, models: int, versions: int) -> None:
     engine.dispose()
 
 
-def measure(uri: str, folder: str) -> dict[str, float]:
-    """Median seconds of each command's work."""
-    os.environ["HETFEAT_HOME"] = folder + "/home"
-    client = connect(uri)
-    name = f"costmodel.measured-{os.getpid()}"
+def prepare(uri: str, folder: Path) -> dict[str, Callable[[], object]]:
+    """What is measured in a registry: the work of each command, for a model of two versions."""
+    folder.mkdir()
+    client, name = connect(uri), f"costmodel.measured-{uuid.uuid4().hex[:8]}"
     experiment = client.create_experiment(name, artifact_location=f"file://{folder}/artifacts")
     for number in (1, 2):
-        model = Path(folder) / f"{os.getpid()}-{number}"
+        model = folder / f"model-{number}"
         model.mkdir()
-        (model / "model.ubj").write_bytes(os.urandom(200_000))
+        (model / "model.ubj").write_bytes(b"{" + os.urandom(200_000))
         digest = write_manifest(model)
         run = client.create_run(experiment).info.run_id
         client.log_artifacts(run, str(model), "model")
@@ -86,47 +87,60 @@ def measure(uri: str, folder: str) -> dict[str, float]:
             run_id=run,
             client=client,
         )
-    turns = iter(range(1, 10_000))
+    turns = itertools.count()
+
+    def one_promote() -> None:
+        promote(name, next(turns) % 2 + 1, "production", gates=no_gates, client=client)
 
     def one_pull() -> None:
-        os.environ["HETFEAT_HOME"] = f"{folder}/home-{os.getpid()}-{next(turns)}"
+        os.environ["HETFEAT_HOME"] = f"{folder}/home-{next(turns)}"  # nothing is cached there
         pull(f"{name}@production", client=client)
 
-    work: dict[str, Callable[[], object]] = {
-        "promote": lambda: promote(
-            name, next(turns) % 2 + 1, "production", gates=no_gates, client=client
-        ),
+    return {
+        "promote": one_promote,
         "history": lambda: history(name, client=client),
         "pull": one_pull,
     }
-    taken = {}
-    for what, call in work.items():
-        seconds = []
+
+
+def compare(empty_uri: str, full_uri: str, folder: Path) -> dict[str, dict[str, float]]:
+    """Median seconds of each command's work in both, taken in turns: others disturb both alike."""
+    work = {"empty": prepare(empty_uri, folder / "e"), "full": prepare(full_uri, folder / "f")}
+    medians: dict[str, dict[str, float]] = {where: {} for where in work}
+    for what in work["empty"]:
+        taken: dict[str, list[float]] = {where: [] for where in work}
         for _ in range(REPEATS):
-            began = time.perf_counter()
-            call()
-            seconds.append(time.perf_counter() - began)
-        taken[what] = quantile(seconds, 0.5)
-    return taken
+            for where in work:
+                began = time.perf_counter()
+                work[where][what]()
+                taken[where].append(time.perf_counter() - began)
+        for where in work:
+            medians[where][what] = quantile(taken[where], 0.5)
+    return medians
 
 
 def main() -> int:
-    options = parser()
+    options = parser(stores=("sqlite", "postgresql"))
     options.add_argument("--models", type=int, default=1000)
     options.add_argument("--versions", type=int, default=20)
     given = options.parse_args()
-    with registry_on(given.on) as uri, tempfile.TemporaryDirectory() as folder:
-        empty = in_child(lambda: measure(uri, folder))
-        in_child(lambda: fill(uri, given.models, given.versions))
-        full = in_child(lambda: measure(uri, folder))
-    ratios = {what: round(full[what] / empty[what], 2) for what in empty}
+    with (
+        registry_on(given.on) as empty,
+        registry_on(given.on) as full,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        in_child(lambda: fill(full, given.models, given.versions))
+        medians = in_child(lambda: compare(empty, full, Path(folder)))
+    ratios = {what: round(medians["full"][what] / s, 2) for what, s in medians["empty"].items()}
     result = {
         **machine(),
         "store": given.on,
         "models": given.models,
         "versions_each": given.versions,
-        "empty_s": {what: round(seconds, 3) for what, seconds in empty.items()},
-        "full_s": {what: round(seconds, 3) for what, seconds in full.items()},
+        **{
+            f"{where}_s": {what: round(seconds, 3) for what, seconds in of.items()}
+            for where, of in medians.items()
+        },
         "ratio": ratios,
     }
     print(json.dumps(result, indent=1))

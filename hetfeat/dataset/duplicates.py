@@ -1,14 +1,15 @@
 """Which records of a store are older measurements of a program on the same device."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hetfeat.dataset.pieces import Piece
+from hetfeat.dataset.pieces import JournalPart, Piece
 
 Keys = npt.NDArray[np.uint64]
 
@@ -18,7 +19,8 @@ def older_duplicates(
 ) -> dict[int, list[int]]:
     """Rows that a newer record of the same program on the same device replaces.
 
-    Memory is sixteen bytes a record, and more only for those that have duplicates.
+    All records of a program on a device lie in one partition or in the journal. Memory is sixteen
+    bytes a record of the largest partition, and more only for records that have duplicates.
 
     Args:
         pieces: Of a store, in the order in which they will be read.
@@ -27,26 +29,41 @@ def older_duplicates(
     Returns:
         Row numbers, ascending, within what `read(..., where)` gives of a piece, by its position.
     """
-    pieces = list(pieces)
-    keys = np.concatenate(
-        [np.empty(0, np.uint64), *(record_keys(p.read(_IDENTITY, where)) for p in pieces)]
-    )
+    partitions: dict[Path, list[tuple[int, Piece]]] = {}
+    journal: list[tuple[int, Piece]] = []
+    for position, piece in enumerate(pieces):
+        if isinstance(piece, JournalPart):
+            journal.append((position, piece))
+        else:
+            partitions.setdefault(piece.path.parent, []).append((position, piece))
+    older = {
+        row for part in partitions.values() or [[]] for row in _older([*part, *journal], where)
+    }
+    found: dict[int, list[int]] = {}
+    for position, row in sorted(older):
+        found.setdefault(position, []).append(row)
+    return found
+
+
+def _older(
+    pieces: list[tuple[int, Piece]], where: pc.Expression | None
+) -> Iterator[tuple[int, int]]:
+    """Position and row of what is replaced within these pieces."""
+    read = (record_keys(piece.read(_IDENTITY, where)) for _, piece in pieces)
+    keys = np.concatenate([np.empty(0, np.uint64), *read])
     keys.sort()
     repeated = np.unique(keys[1:][keys[1:] == keys[:-1]])
     del keys
     newest: dict[int, tuple[float, int, int]] = {}
-    older: dict[int, list[int]] = {}
-    for position, piece in enumerate(pieces if len(repeated) else []):
+    for position, piece in pieces if len(repeated) else []:
         table = piece.read([*_IDENTITY, "unix_s"], where)
         found = record_keys(table)
         for row in np.flatnonzero(np.isin(found, repeated)).tolist():
-            this = (table["unix_s"][row].as_py(), position, row)
-            other = newest.get(int(found[row]), this)
-            newest[int(found[row])] = max(this, other)
+            key, this = int(found[row]), (table["unix_s"][row].as_py(), position, row)
+            other = newest.get(key, this)
+            newest[key] = max(this, other)
             if other is not this:
-                _, place, number = min(this, other)
-                older.setdefault(place, []).append(number)
-    return {position: sorted(rows) for position, rows in older.items()}
+                yield min(this, other)[1:]
 
 
 _IDENTITY = ["device", "program"]

@@ -47,7 +47,7 @@ def export_metaschedule(store: RecordStore, out: Path, device: str | None = None
     """Writes a database a device, for TVM's take no heed of the target.
 
     The arguments of a record are those of its task, weights not yet in the layout of its program.
-    Memory is a piece of the store, the modules, and sixteen bytes a record to find duplicates.
+    Memory is a piece of the store, the modules, and what `older_duplicates` needs.
 
     Args:
         store: The records.

@@ -21,6 +21,10 @@ JOURNAL_BYTES = 2**22
 class Piece(Protocol):
     """Some records of a store. It can be sent to another process that sees the same folder."""
 
+    @property
+    def path(self) -> Path:
+        """The file they are in."""
+
     def read(
         self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
     ) -> pa.Table:

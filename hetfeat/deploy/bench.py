@@ -2,14 +2,17 @@
 
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from hetfeat.errors import WorkFailed
+from hetfeat.deploy.bundle import read_manifest
+from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.measure.worker import Lost, Worker
 
 CHILD = "hetfeat.deploy.engines"
+PEERS = ("torch", "onnxruntime")
 TURN_S = 0.25
 TURN_TIMEOUT_S = 120.0
 LOAD_TIMEOUT_S = 300.0
@@ -28,6 +31,59 @@ class Latency:
     median_ms: float
     low_ms: float
     high_ms: float
+
+
+def bench_bundle(
+    folder: Path, peers: Sequence[str], network: str | None, rounds: int
+) -> dict[str, Any]:
+    """Times each batch size of a bundle, and the first beside peers.
+
+    Args:
+        folder: The bundle.
+        peers: Names among `PEERS`.
+        network: The network for the peers; by default the manifest's, if it is a plain name. A
+            manifest never says which file or function to load.
+        rounds: Turns of each engine.
+
+    Returns:
+        Latencies in ms and rows a second, by engine.
+
+    Raises:
+        RequestError: An unknown peer, or another network than the bundle's.
+        WorkFailed: The bundle does not run.
+    """
+    from hetfeat.workloads.networks import is_plain_name, network_slug
+
+    manifest = read_manifest(folder)
+    if unknown := sorted(set(peers) - set(PEERS)):
+        raise RequestError(f"peer '{unknown[0]}'", f"one of {', '.join(PEERS)}", "correct --peers")
+    request = manifest["request"]
+    if peers and network is None and is_plain_name(request["network"]):
+        network = request["network"]
+    if peers and (network is None or network_slug(network) != request["slug"]):
+        raise RequestError(
+            f"--network {network or 'not given'} for the peers of '{folder}'",
+            f"the network that the bundle was made from, {request['slug']}",
+            "pass --network, or no --peers",
+        )
+    batches = [variant["batch"] for variant in manifest["variants"]]
+    engines = {
+        f"bundle, batch {batch}": {"engine": "bundle", "bundle": str(folder), "batch": batch}
+        for batch in batches
+    }
+    settings = {"network": network, "batch": batches[0], "seed": request["seed"]}
+    engines |= {peer: {"engine": peer, **settings} for peer in peers}
+    measured = compare(engines, manifest["threads"], rounds)
+    return {
+        name: {
+            "latency_ms": found.median_ms,
+            "latency_range_ms": [found.low_ms, found.high_ms],
+            "rows_per_s": 1e3 * engines[name]["batch"] / found.median_ms,
+        }
+        if found
+        else None
+        for name, found in measured.items()
+    }
 
 
 def compare(

@@ -4,8 +4,11 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,48 +19,98 @@ import numpy.typing as npt
 import hetfeat
 from hetfeat.deploy import runtime
 from hetfeat.deploy.runtime import BundleError, LoadedBundle
+from hetfeat.deploy.signing import sign
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 
 Array = npt.NDArray[Any]
 
+CODE_FEATURES = re.compile(
+    r"(avx|sse(?!4a)|fma$|bmi|f16c|popcnt|lzcnt|movbe|gfni|neon|sve|dotprod|fullfp16|i8mm|bf16)"
+)
+"""CPU features that instructions are made from; a bundle runs without the others."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The network compiled for one batch size.
+
+    Attributes:
+        batch: The batch size.
+        executable: The Relax executable.
+        parameters: What its `main` takes after the inputs.
+    """
+
+    batch: int
+    executable: Any
+    parameters: Sequence[Array]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A computation that proves a copy of the bundle.
+
+    Attributes:
+        inputs: Of the first variant; their shapes and types become the bundle's.
+        output: What the framework that the network came from computes.
+        tolerance: Largest error allowed, in units of the output.
+    """
+
+    inputs: Sequence[Array]
+    output: Array
+    tolerance: float
+
 
 def write_bundle(
     folder: Path,
-    executable: Any,
-    parameters: Sequence[Array],
+    variants: Sequence[Variant],
     profile: DeviceProfile,
-    inputs: Sequence[Array],
+    sample: Sample,
     facts: Mapping[str, Any],
 ) -> None:
     """Writes a bundle's files and manifest into `folder`, which must not exist.
 
+    The same arguments give the same bytes while SOURCE_DATE_EPOCH sets the date.
+
     Args:
         folder: Where to; complete once it exists.
-        executable: The Relax executable.
-        parameters: What its `main` takes after the inputs.
+        variants: One for each batch size.
         profile: Device it was compiled for.
-        inputs: Sample inputs; their shapes and types become the bundle's.
+        sample: Written with it.
         facts: What else the manifest says.
     """
     draft = folder.with_name(folder.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    executable.export_library(str(draft / "lib.so"))
-    np.savez(draft / "params.npz", *parameters, allow_pickle=False)
-    for position, value in enumerate(inputs):
+    parameters: dict[str, Array] = {}  # by digest: variants share what is laid out alike
+    listed = []
+    for variant in variants:
+        library = f"lib_{variant.batch}.so"
+        variant.executable.export_library(str(draft / library))
+        names = [_content_digest(value) for value in variant.parameters]
+        parameters |= dict(zip(names, variant.parameters, strict=True))
+        listed.append({"batch": variant.batch, "library": library, "parameters": names})
+    np.savez(draft / "params.npz", allow_pickle=False, **parameters)
+    for position, value in enumerate(sample.inputs):
         np.save(draft / f"sample_input_{position}.npy", value, allow_pickle=False)
+    np.save(draft / "sample_output.npy", sample.output, allow_pickle=False)
     shutil.copyfile(runtime.__file__, draft / "run.py")
     manifest = {
         "format": runtime.FORMAT_VERSION,
+        "created": _created(),
         "device": profile.name,
         "target": profile.target,
         "threads": profile.threads,
-        "code_features": runtime.code_features(profile.target),
-        "inputs": [{"shape": list(v.shape), "dtype": str(v.dtype)} for v in inputs],
+        "code_features": code_features(profile.target),
+        "inputs": [_described(value) for value in sample.inputs],
+        "output": _described(sample.output),
+        "tolerance": sample.tolerance,
+        "variants": listed,
+        "any_rows": False,
         "versions": {
             "hetfeat": hetfeat.__version__,
             "tvm": version("apache-tvm"),
+            "tvm_ffi": version("apache-tvm-ffi"),
             "numpy": np.__version__,
         },
         "files": {path.name: _sha256(path) for path in sorted(draft.iterdir())},
@@ -65,6 +118,15 @@ def write_bundle(
     }
     _write_manifest(draft, manifest)
     os.replace(draft, folder)
+
+
+def code_features(target: dict[str, Any]) -> list[str]:
+    """LLVM's names of the CPU features of a target that instructions are made from."""
+    import tvm
+    from tvm.target import codegen
+
+    found = codegen.llvm_get_cpu_features(tvm.target.Target(target))
+    return sorted(str(name) for name in found if CODE_FEATURES.match(str(name)))
 
 
 def add_facts(folder: Path, facts: Mapping[str, Any]) -> None:
@@ -103,6 +165,12 @@ def run_bundle(folder: Path, inputs: Sequence[Path]) -> Array:
     return output
 
 
+def sample_inputs(folder: Path) -> list[Array]:
+    """The inputs of a bundle's sample."""
+    count = len(read_manifest(folder)["inputs"])
+    return runtime.load_arrays([folder / f"sample_input_{i}.npy" for i in range(count)])
+
+
 @contextlib.contextmanager
 def _as_data_error() -> Iterator[None]:
     """Turns the runtime's own error into the toolkit's."""
@@ -114,8 +182,25 @@ def _as_data_error() -> Iterator[None]:
 
 def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     draft = folder / f".{runtime.MANIFEST}.draft"
-    draft.write_text(json.dumps(manifest, indent=1) + "\n")
+    data = (json.dumps(manifest, indent=1) + "\n").encode()
+    draft.write_bytes(data)
     os.replace(draft, folder / runtime.MANIFEST)
+    sign(folder, data)
+
+
+def _created() -> str:
+    """Now in UTC, or the moment that SOURCE_DATE_EPOCH sets (reproducible-builds.org)."""
+    seconds = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _described(value: Array) -> dict[str, Any]:
+    return {"shape": list(value.shape), "dtype": str(value.dtype)}
+
+
+def _content_digest(value: Array) -> str:
+    content = f"{value.dtype}{value.shape}".encode() + np.ascontiguousarray(value).tobytes()
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def _sha256(path: Path) -> str:

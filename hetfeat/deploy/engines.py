@@ -15,20 +15,24 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from hetfeat.errors import RequestError
 from hetfeat.measure.serving import serve
 
 Run = Callable[[], Any]
 
 
 def bundle(settings: dict[str, Any]) -> Run:
-    """A bundle on its sample input."""
-    from hetfeat.deploy.bundle import load_bundle
-    from hetfeat.deploy.runtime import load_arrays
+    """A bundle on its sample input, its rows repeated to fill the batch asked for."""
+    import numpy as np
+
+    from hetfeat.deploy.bundle import load_bundle, sample_inputs
 
     folder = Path(settings["bundle"])
     loaded = load_bundle(folder)
-    samples = [folder / f"sample_input_{i}.npy" for i in range(len(loaded.manifest["inputs"]))]
-    run: Run = loaded.prepare(load_arrays(samples))
+    inputs = sample_inputs(folder)
+    if batch := settings.get("batch"):
+        inputs = [np.resize(value, (batch, *value.shape[1:])) for value in inputs]
+    run: Run = loaded.prepare(inputs)
     return run
 
 
@@ -40,6 +44,8 @@ def torch_eager(settings: dict[str, Any]) -> Run:
 
     torch.set_num_threads(settings["threads"])
     network = load_network(settings["network"], settings["batch"], settings["seed"])
+    if network.onnx is not None:
+        raise RequestError("an ONNX file", "a network that torch runs", "leave this peer out")
 
     def run() -> Any:
         with torch.inference_mode():
@@ -61,10 +67,13 @@ def onnxruntime(settings: dict[str, Any]) -> Run:
     options.inter_op_num_threads = 1
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        path = f"{folder}/network.onnx"
-        # The TorchScript exporter: the newer one needs a further package.
-        torch.onnx.export(network.module, network.inputs, path, dynamo=False)
-        session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        model: Any = f"{folder}/network.onnx"
+        if network.onnx is not None:
+            model = network.onnx.SerializeToString()
+        else:
+            # The TorchScript exporter: the newer one needs a further package.
+            torch.onnx.export(network.module, network.inputs, model, dynamo=False)
+        session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_inputs()]
     feed = dict(zip(names, [value.numpy() for value in network.inputs], strict=True))
     return lambda: session.run(None, feed)

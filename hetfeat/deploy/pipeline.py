@@ -1,114 +1,43 @@
 """The whole of a deployment: tune, compile, verify, compare, and leave a bundle."""
 
 import dataclasses
+import itertools
 import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
-from hetfeat.deploy.bench import Latency, compare
-from hetfeat.deploy.verify import verify
+from hetfeat.deploy.bench import PEERS, Latency, compare
+from hetfeat.deploy.request import DeployRequest, Imported, SourceModel, journal_path
+from hetfeat.deploy.verify import Verified, rows_are_independent, sample_of, verify
+from hetfeat.deploy.ways import lower_fastest, tasks_of_all_ways
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import RequestError
+from hetfeat.errors import WorkFailed
 from hetfeat.measure.local import LocalMeasurer
-from hetfeat.models.base import CostModel
+from hetfeat.records import Measurement
+from hetfeat.transfer.schedules import ScheduleLibrary
 from hetfeat.tune.loop import BUDGETS, Budget, TaskState, Tuned, tune
+from hetfeat.workloads.winograd.choice import competing
 
 if TYPE_CHECKING:
-    from hetfeat.workloads.networks import Network
+    from hetfeat.workloads.tvm import NetworkTask
 
 log = logging.getLogger(__name__)
 
-PEERS = ("torch", "onnxruntime")
 ROUNDS = {"quick": 10, "standard": 20, "full": 40}
 """Turns of each engine in the comparison."""
 UNTUNED_ROUNDS = 2
 
 
-@dataclass(frozen=True)
-class DeployRequest:
-    """What was asked for; equal requests give the same bundle.
-
-    Attributes:
-        network: Name for `workloads.networks.load_network`.
-        batch: Batch size.
-        device: Name of the device profile.
-        model: URI of the cost model's version, pinned, or None to tune without one.
-        effort: `quick`, `standard` or `full`.
-        trials: Measured programs in all, or None for what the effort allows.
-        seed: Seed of weights, inputs and search.
-    """
-
-    network: str
-    batch: int
-    device: str
-    model: str | None
-    effort: str
-    trials: int | None
-    seed: int
-
-
-@dataclass(frozen=True)
-class SourceModel:
-    """The cost model to tune with, and what is known of it.
-
-    Attributes:
-        model: The model.
-        dataset_digest: Digest of its training records.
-    """
-
-    model: CostModel
-    dataset_digest: str
-
-
-def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
-    """The report of the bundle at `out` if it is what is asked for, or None if there is none.
-
-    A bundle whose tuning was interrupted counts as none: deploying goes on from its journal.
-
-    Raises:
-        DataError: Something else lies there.
-        RequestError: A bundle of another request lies there.
-    """
-    if not out.exists():
-        return None
-    manifest = bundle.read_manifest(out)
-    if manifest.get("request") != dataclasses.asdict(request):
-        raise RequestError(
-            f"'{out}', a bundle of {manifest['network']} from another request",
-            "the same network, device, model version and effort",
-            "choose another --out, or pass --refresh true to replace it",
-        )
-    report: dict[str, Any] = manifest["report"]
-    return None if report["interrupted"] else report
-
-
-def discard(out: Path) -> None:
-    """Removes a bundle's journal, so that deploying to `out` measures anew.
-
-    The bundle itself stays until the new one takes its place.
-
-    Raises:
-        DataError: Something that is no bundle, or no journal, lies there.
-    """
-    if out.exists():
-        bundle.read_manifest(out)
-    journal = _journal_path(out)
-    if journal.exists():
-        RecordStore.open(journal)
-        shutil.rmtree(journal)
-
-
 def deploy(
     request: DeployRequest,
-    network: "Network",
-    imported: Any,
+    networks: Sequence[Imported],
     profile: DeviceProfile,
     source: SourceModel | None,
     out: Path,
@@ -120,10 +49,9 @@ def deploy(
 
     Args:
         request: What is asked for.
-        network: The network in torch.
-        imported: The same from `workloads.tvm.import_network`.
+        networks: The network for each of its batch sizes.
         profile: This machine.
-        source: Cost model to tune with.
+        source: Cost model to tune with, or None to tune from scratch.
         out: Folder of the bundle.
 
     Returns:
@@ -132,80 +60,47 @@ def deploy(
     Raises:
         WorkFailed: The compiled network is wrong or does not run.
     """
-    from hetfeat.deploy.tvm import compile_network
-    from hetfeat.workloads.tvm import as_target, extract_tasks, lower, save_workload
+    from hetfeat.workloads.tvm import as_target, extract_tasks
 
     started = time.monotonic()
     target = as_target(profile.target)
-    lowered = lower(imported, target)
-    tasks = extract_tasks(lowered, target)
-    weights = {task.task.hash: task.weight for task in tasks}
-    modules = {task.task.hash: save_workload(task.module) for task in tasks}
-    log.info("%s: %d tasks", network.name, len(tasks))
-
-    journal = RecordStore.create(_journal_path(out))
-    journal.add_device(profile)
-    journal.add_network(network.name, weights, modules)
-    with LocalMeasurer(profile) as measurer:
-        for task in tasks:
-            measurer.add_task(task.task, modules[task.task.hash])
-        tuned = tune(
-            [(task.task, task.weight) for task in tasks],
-            measurer,
-            source.model if source else None,
-            journal,
-            _budget(request, len(tasks)),
-            request.seed,
-            _progress(weights),
-        )
-    journal.compact()
-    if tuned.interrupted:
-        log.info("interrupted: compiling with the best found so far")
+    ways = [tasks_of_all_ways(found.module, target) for found in networks]
+    tuned = _tune(request, networks, ways, profile, source, out)
 
     build_started = time.monotonic()
-    compiled = compile_network(lowered, profile, tasks, tuned.best)
-    inputs = [value.numpy() for value in network.inputs]
-    leaked = _leaked(source, profile, weights)
+    lowered = [
+        lower_fastest(found.module, target, of, tuned.best)
+        for found, of in zip(networks, ways, strict=True)
+    ]
+    tasks = [extract_tasks(module, target) for module in lowered]
+    merged = _merged(tasks)
     facts = {
-        "network": network.name,
-        "batch": request.batch,
-        "request": dataclasses.asdict(request),
+        "network": networks[0].network.name,
+        "request": request.as_json(),
         "cost_model": request.model,
         "dataset_digest": source.dataset_digest if source else None,
-        "tasks": [
-            {
-                "task": task.task.hash,
-                "operator": task.task.operator,
-                "shapes": task.task.shapes,
-                "weight": task.weight,
-                "latency_s": tuned.best[task.task.hash].latency_s
-                if task.task.hash in tuned.best
-                else None,
-                "trace": tuned.best[task.task.hash].program.trace
-                if task.task.hash in tuned.best
-                else None,
-            }
-            for task in tasks
-        ],
+        "tasks": [_task_facts(task, tuned.best.get(task.task.hash)) for task in merged],
     }
+    sample = sample_of(networks[0].network)
     with tempfile.TemporaryDirectory(dir=_parent(out), prefix=f".{out.name}.") as work:
         draft, untuned = Path(work) / "tuned", Path(work) / "untuned"
-        bundle.write_bundle(draft, compiled.executable, compiled.parameters, profile, inputs, facts)
-        plain = compile_network(lowered, profile, tasks, {})
-        bundle.write_bundle(untuned, plain.executable, plain.parameters, profile, inputs, facts)
+        for folder, best, count in ((draft, tuned.best, len(networks)), (untuned, {}, 1)):
+            parts = zip(networks[:count], lowered, tasks, strict=False)
+            variants = [_compiled(found, code, of, profile, best) for found, code, of in parts]
+            bundle.write_bundle(folder, variants, profile, sample, facts)
         build_s = time.monotonic() - build_started
-        verified = verify(bundle.load_bundle(draft), network, request.seed)
-        log.info("verified: largest error %.3g", verified.max_abs_error)
+        verified = _verify(request, networks, draft)
         measured = _bench(request, profile, draft, untuned)
-        tuned_latency = measured["bundle"]
-        assert tuned_latency is not None
+        latency = measured["bundle"]
+        assert latency is not None
         report = {
-            "network": network.name,
+            "network": networks[0].network.name,
             "device": profile.name,
-            "latency_ms": tuned_latency.median_ms,
-            "latency_range_ms": [tuned_latency.low_ms, tuned_latency.high_ms],
+            "latency_ms": latency.median_ms,
+            "latency_range_ms": [latency.low_ms, latency.high_ms],
             "peers_ms": {name: _median(measured[name]) for name in PEERS},
             "untuned_ms": _median(measured["untuned"]),
+            "batches_ms": {str(b): _median(measured[f"batch {b}"]) for b in request.batches[1:]},
             "tuning_s": tuned.seconds,
             "build_s": build_s,
             "total_s": time.monotonic() - started,
@@ -216,13 +111,111 @@ def deploy(
             "max_abs_error": verified.max_abs_error,
             "tolerance": verified.tolerance,
             "model_version": request.model,
-            "leaked_records": leaked,
+            "leaked_records": _leaked(source, profile, {task.task.hash for task in merged}),
         }
         bundle.add_facts(draft, {"report": report})
         if out.exists():
             shutil.rmtree(out)
         draft.rename(out)
     return report
+
+
+def _tune(
+    request: DeployRequest,
+    networks: Sequence[Imported],
+    tasks: Sequence[Sequence["NetworkTask"]],
+    profile: DeviceProfile,
+    source: SourceModel | None,
+    out: Path,
+) -> Tuned:
+    from hetfeat.workloads.tvm import save_workload
+
+    merged = _merged(tasks)
+    modules = {task.task.hash: save_workload(task.module) for task in merged}
+    journal = RecordStore.create(journal_path(out))
+    journal.add_device(profile)
+    for found, own in zip(networks, tasks, strict=True):
+        name = found.network.name + (f"@{found.batch}" if found.batch > 1 else "")
+        log.info("%s: %d tasks", name, len(own))
+        weights = {task.task.hash: task.weight for task in own}
+        journal.add_network(name, weights, {key: modules[key] for key in weights})
+    with LocalMeasurer(profile) as measurer:
+        for task in merged:
+            measurer.add_task(task.task, modules[task.task.hash])
+        tuned = tune(
+            [(task.task, task.weight) for task in merged],
+            measurer,
+            source.model if source else None,
+            journal,
+            _budget(request, len(merged)),
+            request.seed,
+            _progress({task.task.hash: task.weight for task in merged}),
+            competing(task.task for task in merged),
+            _library(profile, merged),
+        )
+    journal.compact()
+    if tuned.interrupted:
+        log.info("interrupted: compiling with the best found so far")
+    return tuned
+
+
+def _library(profile: DeviceProfile, tasks: Sequence["NetworkTask"]) -> ScheduleLibrary:
+    """The packaged records, less those of this very device's runs of these tasks."""
+    withheld = frozenset(task.task.hash for task in tasks)
+    return ScheduleLibrary.of(RecordStore.open(packaged_store()), profile.name, withheld)
+
+
+def _merged(tasks: Sequence[Sequence["NetworkTask"]]) -> list["NetworkTask"]:
+    """The tasks of all batch sizes, each once."""
+    merged: dict[str, NetworkTask] = {}
+    for task in itertools.chain.from_iterable(tasks):
+        known = merged.get(task.task.hash)
+        weight = task.weight + (known.weight if known else 0)
+        merged[task.task.hash] = dataclasses.replace(task, weight=weight)
+    return list(merged.values())
+
+
+def _compiled(
+    found: Imported,
+    lowered: Any,
+    tasks: Sequence["NetworkTask"],
+    profile: DeviceProfile,
+    best: Mapping[str, Measurement],
+) -> bundle.Variant:
+    from hetfeat.deploy.tvm import compile_network
+
+    compiled = compile_network(lowered, profile, tasks, best)
+    return bundle.Variant(found.batch, compiled.executable, compiled.parameters)
+
+
+def _task_facts(task: "NetworkTask", best: Measurement | None) -> dict[str, Any]:
+    return {
+        "task": task.task.hash,
+        "operator": task.task.operator,
+        "shapes": task.task.shapes,
+        "weight": task.weight,
+        "latency_s": best.latency_s if best else None,
+        "trace": best.program.trace if best else None,
+    }
+
+
+def _verify(request: DeployRequest, networks: Sequence[Imported], draft: Path) -> Verified:
+    """Verifies each batch size and, if all allow it, opens the bundle to any number of rows."""
+    if len(networks) > 1:
+        bundle.add_facts(draft, {"any_rows": True})  # only so are the other sizes reached
+    loaded = bundle.load_bundle(draft)
+    verified = [verify(loaded, found.network, request.seed) for found in networks]
+    independent = [rows_are_independent(loaded, f.network, f.batch) for f in networks]
+    if len(networks) > 1 and not all(independent):
+        raise WorkFailed(
+            f"network '{request.network}', whose rows depend on each other",
+            "rows of their own, to compile it for several batch sizes",
+            "pass --batch with one size",
+        )
+    bundle.add_facts(draft, {"any_rows": all(independent)})
+    worst = max(verified, key=lambda v: v.max_abs_error - v.tolerance)
+    log.info("verified: largest error %.3g", worst.max_abs_error)
+    return worst
 
 
 def _budget(request: DeployRequest, tasks: int) -> Budget:
@@ -259,27 +252,26 @@ def _progress(weights: Mapping[str, int]) -> Callable[[Tuned, TaskState], None]:
 def _bench(
     request: DeployRequest, profile: DeviceProfile, draft: Path, untuned: Path
 ) -> dict[str, Latency | None]:
-    network = {"network": request.network, "batch": request.batch, "seed": request.seed}
+    first, *others = request.batches
+    network = {"network": request.network, "batch": first, "seed": request.seed}
     engines = {"bundle": {"engine": "bundle", "bundle": str(draft)}}
     peers = {name: {"engine": name, **network} for name in PEERS}
     log.info("comparing with %s, %d threads each", ", ".join(PEERS), profile.threads)
     measured = compare({**engines, **peers}, profile.threads, ROUNDS[request.effort])
-    plain = {"untuned": {"engine": "bundle", "bundle": str(untuned)}}
+    plain: dict[str, dict[str, Any]] = {"untuned": {"engine": "bundle", "bundle": str(untuned)}}
+    for batch in others:
+        plain[f"batch {batch}"] = {**engines["bundle"], "batch": batch}
     return measured | compare(plain, profile.threads, UNTUNED_ROUNDS)
 
 
-def _leaked(source: SourceModel | None, profile: DeviceProfile, weights: Mapping[str, int]) -> int:
+def _leaked(source: SourceModel | None, profile: DeviceProfile, tasks: Iterable[str]) -> int:
     """Records of this device's runs of this network's tasks that the cost model was trained on."""
     seen = source.model.seen.get(profile.name, {}) if source else {}
-    return sum(seen.get(task, 0) for task in weights)
+    return sum(seen.get(task, 0) for task in tasks)
 
 
 def _median(latency: Latency | None) -> float | None:
     return latency.median_ms if latency else None
-
-
-def _journal_path(out: Path) -> Path:
-    return out.with_name(out.name + ".journal")
 
 
 def _parent(out: Path) -> Path:

@@ -3,9 +3,11 @@
 A copy of this file lies in every bundle as `run.py`, so it imports nothing of the toolkit:
 
     python BUNDLE/run.py --input x.npy --output y.npy
+    python BUNDLE/run.py --check
 """
 
 import argparse
+import base64
 import hashlib
 import json
 import os
@@ -14,12 +16,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "bundle.json"
-CODE_FEATURES = re.compile(
-    r"(avx|sse(?!4a)|fma$|bmi|f16c|popcnt|lzcnt|movbe|gfni|neon|sve|dotprod|fullfp16|i8mm|bf16)"
-)
-"""CPU features that instructions are made from; a bundle runs without the others."""
+SIGNATURE = "bundle.json.sig"
+BESIDE = {MANIFEST, SIGNATURE, "manifest.json"}
+"""Files that the manifest does not list: it, its signature, and what the registry adds."""
+PUBLIC_KEY = "HETFEAT_PUBLIC_KEY"
+"""Variable with the path of a PEM file; while it is set, only bundles signed by its key load."""
+CPU_FLAGS = {
+    "sse3": "pni",
+    "lzcnt": "abm",
+    "bmi": "bmi1",
+    "neon": "asimd",
+    "dotprod": "asimddp",
+    "fullfp16": "asimdhp",
+}
+"""LLVM's names of CPU features where Linux has others, dots and underscores aside."""
 
 
 class BundleError(Exception):
@@ -37,59 +49,96 @@ class LoadedBundle:
         folder: The bundle.
 
     Raises:
-        BundleError: Not a bundle, a changed file, or one for another CPU. Every check comes
-            before anything of the bundle is loaded.
+        BundleError: Not a bundle, a changed, missing or added file, a wrong signature, or one for
+            another CPU. Every check comes before anything of the bundle is loaded.
     """
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.manifest = read_manifest(folder)
         check_files(folder, self.manifest)
+        check_cpu(folder, self.manifest)
         # TVM reads this once, when its first parallel kernel runs; alone it takes half the cores.
         cores = len(os.sched_getaffinity(0))
         os.environ["TVM_NUM_THREADS"] = str(min(self.manifest["threads"], cores))
-        check_cpu(folder, self.manifest)
         import numpy as np
         import tvm
         from tvm import relax
 
         self._tensor = tvm.runtime.tensor
-        machine = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
-        self._main = machine["main"]
         with np.load(folder / "params.npz", allow_pickle=False) as stored:
-            self._parameters = [self._tensor(stored[name]) for name in stored.files]
+            parameters = {name: self._tensor(stored[name]) for name in stored.files}
+        self._variants = []
+        for variant in self.manifest["variants"]:
+            library = tvm.runtime.load_module(str(folder / variant["library"]))
+            main = relax.VirtualMachine(library, tvm.cpu())["main"]
+            values = [parameters[name] for name in variant["parameters"]]
+            self._variants.append((variant["batch"], main, values))
 
     def prepare(self, inputs: list[Any]) -> Any:
-        """A function without arguments that runs the network on `inputs`, for timing."""
-        arguments = [self._tensor(value) for value in self._checked(inputs)] + self._parameters
-        return lambda: self._main(*arguments)
+        """A function without arguments that runs the network on `inputs`, for timing.
+
+        The inputs have the rows of one of the batch sizes compiled.
+        """
+        inputs, rows = self._checked(inputs)
+        _, main, parameters = next(v for v in self._variants if v[0] == rows)
+        arguments = [self._tensor(value) for value in inputs] + parameters
+        return lambda: main(*arguments)
 
     def run(self, inputs: list[Any]) -> Any:
-        """The output, a numpy array, for numpy arrays of the manifest's shapes and types."""
-        output = self.prepare(inputs)()
-        while not hasattr(output, "numpy"):
-            output = output[0]
-        return output.numpy()
+        """The output, a numpy array, for numpy arrays of the manifest's shapes and types.
 
-    def _checked(self, inputs: list[Any]) -> list[Any]:
+        Any number of rows runs: in the batch sizes compiled, the last padded with zeros.
+        """
+        import numpy as np
+
+        inputs, rows = self._checked(inputs)
+        if not self.manifest["any_rows"]:
+            return _array(self.prepare(inputs)())
+        sizes = sorted(batch for batch, _, _ in self._variants)
+        outputs, done = [], 0
+        while done < rows:
+            size = next((size for size in sizes if size >= rows - done), sizes[-1])
+            parts = [_padded(value[done : done + size], size) for value in inputs]
+            outputs.append(_array(self.prepare(parts)())[: rows - done])
+            done += size
+        return np.concatenate(outputs) if len(outputs) > 1 else outputs[0]
+
+    def check(self) -> tuple[float, float]:
+        """Largest error on the sample input, and what is allowed; in units of the output."""
+        import numpy as np
+
+        names = [f"sample_input_{i}.npy" for i in range(len(self.manifest["inputs"]))]
+        *inputs, expected = load_arrays([self.folder / n for n in (*names, "sample_output.npy")])
+        return float(np.max(np.abs(self.run(inputs) - expected))), self.manifest["tolerance"]
+
+    def _checked(self, inputs: list[Any]) -> tuple[list[Any], int]:
+        """The inputs, contiguous, and how many rows they have."""
         import numpy as np
 
         wanted = [(tuple(i["shape"]), i["dtype"]) for i in self.manifest["inputs"]]
         given = [(tuple(value.shape), str(value.dtype)) for value in inputs]
+        rows = self._variants[0][0]
+        if self.manifest["any_rows"] and given and given[0][0] and given[0][0][0] > 0:
+            rows = given[0][0][0]
+            wanted = [((rows, *shape[1:]), dtype) for shape, dtype in wanted]
         if wanted != given:
             raise BundleError(
                 f"input {_described(given)}", _described(wanted), "convert or reshape it"
             )
-        return [np.ascontiguousarray(value) for value in inputs]
+        return [np.ascontiguousarray(value) for value in inputs], rows
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a bundle.
+    """The manifest of a bundle; its signature is verified if a public key is configured.
 
     Raises:
-        BundleError: There is none, or it is of another format.
+        BundleError: There is none, it is of another format, or not signed by the key.
     """
     try:
-        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        data = (folder / MANIFEST).read_bytes()
+        check_signature(folder, data)
+        manifest: dict[str, Any] = json.loads(data)
         version = manifest["format"]
         if version == FORMAT_VERSION:
             _check_manifest(manifest)
@@ -106,16 +155,57 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def _check_manifest(manifest: dict[str, Any]) -> None:
     """Raises KeyError, TypeError or ValueError unless what `LoadedBundle` needs is there."""
-    if not {"lib.so", "params.npz"} <= set(manifest["files"]):
-        raise ValueError("files without the library or the parameters")
-    for key in ("device", "code_features"):
+    needed = {"params.npz", "sample_output.npy"} | {v["library"] for v in manifest["variants"]}
+    if not manifest["variants"] or not needed <= set(manifest["files"]):
+        raise ValueError("files without a library, the parameters or the sample")
+    for key in ("device", "code_features", "any_rows"):
         manifest[key]
     [(tuple(i["shape"]), i["dtype"]) for i in manifest["inputs"]]
-    int(manifest["threads"])
+    [(int(v["batch"]), list(v["parameters"])) for v in manifest["variants"]]
+    int(manifest["threads"]), float(manifest["tolerance"])
+
+
+def check_signature(folder: Path, manifest: bytes) -> None:
+    """Raises BundleError unless no public key is configured or it signed these bytes."""
+    path = os.environ.get(PUBLIC_KEY)
+    if not path:
+        return
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+        key = load_pem_public_key(Path(path).read_bytes())
+    except (ImportError, OSError, ValueError) as error:
+        raise BundleError(
+            f"{PUBLIC_KEY}={path}, which cannot be used ({error})",
+            "an Ed25519 public key in PEM, and the package cryptography",
+            f"correct it, or unset {PUBLIC_KEY} to load without checking signatures",
+        ) from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise BundleError(f"{PUBLIC_KEY}={path}", "an Ed25519 public key", "make one with openssl")
+    try:
+        key.verify(base64.b64decode((folder / SIGNATURE).read_bytes(), validate=True), manifest)
+    except FileNotFoundError:
+        raise BundleError(
+            f"bundle '{folder}', unsigned", f"a signature by the key of {path}", "have it signed"
+        ) from None
+    except (InvalidSignature, OSError, ValueError) as error:
+        raise BundleError(
+            f"bundle '{folder}' with another signature",
+            f"one by the key of {path}",
+            "do not use it: it was changed, or signed by someone else",
+        ) from error
 
 
 def check_files(folder: Path, manifest: dict[str, Any]) -> None:
-    """Raises BundleError unless every file of the manifest is there, unchanged."""
+    """Raises BundleError unless the folder holds the manifest's files, unchanged, and no others."""
+    if added := sorted({path.name for path in folder.iterdir()} - set(manifest["files"]) - BESIDE):
+        raise BundleError(
+            f"bundle '{folder}' with {added[0]}, which was added",
+            "the files that deploy wrote",
+            "remove it",
+        )
     for name, digest in manifest["files"].items():
         path = folder / name
         if Path(name).name != name or path.is_symlink() or not path.is_file():
@@ -134,26 +224,24 @@ def check_files(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def check_cpu(folder: Path, manifest: dict[str, Any]) -> None:
-    """Raises BundleError unless this CPU has every instruction set the bundle was compiled for."""
-    from tvm.target import codegen
+    """Raises BundleError unless this CPU has every instruction set the bundle was compiled for.
 
-    host = {"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu()}
-    missing = sorted(set(manifest["code_features"]) - set(code_features(host)))
+    The kernel's flags are what counts: a virtual machine may hide what the CPU's name promises.
+    """
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    line = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    flags = {flag.replace("_", "") for flag in line[1].split()} if line else set()
+    wanted = {name: name.replace(".", "") for name in manifest["code_features"]}
+    missing = [name for name, flag in wanted.items() if CPU_FLAGS.get(flag, flag) not in flags]
     if missing:
         raise BundleError(
-            f"bundle '{folder}' for device {manifest['device']} on a {host['mcpu']} CPU",
+            f"bundle '{folder}' for device {manifest['device']} on this CPU",
             f"a CPU with {', '.join(missing)}",
             "deploy the network to this device",
         )
-
-
-def code_features(target: dict[str, Any]) -> list[str]:
-    """The CPU features of a target that instructions are made from."""
-    import tvm
-    from tvm.target import codegen
-
-    found = codegen.llvm_get_cpu_features(tvm.target.Target(target))
-    return sorted(str(name) for name in found if CODE_FEATURES.match(str(name)))
 
 
 def load_arrays(paths: list[Path]) -> list[Any]:
@@ -180,30 +268,60 @@ def load_arrays(paths: list[Path]) -> list[Any]:
     return arrays
 
 
+def _array(output: Any) -> Any:
+    while not hasattr(output, "numpy"):
+        output = output[0]
+    return output.numpy()
+
+
+def _padded(rows: Any, size: int) -> Any:
+    import numpy as np
+
+    missing = size - len(rows)
+    return np.pad(rows, [(0, missing), *[(0, 0)] * (rows.ndim - 1)]) if missing else rows
+
+
 def _described(values: list[Any]) -> str:
     return ", ".join(f"{dtype} {list(shape)}" for shape, dtype in values)
 
 
 def main() -> int:
-    """Runs the bundle that this file lies in."""
-    parser = argparse.ArgumentParser(description="Runs this bundle on a .npy file.")
-    parser.add_argument("--input", type=Path, required=True, action="append")
-    parser.add_argument("--output", type=Path, required=True)
+    """Runs or checks the bundle that this file lies in."""
+    parser = argparse.ArgumentParser(description="Runs this bundle on .npy files, or checks it.")
+    parser.add_argument("--input", type=Path, action="append", help="once for each input")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--check", action="store_true", help="run the sample and compare")
     given = parser.parse_args()
+    if given.check == bool(given.input and given.output):
+        parser.error("give --check alone, or --input and --output")
     try:
-        if not given.output.parent.is_dir():
-            raise BundleError(
-                f"--output '{given.output}'", "a file in a folder that exists", "correct it"
-            )
-        output = LoadedBundle(Path(__file__).resolve().parent).run(load_arrays(given.input))
+        folder = Path(__file__).resolve().parent
+        return _check(folder) if given.check else _run(folder, given.input, given.output)
     except BundleError as error:
         sys.stderr.write(f"{error}\n")
         return 2
+
+
+def _run(folder: Path, inputs: list[Path], output: Path) -> int:
+    if not output.parent.is_dir():
+        raise BundleError(f"--output '{output}'", "a file in a folder that exists", "correct it")
+    result = LoadedBundle(folder).run(load_arrays(inputs))
     import numpy as np
 
-    with given.output.open("wb") as file:
-        np.save(file, output, allow_pickle=False)
+    with output.open("wb") as file:
+        np.save(file, result, allow_pickle=False)
     return 0
+
+
+def _check(folder: Path) -> int:
+    error, tolerance = LoadedBundle(folder).check()
+    right = error <= tolerance
+    says = "computes" if right else "does not compute"
+    sys.stdout.write(
+        f"bundle '{folder}' {says} what it should: largest error {error:.3g}, "
+        f"{tolerance:.3g} allowed\n"
+    )
+    return 0 if right else 1
 
 
 if __name__ == "__main__":

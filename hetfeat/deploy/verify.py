@@ -1,10 +1,12 @@
 """Checks a compiled network against the framework it came from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hetfeat.deploy.bundle import Sample
 from hetfeat.deploy.runtime import LoadedBundle
 from hetfeat.errors import WorkFailed
 
@@ -25,6 +27,27 @@ class Verified:
     tolerance: float
 
 
+def sample_of(network: "Network") -> Sample:
+    """The network's own input, and the output that its framework computes."""
+    inputs = [value.numpy() for value in network.inputs]
+    expected = _expected(network, network.inputs)
+    return Sample(inputs, expected, RELATIVE_TOLERANCE * float(np.max(np.abs(expected))))
+
+
+def rows_are_independent(loaded: LoadedBundle, network: "Network", batch: int) -> bool:
+    """Whether each row of the output depends on that row of the inputs alone.
+
+    Only then may a batch be cut or padded. Tried by running the network with the last row zero.
+    """
+    inputs = [value.numpy() for value in network.inputs]
+    output = loaded.run(inputs)
+    if any(value.ndim == 0 or len(value) != batch for value in [*inputs, output]):
+        return False
+    spoilt = [np.concatenate([value[:-1], np.zeros_like(value[-1:])]) for value in inputs]
+    difference = np.abs(loaded.run(spoilt)[:-1] - output[:-1])
+    return batch == 1 or float(np.max(difference)) <= RELATIVE_TOLERANCE * np.max(np.abs(output))
+
+
 def verify(loaded: LoadedBundle, network: "Network", seed: int) -> Verified:
     """Compares outputs on the network's own input and on random ones.
 
@@ -37,8 +60,7 @@ def verify(loaded: LoadedBundle, network: "Network", seed: int) -> Verified:
     errors, scales = [], []
     for number in range(RANDOM_INPUTS + 1):
         inputs = [v if number == 0 else _random_like(v, generator) for v in network.inputs]
-        with torch.inference_mode():
-            expected = _first(network.module(*inputs)).numpy()
+        expected = _expected(network, inputs)
         found = loaded.run([value.numpy() for value in inputs])
         errors.append(np.max(np.abs(found - expected)))
         scales.append(np.max(np.abs(expected)))
@@ -61,7 +83,11 @@ def _random_like(value: Any, generator: Any) -> Any:
     return value  # token ids and the like: random ones may be out of range
 
 
-def _first(output: Any) -> Any:
+def _expected(network: "Network", inputs: Sequence[Any]) -> Any:
+    import torch
+
+    with torch.inference_mode():
+        output = network.module(*inputs)
     while isinstance(output, tuple | list):
         output = output[0]
-    return output
+    return output.numpy()

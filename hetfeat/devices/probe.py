@@ -82,13 +82,18 @@ def probe(
 
 def local_profile() -> DeviceProfile:
     """This machine's profile: probed once, then read from the cache."""
-    path = _cache_path()
-    if path.is_file():
-        return load_profile(path)
+    if (known := remembered()) is not None:
+        return known
     log.info("probing this machine, about ten seconds")
     profile = probe()
     remember(profile)
     return profile
+
+
+def remembered() -> DeviceProfile | None:
+    """This machine's profile if it has been probed."""
+    path = _cache_path()
+    return load_profile(path) if path.is_file() else None
 
 
 def remember(profile: DeviceProfile) -> None:

@@ -152,7 +152,7 @@ def map_examples(
 ) -> Iterator[Part[T]]:
     """Applies a function to all usable records of a store, a bounded piece at a time.
 
-    Memory is that of a piece and sixteen bytes a record, by which duplicates are found.
+    Memory is that of a piece and what `older_duplicates` needs.
 
     Args:
         store: The records.

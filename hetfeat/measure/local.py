@@ -7,7 +7,7 @@ import json
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
@@ -108,6 +108,16 @@ class LocalMeasurer:
     def vary(self, task: Task, parents: list[str], count: int, seed: int) -> list[Program]:
         """Up to `count` distinct programs a few changes away from the traces `parents`."""
         return self._propose(task, count, seed, {"do": "vary", "parents": parents})
+
+    def apply(self, task: Task, traces: list[str]) -> list[Program]:
+        """The programs of traces without post-processing, less those that do not apply."""
+        request = {"do": "apply", "task": task.hash, "traces": traces}
+        try:
+            with building():
+                reply = self._worker_of(0, task).ask(request, PROPOSE_TIMEOUT_S)
+        except Lost:
+            return []
+        return _programs(task, _checked(reply, task))
 
     def with_features(self, programs: Sequence[Program]) -> list[Program]:
         """Recorded programs with their per-store features, where their traces replay.
@@ -268,15 +278,13 @@ class LocalMeasurer:
 
         with building():
             found = itertools.chain(*self._threads.map(ask, range(len(self._workers))))
-        programs = {
-            trace: Program(
-                task,
-                trace,
-                _decoded(features),
-            )
-            for trace, features in found
-        }
-        return list(programs.values())[:count]
+        return _programs(task, found)[:count]
+
+
+def _programs(task: Task, found: Iterable[Any]) -> list[Program]:
+    """Distinct programs from `[trace, features]` pairs."""
+    made = {trace: Program(task, trace, _decoded(features)) for trace, features in found}
+    return list(made.values())
 
 
 def _decoded(features: str) -> npt.NDArray[np.float32]:

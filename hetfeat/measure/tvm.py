@@ -56,6 +56,10 @@ class Service:
         """Programs near `parents`, `[trace, features]` each."""
         return [_packed(*found) for found in self._spaces[task].vary(parents, count, seed)]
 
+    def apply(self, task: str, traces: list[str]) -> list[list[str]]:
+        """The programs of `traces`, `[trace, features]` each, less what does not apply."""
+        return [_packed(*found) for found in self._spaces[task].apply(traces)]
+
     def features(self, task: str, traces: list[str]) -> list[str | None]:
         """Per-store features of recorded programs, None for those that do not replay."""
         found = map(self._spaces[task].features, traces)

@@ -1,32 +1,73 @@
-"""Per-store features of a program folded into one row, for models that read flat tables.
+"""Programs as tables, for models that read rows: `flat`, a row a program, or `sum`, a row a store.
 
-Two folds of the stores, chosen by measurement (docs/models.md): the store that computes most, as
-it is; the sum of all, taken of the quantities and not of their logarithms.
+The flat row holds two folds of the stores, chosen by measurement (docs/models.md): the store that
+computes most, as it is; the sum of all, taken of the quantities and not of their logarithms.
+With `sum` the margin of a program is the sum over its stores of what the trees say of each
+("pack-sum" in TVM).
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from hetfeat.errors import RequestError
 from hetfeat.features.batch import Batch, Floats
 from hetfeat.features.columns import HARDWARE, STORE, TASK
 
+TABLES = ("flat", "sum")
 FOLDS = ("main", "total")
 _NAMES = [column.name for column in STORE]
 _FLOAT_MATH = slice(_NAMES.index("float_mad"), _NAMES.index("float_other") + 1)
 _OUTER_PRODUCT = _NAMES.index("outer_product")
 
 
-def flat_names() -> list[str]:
-    """Names of the columns of `flat_features`, in order."""
+@dataclass(frozen=True)
+class Table:
+    """Rows that a program's margin is the sum over.
+
+    Attributes:
+        rows: float32 [r, columns].
+        program: Which program each row is of, int64 [r].
+        programs: How many there are.
+    """
+
+    rows: Floats
+    program: npt.NDArray[np.int64]
+    programs: int
+
+    def sums(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+        """Sum over the rows of each program, float64 [programs]."""
+        return np.bincount(self.program, values, self.programs).astype(np.float64)
+
+
+def table_of(batch: Batch, kind: str) -> Table:
+    """The programs of a batch as one of `TABLES`.
+
+    Raises:
+        RequestError: No such table.
+    """
+    if kind == "flat":
+        return Table(flat_features(batch), np.arange(len(batch)), len(batch))
+    if kind != "sum":
+        raise RequestError(f"stores {kind!r}", f"one of {', '.join(TABLES)}", "choose one of them")
+    program = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))
+    context = np.concatenate([batch.task, batch.hardware], axis=1)
+    return Table(np.concatenate([batch.stores, context[program]], axis=1), program, len(batch))
+
+
+def table_names(kind: str) -> list[str]:
+    """Names of the columns of a table, in order."""
+    folds = FOLDS if kind == "flat" else ("store",)
     return [
-        *(f"{fold}.{column.name}" for fold in FOLDS for column in STORE),
+        *(f"{fold}.{column.name}" for fold in folds for column in STORE),
         *(f"task.{column.name}" for column in TASK),
         *(f"hardware.{column.name}" for column in HARDWARE),
     ]
 
 
 def flat_features(batch: Batch) -> Floats:
-    """The programs of a batch as rows, float32 [n, len(flat_names())].
+    """The programs of a batch as rows, float32 [n, len(table_names("flat"))].
 
     A program without stores has zeros.
     """

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,12 @@ class CostModel(Protocol):
 
     Scores are strictly positive and higher is faster. The same folder loads to the same
     predictions; nothing is pickled.
+
+    Attributes:
+        packages: What loading it needs beside hetfeat, in pip's names.
     """
+
+    packages: ClassVar[tuple[str, ...]]
 
     @classmethod
     def for_effort(cls, effort: str, seed: int) -> Self:
@@ -28,13 +33,20 @@ class CostModel(Protocol):
         """Learns from `train`; `valid` decides when to stop and calibrates."""
 
     def predict(self, batch: Batch, support: Examples | None = None) -> npt.NDArray[np.float64]:
-        """Scores, float64 [n], of the programs of `batch`."""
+        """Scores, float64 [n], of the programs of `batch`.
+
+        `support` are measured programs of the same device. A model that can (`attention`) reads
+        them and needs no gradient step to adapt; the others leave them alone.
+        """
 
     def fine_tune(self, records: Examples) -> Self:
         """A model adapted to a few measurements of another device; this one is unchanged."""
 
     def calibrate(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Scores turned into estimates of y = best latency of the task / latency."""
+
+    def importance(self) -> Mapping[str, float]:
+        """What each feature column is worth to the model, by name; empty if it cannot tell."""
 
     def save(self, folder: Path) -> None:
         """Writes the model into an empty folder."""

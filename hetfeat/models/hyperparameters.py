@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hetfeat.errors import RequestError
+from hetfeat.models.aggregate import TABLES
 from hetfeat.models.base import CostModel
 from hetfeat.models.table import model_class
 
@@ -24,32 +24,51 @@ class Range:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
 
-SPACES: Mapping[str, Mapping[str, Range]] = {
-    "xgb": {
-        "learning_rate": Range(0.02, 0.4, log=True),
-        "max_depth": Range(3, 10),
-        "subsample": Range(0.5, 1.0),
-        "columns_per_tree": Range(0.2, 1.0),
-        "min_child_weight": Range(0.5, 30.0, log=True),
-        "point_weight": Range(0.05, 0.6),
+@dataclass(frozen=True)
+class Choice:
+    """One of a few values."""
+
+    values: tuple[Any, ...]
+
+
+_TREES: dict[str, Range | Choice] = {
+    "learning_rate": Range(0.02, 0.4, log=True),
+    "subsample": Range(0.5, 1.0),
+    "columns_per_tree": Range(0.2, 1.0),
+    "min_child_weight": Range(0.5, 30.0, log=True),
+    "point_weight": Range(0.05, 0.6),
+    "stores": Choice(TABLES),
+}
+_NETS: dict[str, Range | Choice] = {
+    "batch": Choice((1, 4, 16, 64, 256)),
+    "learning_rate": Range(1e-4, 5e-3, log=True),
+    "weight_decay": Range(1e-6, 1e-2, log=True),
+    "width": Choice((64, 128, 256)),
+    "point_weight": Range(0.05, 1.0),
+    "lambda_rank": Choice((False, True)),
+}
+SPACES: Mapping[str, Mapping[str, Range | Choice]] = {
+    "xgb": {**_TREES, "max_depth": Range(3, 10)},
+    "lgbm": {**_TREES, "leaves": Range(7, 127, log=True)},
+    "mlp": _NETS,
+    "attention": {
+        **_NETS,
+        "layers": Range(1, 3),
+        "heads": Choice((1, 2, 4)),
+        "unrolling": Range(1, 3),
     },
 }
-"""By name of the model. Rounds are not among them: the valid side ends the training."""
+"""By name of the model. Rounds are not among them: the valid side ends the training. The batches
+of networks are those of the paper's Table 4."""
 
 
-def space_of(model: str) -> Mapping[str, Range]:
+def space_of(model: str) -> Mapping[str, Range | Choice]:
     """What to search for a model.
 
     Raises:
-        RequestError: No such model, or nothing to search.
+        RequestError: No such model.
     """
     model_class(model)
-    if model not in SPACES:
-        raise RequestError(
-            f"model {model!r}, whose hyperparameters have no ranges",
-            f"one of {', '.join(SPACES)}",
-            "choose one of them",
-        )
     return SPACES[model]
 
 

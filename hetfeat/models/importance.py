@@ -11,12 +11,14 @@
 """
 
 from dataclasses import asdict, dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from hetfeat.features.batch import Examples
-from hetfeat.models.aggregate import flat_features, flat_names
+from hetfeat.models.aggregate import flat_features, table_names
+from hetfeat.models.engines.xgb import XgbTrees
 from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.labels import best_latencies, group_codes, labels
 from hetfeat.models.metrics import pairwise_accuracy
@@ -53,7 +55,7 @@ def importances(
         test: Held-out records, for the permutations.
         seed: Of the shuffles and the records drawn.
     """
-    names, gains = flat_names(), model.importance()
+    names, gains = table_names("flat"), model.importance()
     total = sum(gains.values()) or 1.0
     order = sorted(names, key=lambda name: -gains.get(name, 0.0))
     falls = _falls(model, test, [name for name in order if name in gains][:PERMUTED], seed)
@@ -75,10 +77,13 @@ def _falls(model: XgbModel, test: Examples, names: list[str], seed: int) -> dict
     """By how much PCA falls when each of the columns is shuffled."""
     rng = np.random.default_rng(seed)
     table, groups = flat_features(test.batch), group_codes(test)[0]
-    columns = flat_names()
+    columns = table_names("flat")
+
+    trees = cast(XgbTrees, model.fitted())
 
     def pca() -> float:
-        return pairwise_accuracy(model.predict_flat(table), test.latency_s, groups).value
+        margins = trees.booster.inplace_predict(table, predict_type="margin")
+        return pairwise_accuracy(margins, test.latency_s, groups).value
 
     whole, falls = pca(), {}
     for name in names:

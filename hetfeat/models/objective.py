@@ -10,9 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hetfeat.features.batch import Examples
-from hetfeat.models.labels import Best, labels
-from hetfeat.models.pairs import Pairs, pairs_of
+from hetfeat.models.pairs import Pairs
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,14 +51,6 @@ class Objective:
         point = np.logaddexp(0, margins) - self.y * margins
         share = self.point_weight
         return (1 - share) * self.pairs.loss(margins) + share * float(point.mean())
-
-
-def objective_of(
-    examples: Examples, best: Best, point_weight: float, seed: int
-) -> Objective | None:
-    """The objective over examples, or None if no two programs of a task differ."""
-    pairs = pairs_of(examples, seed)
-    return Objective(pairs, labels(examples, best), point_weight) if len(pairs) else None
 
 
 def sigmoid(margins: Floats) -> Floats:

@@ -9,6 +9,9 @@ from hetfeat.models.persist import read_head
 
 MODELS = {
     "xgb": "hetfeat.models.gbdt:XgbModel",
+    "lgbm": "hetfeat.models.gbdt:LgbmModel",
+    "mlp": "hetfeat.models.nets:MlpModel",
+    "attention": "hetfeat.models.nets:AttentionModel",
 }
 
 

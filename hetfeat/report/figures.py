@@ -1,5 +1,6 @@
 """Figures of one training. Each returns a matplotlib figure that no window ever shows."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
+
+_MOST_COLUMNS = 20
+"""More bars than that cannot be read."""
 
 
 def learning_curve(rounds: list[int], figures: dict[str, list[float]]) -> "Figure":
@@ -47,6 +51,16 @@ def bars(panels: dict[str, dict[str, float]]) -> "Figure":
         axis.set(xlabel=name)
         axis.tick_params(axis="y", labelsize=6)
         axis.label_outer()
+    return figure
+
+
+def importance(gains: Mapping[str, float]) -> "Figure":
+    """What the most important feature columns are worth, as shares of all, as bars."""
+    figure, (axis,) = _panels(1, width=7.0)
+    names = sorted(gains, key=lambda name: gains[name])[-_MOST_COLUMNS:]
+    total = sum(gains.values())
+    axis.barh(names, [gains[name] / total for name in names])
+    axis.set(xlabel="share of the total gain")
     return figure
 
 

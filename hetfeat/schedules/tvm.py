@@ -74,6 +74,21 @@ class TaskSpace:
 
         yield from self._distinct(draw, count, set(parents))
 
+    def apply(self, given: list[str]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        """The programs of traces without post-processing; those that do not apply are left out."""
+        rng = random.Random(0)
+        remaining = iter(given)
+
+        def draw() -> Schedule | None:
+            text = next(remaining, None)
+            if text is None:
+                return None
+            schedule = self._blank(rng)
+            TvmTrace.apply_json_to_schedule(json.loads(text), schedule)
+            return schedule
+
+        yield from self._distinct(draw, len(given), set())
+
     def _blank(self, rng: random.Random) -> Schedule:
         return Schedule(self.module, seed=rng.randrange(1, 2**31 - 1), debug_mask="none")
 

@@ -1,7 +1,7 @@
 """Evolution guided by a cost model: vary the best, rank many, measure few."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.base import Proposer, Score
@@ -11,6 +11,8 @@ POOL_PER_PICK = 6
 PARENTS = 6
 VARIED_SHARE = 0.75
 """Share of the pool that varies measured programs, once there are any."""
+START_SHARE = 0.75
+"""Share of the first picks that is taken from what is given to begin with."""
 CURIOUS_SHARE = 0.125
 """Share of the picks taken at random from the pool: a wrong model must be able to notice."""
 
@@ -23,26 +25,37 @@ class Evolution:
         proposer: Where candidates come from.
         score: The cost model's judgement; None picks at random.
         seed: Seed of every draw.
+        starts: Gives programs to begin with, best first, when the first candidates are asked for.
     """
 
-    def __init__(self, task: Task, proposer: Proposer, score: Score | None, seed: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        proposer: Proposer,
+        score: Score | None,
+        seed: int,
+        starts: Callable[[], Sequence[Program]] = tuple,
+    ) -> None:
         self._task = task
         self._proposer = proposer
         self.score = score
         self._rng = random.Random(f"{seed} {task.hash}")
+        self._starts = starts
         self._latency_s: dict[str, float] = {}
         self._seen: set[str] = set()
 
     def ask(self, count: int) -> list[Program]:
         """See `Search.ask`."""
         size = POOL_PER_PICK * count
+        first = () if self._seen else self._starts()[: round(START_SHARE * count)]
+        self._seen.update(program.key for program in first)
         pool: dict[str, Program] = {}
         if self._latency_s:
             parents = sorted(self._latency_s, key=self._latency_s.__getitem__)[:PARENTS]
             varied = round(VARIED_SHARE * size)
             self._add(pool, self._proposer.vary(self._task, parents, varied, self._draw()))
         self._add(pool, self._proposer.sample(self._task, size - len(pool), self._draw()))
-        chosen = self._choose(list(pool.values()), count)
+        chosen = [*first, *self._choose(list(pool.values()), count - len(first))]
         self._seen.update(program.key for program in chosen)
         return chosen
 

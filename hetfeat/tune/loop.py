@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
@@ -13,6 +14,7 @@ from hetfeat.models.base import CostModel
 from hetfeat.records import Measurement, Task
 from hetfeat.search.base import Score
 from hetfeat.search.evolution import Evolution
+from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
 
 BATCH = 8
 """Programs of a task measured in a row; also the floor that every task gets."""
@@ -145,6 +147,7 @@ def tune(
     seed: int,
     on_round: Callable[[Tuned, TaskState], None] | None = None,
     ways: Mapping[str, tuple[Hashable, Hashable]] | None = None,
+    library: ScheduleLibrary | None = None,
 ) -> Tuned:
     """Tunes tasks within a budget; every measurement is in the journal before the next round.
 
@@ -158,6 +161,7 @@ def tune(
         on_round: Called after each round.
         ways: What some tasks, by hash, compute and in which way: those that compute the same in
             different ways compete.
+        library: Fast programs of other tasks and devices, tried first where they fit.
 
     Returns:
         The best programs. Ctrl-C ends the loop early and keeps them.
@@ -166,7 +170,10 @@ def tune(
     profile = measurer.profile
     known = [m for table in journal.scan(device=profile.name) for m in from_table(table)]
     score = _score(model, known, profile)
-    states = [TaskState(task, w, Evolution(task, measurer, score, seed)) for task, w in tasks]
+    states = []
+    for task, weight in tasks:
+        starts = partial(starts_of, library or ScheduleLibrary(()), task, measurer, seed)
+        states.append(TaskState(task, weight, Evolution(task, measurer, score, seed, starts)))
     for state in states:
         if mine := [m for m in known if m.program.task.hash == state.task.hash]:
             state.tell(mine)

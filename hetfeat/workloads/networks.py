@@ -1,4 +1,4 @@
-"""Networks by name: torchvision's, a BERT, or `module:function` of the user's own.
+"""Networks by name: torchvision's, a BERT, a file, or `module:function` of the user's own.
 
 Torch is imported when a network is loaded, never before.
 """
@@ -9,13 +9,18 @@ import inspect
 import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 
 if TYPE_CHECKING:
     import torch
+
+FILES = (".onnx", ".pt2", ".tflite")
+"""What names of network files end in."""
+DIGEST_DIGITS = 8
 
 INPUT_SIDES = {"inception_v3": 299}
 """Image side where it is not 224."""
@@ -29,11 +34,13 @@ class Network:
         name: Slug; enters bundles and records.
         module: In evaluation mode, fp32.
         inputs: Example inputs; their shapes are the shapes it is compiled for.
+        onnx: The ONNX model that it is, if it is one; `module` then runs it in ONNX Runtime.
     """
 
     name: str
     module: "torch.nn.Module"
     inputs: tuple["torch.Tensor", ...]
+    onnx: Any = None
 
 
 def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
@@ -51,6 +58,10 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
     if batch < 1:
         raise RequestError(f"batch {batch}", "a batch of at least 1", "pass --batch 1 or more")
     torch.manual_seed(seed)
+    if name.endswith(FILES):
+        from hetfeat.workloads.files import load_file
+
+        return load_file(Path(name), network_slug(name), batch)
     if ":" in name:
         return _from_function(name, batch)
     if name.startswith("bert_"):
@@ -62,7 +73,7 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
         raise RequestError(
             f"network '{name}'",
             f"a torchvision classifier{' such as ' + ', '.join(near) if near else ''}, "
-            "a BERT such as bert_base, or module:function",
+            "a BERT such as bert_base, FILE.onnx, FILE.pt2, or module:function",
             "correct --network",
         )
     options = {"init_weights": True} if name in ("inception_v3", "googlenet") else {}
@@ -84,8 +95,24 @@ def split_batch(name: str) -> tuple[str, int]:
 
 
 def network_slug(name: str) -> str:
-    """A network's name as it enters names of bundles and records."""
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    """A network's name as it enters names of bundles and records.
+
+    That of a file ends in digits of its digest: two files of one name are two networks.
+
+    Raises:
+        RequestError: There is no such file.
+    """
+    if not name.endswith(FILES):
+        return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    from hetfeat.workloads.files import digest
+
+    path = Path(name)
+    return f"{network_slug(path.stem) or 'network'}_{digest(path)[:DIGEST_DIGITS]}"
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name stands for code of ours or torchvision's, not for a file or function."""
+    return ":" not in name and not name.endswith(FILES)
 
 
 def _bert(name: str, batch: int) -> Network:

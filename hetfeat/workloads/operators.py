@@ -7,7 +7,6 @@ OPERATORS = (
     ("group_conv", "group_conv2d"),
     ("bgemm", "winograd"),
     ("conv2d", "conv2d"),
-    ("bgemm", "conv2d"),
     ("matmul", "matmul"),
     ("pool_max", "max_pool2d"),
     ("pool", "avg_pool2d"),

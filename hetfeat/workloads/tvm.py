@@ -44,26 +44,24 @@ def as_target(target: dict[str, Any]) -> tvm.target.Target:
 
 
 def import_network(network: Network) -> tvm.IRModule:
-    """A torch network as a Relax module, parameters bound as constants.
+    """A network as a Relax module, parameters bound as constants.
 
     Raises:
         RequestError: The network has an operator that the importer does not know, or has not
             one output.
     """
     import torch
+    from tvm.relax.frontend.onnx import from_onnx
     from tvm.relax.frontend.torch import from_exported_program
 
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
+            if network.onnx is not None:
+                _check_outputs(network.name, len(network.onnx.graph.output))
+                return from_onnx(network.onnx)
             program = torch.export.export(network.module, network.inputs)
-            outputs = len(program.graph_signature.user_outputs)
-            if outputs != 1:
-                raise RequestError(
-                    f"network '{network.name}' with {outputs} outputs",
-                    "one tensor",
-                    "wrap it in a module:function whose module returns the one that matters",
-                )
+            _check_outputs(network.name, len(program.graph_signature.user_outputs))
             return from_exported_program(
                 program, keep_params_as_input=False, unwrap_unit_return_tuple=True
             )
@@ -71,9 +69,18 @@ def import_network(network: Network) -> tvm.IRModule:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise RequestError(
                 f"network '{network.name}', which TVM cannot import ({first})",
-                "operators that relax.frontend.torch knows",
-                "replace that operator in the network",
+                f"operators that {'ONNX' if network.onnx else 'torch'}'s importer in TVM knows",
+                "replace those operators in the network",
             ) from error
+
+
+def _check_outputs(name: str, outputs: int) -> None:
+    if outputs != 1:
+        raise RequestError(
+            f"network '{name}' with {outputs} outputs",
+            "one tensor",
+            "wrap it in a module:function whose module returns the one that matters",
+        )
 
 
 def lower(

@@ -12,9 +12,10 @@ import click
 
 from hetfeat.errors import HetfeatError, RequestError
 from registry.commands import _output
-from registry.commands._params import EFFORT, NAMES, SWITCH, argument, option, seed
+from registry.commands._params import COUNTS, EFFORT, NAMES, SWITCH, argument, option, seed
 
 __all__ = [
+    "COUNTS",
     "EFFORT",
     "NAMES",
     "SWITCH",

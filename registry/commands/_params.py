@@ -45,11 +45,28 @@ class _Names(click.ParamType[tuple[str, ...]]):
         return names
 
 
+class _Counts(click.ParamType[tuple[int, ...]]):
+    name = "number,number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        names: tuple[Any, ...] = NAMES.convert(value, param, ctx)
+        if not all(str(name).isdecimal() and int(name) > 0 for name in names):
+            self.fail(f"{value!r} is not a list of numbers of at least 1", param, ctx)
+        if len(set(names)) < len(names):
+            self.fail(f"{value!r} names a number twice", param, ctx)
+        return tuple(int(name) for name in names)
+
+
 SWITCH = _Switch()
 """`true` or `false`, as a bool. Give the default as a string: `default="false"`."""
 
 NAMES = _Names()
 """A list separated by commas, as a tuple of strings. Give the default as a string, too."""
+
+COUNTS = _Counts()
+"""A list of positive numbers separated by commas, as a tuple. Give the default as a string."""
 
 EFFORT = click.Choice(["quick", "standard", "full"])
 """Budgets of long work."""

@@ -17,6 +17,7 @@ def _render(report: Any) -> str:
         {"": name, "ms": ms, "times tuned": ms / tuned if ms else None}
         for name, ms in others.items()
     ]
+    rows += [{"": f"tuned, batch {b}", "ms": ms} for b, ms in report["batches_ms"].items()]
     return "\n".join(
         [
             _output.table(rows),
@@ -24,7 +25,8 @@ def _render(report: Any) -> str:
             f"largest error against torch {report['max_abs_error']:.2g}, "
             f"{report['tolerance']:.2g} allowed",
             f"{report['trials']} programs measured in {report['tuning_s']:.0f} s, "
-            f"built in {report['build_s']:.0f} s, with {report['model_version']}",
+            f"built in {report['build_s']:.0f} s, "
+            f"with {report['model_version'] or 'no cost model'}",
             f"bundle {report['bundle']}",
         ]
     )
@@ -32,12 +34,12 @@ def _render(report: Any) -> str:
 
 @_cli.command("deploy", render=_render)
 @_cli.option("--device", default="local", help="local, a device's name or a profile's file.")
-@_cli.option("--network", default="resnet18", help="torchvision name or module:function.")
+@_cli.option("--network", default="resnet18", help="torchvision name, file or module:function.")
 @_cli.option("--model", help="Registered cost model.  [default: that of the device's family]")
-@_cli.option("--stage", default="production", help="Stage of the cost model.")
+@_cli.option("--stage", help="Stage of the cost model.  [default: production, or from scratch]")
 @_cli.option("--effort", type=_cli.EFFORT, default="quick", help="Budget of tuning.")
 @_cli.option("--trials", type=click.IntRange(1), help="Programs to measure at most.")
-@_cli.option("--batch", type=click.IntRange(1), default=1)
+@_cli.option("--batch", type=_cli.COUNTS, default="1", help="Batch sizes, such as 1,2,4,8.")
 @_cli.option("--refresh", type=_cli.SWITCH, default="false", help="Replace a bundle that is there.")
 @_cli.option("--out", type=Path, default="bundle", help="Folder of the bundle.")
 @_cli.seed

@@ -1,4 +1,4 @@
-"""Finds and repairs what the UI or a crash left inconsistent."""
+"""Finds and repairs what the UI or a crash left inconsistent, and traps of this machine."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,11 +31,21 @@ def _as_text(value: Mapping[str, Any]) -> str:
     default="false",
     help="Look for the runs and artifacts of all versions, not only of those in use.",
 )
-def command(names: tuple[str, ...], repair: bool, every_version: bool) -> _cli.Result:
+@_cli.option(
+    "--environment",
+    type=_cli.SWITCH,
+    default="false",
+    help="Examine this machine and its environment, not the registry.",
+)
+def command(
+    names: tuple[str, ...], repair: bool, every_version: bool, environment: bool
+) -> _cli.Result:
     """Finds what is inconsistent in the registry: in all models, or in those called NAME.
 
     Exits with 1 if something is left unrepaired.
     """
+    if environment:
+        return _environment(names, repair, every_version)
     from dataclasses import asdict
 
     from registry import repair as repairs
@@ -52,3 +62,20 @@ def command(names: tuple[str, ...], repair: bool, every_version: bool) -> _cli.R
     every = [*findings, *(finding for finding in left if finding not in findings)]
     rows = [{**asdict(finding), "repaired": finding not in left} for finding in every]
     return _cli.Result({"findings": rows, "left": len(left)}, LEFT if left else 0)
+
+
+def _environment(names: tuple[str, ...], repair: bool, every_version: bool) -> _cli.Result:
+    from dataclasses import asdict
+
+    from hetfeat.errors import RequestError
+    from registry.environment import diagnose_environment
+
+    if names or repair or every_version:
+        raise RequestError(
+            "--environment true with models, --repair or --every-version",
+            "--environment true alone: what is wrong with a machine is not repaired for you",
+            "leave the others out",
+        )
+    findings = diagnose_environment()
+    rows = [{**asdict(finding), "repaired": False} for finding in findings]
+    return _cli.Result({"findings": rows, "left": len(rows)}, LEFT if rows else 0)

@@ -13,7 +13,7 @@ from registry.commands import _cli
     "--records", type=Path, help="Record store to train on.  [default: the packaged data set]"
 )
 @_cli.option("--family", help="Hardware family or union.  [default: that of the records]")
-@_cli.option("--model", default="xgb", help="Cost model whose hyperparameters are searched.")
+@_cli.option("--model", default="xgb", help="xgb, lgbm, mlp or attention.")
 @_cli.option("--split", default="by_task", help="within_task, by_task or by_target.")
 @_cli.option("--holdout", type=_cli.NAMES, help="Devices (by_target) or networks.")
 @_cli.option("--effort", type=_cli.EFFORT, default="standard", help="Budget of each training.")

@@ -29,7 +29,7 @@ def _render(value: Any) -> str:
     "--records", type=Path, help="Record store to train on.  [default: the packaged data set]"
 )
 @_cli.option("--family", help="Hardware family or union.  [default: that of the records]")
-@_cli.option("--model", default="xgb", help="Cost model to train.")
+@_cli.option("--model", default="xgb", help="xgb, lgbm, mlp or attention.")
 @_cli.option("--split", default="by_task", help="within_task, by_task or by_target.")
 @_cli.option("--holdout", type=_cli.NAMES, help="Devices (by_target) or networks.")
 @_cli.option("--pruned", type=_cli.SWITCH, default="false", help="Prune the training side.")

@@ -46,11 +46,17 @@ on_sqlite_only = pytest.mark.parametrize("tracking_uri", ["sqlite"], indirect=Tr
 
 
 @pytest.fixture(scope="session")
-def server() -> Server:
-    """The servers of `make services`, with users of our own on them."""
+def services() -> dict[str, str]:
+    """What `make services` wrote down, as the tests were started with it."""
     if "HETFEAT_TEST_SERVER" not in os.environ:
-        pytest.skip("no servers; `make services` starts them, `. .services/env` says where")
-    return Server(os.environ["HETFEAT_TEST_SERVER"])
+        pytest.skip("no servers; `make services` starts them, `make test-services` uses them")
+    return dict(os.environ)
+
+
+@pytest.fixture(scope="session")
+def server(services: dict[str, str]) -> Server:
+    """The MLflow server of `make services`, with users of our own on it."""
+    return Server(services["HETFEAT_TEST_SERVER"])
 
 
 @pytest.fixture

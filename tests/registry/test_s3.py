@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -42,14 +43,20 @@ def endpoint() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture(params=["when_supported", "when_required"])
-def storage(endpoint, monkeypatch, request):
+SWIFT = pytest.param("swift", marks=pytest.mark.services)
+
+
+@pytest.fixture(params=["when_supported", "when_required", SWIFT])
+def storage(monkeypatch, request):
     """A client and an empty bucket, with the server's checksums and without."""
-    monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", request.param)
+    if request.param == "swift":
+        request.getfixturevalue("services")  # whose variables say where and who
+    else:
+        monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", request.getfixturevalue("endpoint"))
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", request.param)
     client = s3.connect()
     client.create_bucket(Bucket=BUCKET)
     yield client
@@ -59,6 +66,8 @@ def storage(endpoint, monkeypatch, request):
 
 
 once = pytest.mark.parametrize("storage", ["when_supported"], indirect=True)
+once_or_on_swift = pytest.mark.parametrize("storage", ["when_supported", SWIFT], indirect=True)
+on_swift = pytest.mark.parametrize("storage", [SWIFT], indirect=True)
 
 
 @pytest.fixture
@@ -180,7 +189,36 @@ def test_a_changed_folder_is_never_uploaded(storage, folder):
     assert "Contents" not in storage.list_objects_v2(Bucket=BUCKET)
 
 
-@once
+@on_swift
+def test_an_expired_request_is_refused(storage, folder, tmp_path):
+    digest = s3.upload_folder(folder, BUCKET, "here", storage)
+    shared = s3.presign("models:/m/1", digest, BUCKET, "here", 1, storage)
+    time.sleep(2.5)
+    with pytest.raises(WorkFailed, match=r"status 403.*hetfeat share"):
+        fetch(shared, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@on_swift
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", "changed meanwhile", "SignatureDoesNotMatch"),
+        ("AWS_ACCESS_KEY_ID", "eve:eve", "InvalidAccessKeyId|AccessDenied|SignatureDoesNotMatch"),
+        ("MLFLOW_S3_ENDPOINT_URL", "http://127.0.0.1:9", "127.0.0.1:9"),
+    ],
+)
+def test_a_store_that_refuses_is_one_line(storage, folder, monkeypatch, variable, value, said):
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)  # it remembers whom it asked for
+    with pytest.raises(WorkFailed, match=f"({said}).*credentials") as caught:
+        s3.upload_folder(folder, BUCKET, "here", s3.connect())
+    assert "\n" not in str(caught.value)
+    assert "Contents" not in storage.list_objects_v2(Bucket=BUCKET)
+
+
+@once_or_on_swift
 def test_a_bucket_that_is_not_there_is_one_line(storage, folder):
     with pytest.raises(WorkFailed, match="NoSuchBucket") as caught:
         s3.upload_folder(folder, "another", "here", storage)
@@ -199,7 +237,7 @@ def test_a_server_without_checksums_is_told_how_to_go_on(storage, folder, monkey
         s3.upload_folder(folder, BUCKET, "here", storage)
 
 
-@once
+@once_or_on_swift
 @on_sqlite_only
 def test_a_device_without_mlflow_fetches_what_was_shared(
     storage, client, make_version, model_name, tmp_path, project, capsys

@@ -6,9 +6,6 @@ import json
 import os
 import queue
 import secrets
-import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -17,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from server import mlflow_server
 
 from registry.stages import promote
 from registry.versions import resolve
@@ -57,44 +55,16 @@ def url(example, heard) -> Iterator[str]:
 @pytest.fixture
 def tracking_uri(new_registry, tmp_path: Path, monkeypatch) -> Iterator[str]:
     """An MLflow server of its own: webhooks are delivered by servers alone."""
-    database = new_registry(tmp_path)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
-    command += ["--backend-store-uri", database]
-    command += ["--artifacts-destination", str(tmp_path / "artifacts")]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
     variables = {
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY": base64.urlsafe_b64encode(os.urandom(32)).decode(),
         "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http",
         "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
     }
-    uri = f"http://127.0.0.1:{port}"
-    with (tmp_path / "server.log").open("w") as log:
-        server = subprocess.Popen(
-            command, env={**os.environ, **variables}, cwd=tmp_path, stdout=log, stderr=log
-        )
-    try:
-        wait_for(f"{uri}/health", server, tmp_path / "server.log")
+    destination = str(tmp_path / "artifacts")
+    with mlflow_server(tmp_path, new_registry(tmp_path), destination, variables) as uri:
         monkeypatch.setenv("HETFEAT_HOME", str(tmp_path / "home"))
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         yield uri
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def wait_for(url: str, server: subprocess.Popen, log: Path) -> None:
-    for _ in range(600):
-        assert server.poll() is None, log.read_text()
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    pytest.fail(log.read_text())
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from hetfeat.records import ErrorKind, Task
 
 BATCH = 16_384
 """Lines interpreted together: the more, the more programs share a skeleton."""
+BATCH_BYTES = 2**25
+"""As much text at most, where lines are long."""
 FAILED_S = 1e10
 """Cost of a program that failed."""
 ERRORS: dict[int, ErrorKind] = {
@@ -77,7 +80,7 @@ class _NoRecord(ValueError):
 def read(files: Iterable[Path], device: str) -> Iterator[Batch]:
     """Reads log files of the auto-scheduler; see `base.Importer`."""
     skipped: Counter[str] = Counter()
-    lines, known = _Lines(), _Heads(device)
+    lines, known, size = _Lines(), _Heads(device), 0
     for path in files:
         hint = _DTYPE.search(path.name)
         dtype = hint.group() if hint else "float32"
@@ -89,9 +92,10 @@ def read(files: Iterable[Path], device: str) -> Iterator[Batch]:
                     _parse(line, dtype, known, lines)
                 except _NoRecord as error:
                     skipped[str(error)] += 1
-            if len(lines.heads) >= BATCH:
+            size += sum(map(len, chunk))
+            if len(lines.heads) >= BATCH or size >= BATCH_BYTES:
                 yield from _batches(lines, skipped, device)
-                lines = _Lines()
+                lines, size = _Lines(), 0
     yield from _batches(lines, skipped, device)
 
 
@@ -116,11 +120,7 @@ class _Heads:
         if type(given) is not list or len(given) not in (2, 3, 5, 6):
             raise _NoRecord("task of another form")
         workload, target, hardware = given[0], given[1], given[2] if len(given) > 2 else None
-        if (
-            type(workload) is not str
-            or type(target) is not str
-            or not (hardware is None or type(hardware) is list)
-        ):
+        if [type(workload), type(target)] != [str, str] or type(hardware) not in (list, NoneType):
             raise _NoRecord("task of another form")
         try:
             task = task_of(workload, dtype)

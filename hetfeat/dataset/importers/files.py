@@ -90,11 +90,10 @@ def _chunks(path: Path, skipped: Counter[str]) -> Iterator[bytes]:
             compressed = _is_gzip(raw.read(2))
             raw.seek(0)
             size = os.fstat(raw.fileno()).st_size
-            yield from (
-                _bounded(gzip.GzipFile(fileobj=raw), size, skipped)
-                if compressed
-                else (iter(lambda: raw.read(CHUNK_BYTES), b""))
-            )
+            if compressed:
+                yield from _bounded(gzip.GzipFile(fileobj=raw), size, skipped)
+            else:
+                yield from iter(lambda: raw.read(CHUNK_BYTES), b"")
     except (OSError, EOFError, zlib.error):
         skipped["rest of a file that is damaged or cut off"] += 1
 

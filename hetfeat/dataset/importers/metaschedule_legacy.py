@@ -1,4 +1,4 @@
-"""Workloads of TVM before 0.20, which this TVM refuses to read: their JSON graph, interpreted.
+"""Workloads of TVM 0.9 to 0.16, which this TVM refuses to read: their JSON graph, interpreted.
 
 A node is `{"type_key": ..., "attrs": {field: value}}`; fields that hold objects name the position
 of another node, as text. Arrays and maps have `data`, texts `repr_str`.

@@ -1,0 +1,255 @@
+"""Every model on every split: trains each cell once, keeps its figures, prints the table.
+
+    python benchmarks/models.py --records DIR --out FILE [--models xgb,lgbm,...] [--seeds 0,1,2]
+        [--splits within_task,...] [--holdout DEVICE,...] [--without none,hardware,...]
+    python benchmarks/models.py --out FILE --table
+
+A cell is a model, a split, a seed and what was left out; it is trained in a process of its own and
+is one JSON line of FILE. Cells that FILE holds are not trained again, so that an interrupted run
+goes on. by_target has a cell for each held-out device; by_target_new holds out the device and
+tests on tasks that were trained on no device.
+"""
+
+import argparse
+import itertools
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from model_baselines import BASELINES, Remeasured
+
+from hetfeat.dataset.splits import split_examples
+from hetfeat.dataset.store import RecordStore
+from hetfeat.features.assemble import assemble
+from hetfeat.features.batch import Examples
+from hetfeat.models.evaluate import evaluate
+from hetfeat.models.hyperparameters import build
+from hetfeat.models.table import MODELS
+
+SPLITS = ("within_task", "by_task", "by_target", "by_target_new")
+FIGURES = ("pca", "rmse", "r2", "top1", "top5", "train_s", "programs_per_s", "memory_mb")
+CHANCE = ("random", "constant")
+REMEASURED = "remeasured"
+_SCORED = 5000
+"""Programs scored to time scoring, repeats among them."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one line of the file is of."""
+
+    model: str
+    split: str
+    seed: int
+    holdout: str
+    without: str
+    effort: str
+    settings: dict[str, Any]
+
+
+def sides_of(examples: Examples, cell: Cell) -> tuple[Examples, Examples, Examples]:
+    """Train, valid and test of a cell."""
+    if cell.split != "by_target_new":
+        holdout = (cell.holdout,) if cell.holdout else ()
+        split = split_examples(examples, cell.split, cell.seed, holdout)
+        return tuple(examples.take(side) for side in (split.train, split.valid, split.test))
+    split = split_examples(examples, "by_task", cell.seed)
+    held = examples.device.astype(str) == cell.holdout
+    return (
+        examples.take(split.train[~held[split.train]]),
+        examples.take(split.valid[~held[split.valid]]),
+        examples.take(split.test[held[split.test]]),
+    )
+
+
+def emptied(part: str):
+    """All columns of a kind zero: a constant tells nothing."""
+
+    def change(sides):
+        batches = [replace(s.batch, **{part: getattr(s.batch, part) * 0}) for s in sides]
+        return [replace(s, batch=b) for s, b in zip(sides, batches, strict=True)]
+
+    return change
+
+
+def with_hardware(side: Examples, vectors: dict[str, Any]) -> Examples:
+    hardware = np.array([vectors[device] for device in side.device.tolist()], np.float32)
+    return replace(side, batch=replace(side.batch, hardware=hardware))
+
+
+def vectors_of(*sides: Examples) -> dict[str, Any]:
+    pairs = [zip(s.device.tolist(), s.batch.hardware, strict=True) for s in sides]
+    return dict(itertools.chain(*pairs))
+
+
+def shuffled_hardware(sides):
+    """Each device with the hardware columns of the next one, by name."""
+    own = vectors_of(*sides)
+    names = sorted(own)
+    turned = {name: own[names[i - 1]] for i, name in enumerate(names)}
+    return [with_hardware(side, turned) for side in sides]
+
+
+def nearest_device(sides):
+    """Devices of the test side with the hardware columns of the nearest that was trained on."""
+    known = vectors_of(sides[0])
+
+    def nearest(vector):
+        return min(known.values(), key=lambda other: np.nansum((other - vector) ** 2))
+
+    own = {name: nearest(vector) for name, vector in vectors_of(sides[2]).items()}
+    return [sides[0], sides[1], with_hardware(sides[2], own)]
+
+
+ABLATIONS = {
+    "none": lambda sides: sides,
+    "hardware": emptied("hardware"),
+    "task": emptied("task"),
+    "program": emptied("stores"),
+    "hardware_shuffled": shuffled_hardware,
+    "hardware_of_nearest": nearest_device,
+}
+
+
+def figures_of(cell: Cell, store: RecordStore) -> dict[str, float]:
+    """Trains and judges a cell, in this process."""
+    examples = assemble(store).examples
+    train, valid, test = ABLATIONS[cell.without](sides_of(examples, cell))
+    if cell.model == REMEASURED:
+        again = Remeasured(store, test)
+        return evaluate(again, train.take(np.empty(0, int)), again.examples, again.examples).metrics
+    start = time.perf_counter()
+    if cell.model in BASELINES:
+        model = BASELINES[cell.model](cell.seed)
+    else:
+        model = build(cell.model, cell.effort, cell.seed, cell.settings)
+    model.fit(train, valid)
+    train_s = time.perf_counter() - start
+    judged = evaluate(model, train, valid, test, store.networks(), cell.seed)
+    many = test.batch.take(np.resize(np.arange(len(test)), _SCORED))
+    start = time.perf_counter()
+    model.predict(many)
+    chance = {
+        f"{name}.{key}": value
+        for name, row in judged.baselines.items()
+        for key, value in row.items()
+    }
+    return {
+        **judged.metrics,
+        **chance,
+        "train_s": train_s,
+        "programs_per_s": _SCORED / (time.perf_counter() - start),
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "train_records": len(train),
+        "test_records": len(test),
+    }
+
+
+def wanted(given: argparse.Namespace, devices: list[str]) -> Iterator[Cell]:
+    """The cells asked for."""
+    settings = json.loads(given.settings)
+    for split, seed in itertools.product(given.splits.split(","), given.seeds.split(",")):
+        held = (
+            (given.holdout.split(",") if given.holdout else devices) if "target" in split else [""]
+        )
+        for device, model, without in itertools.product(
+            held if len(devices) > 1 or held == [""] else [],
+            given.models.split(","),
+            given.without.split(","),
+        ):
+            own = settings if model in MODELS else {}
+            yield Cell(model, split, int(seed), device, without, given.effort, own)
+
+
+def line_of(cell: Cell, digest: str) -> dict[str, Any]:
+    return {**vars(cell), "records": digest[:12]}
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The finished cells; a torn last line is of a cell that was not."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return [json.loads(line) for line in lines if line.endswith("}}")]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: mean and, of several cells, spread over seeds and held-out devices."""
+    groups: dict[tuple[str, ...], list[dict[str, float]]] = {}
+    for row in rows:
+        name = " ".join([row["model"], *(f"{k}={v}" for k, v in row["settings"].items())])
+        name += "" if row["without"] == "none" else f" ({row['without']})"
+        groups.setdefault((row["records"], row["split"], name), []).append(row["figures"])
+        for other in CHANCE:
+            chance = {key: row["figures"].get(f"{other}.{key}") for key in FIGURES}
+            if chance["pca"] is not None and row["without"] == "none":
+                groups.setdefault((row["records"], row["split"], other), []).append(chance)
+    lines = ["records | split | model | cells | " + " | ".join(FIGURES)]
+    lines.append(" | ".join(["---"] * (len(FIGURES) + 4)))
+    for (records, split, name), cells in sorted(groups.items()):
+        shown = [spread([cell.get(key) for cell in cells]) for key in FIGURES]
+        lines.append(" | ".join([records, split, name, str(len(cells)), *shown]))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def spread(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None and np.isfinite(value)]
+    if not known:
+        return ""
+    digits = 3 if max(map(abs, known)) < 2 else 0
+    text = f"{np.mean(known):.{digits}f}"
+    return text if len(known) == 1 else f"{text} ± {np.std(known):.{digits}f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--models", default=",".join([*MODELS, *BASELINES, REMEASURED]))
+    parser.add_argument("--splits", default=",".join(SPLITS))
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--holdout", default="")
+    parser.add_argument("--without", default="none")
+    parser.add_argument("--effort", default="standard")
+    parser.add_argument("--settings", default="{}", help="JSON: hyperparameters of every model")
+    parser.add_argument("--table", action="store_true", help="only print what FILE holds")
+    parser.add_argument("--cell", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.cell:
+        cell = Cell(**json.loads(given.cell))
+        figures = figures_of(cell, RecordStore.open(given.records))
+        print(json.dumps({key: float(value) for key, value in figures.items()}))
+        return
+    if not given.table:
+        run_missing(given)
+    print(table(read(given.out)))
+
+
+def run_missing(given: argparse.Namespace) -> None:
+    store = RecordStore.open(given.records)
+    digest, devices = store.digest(), sorted(set(store.read(["device"])["device"].to_pylist()))
+    done = [{k: v for k, v in row.items() if k != "figures"} for row in read(given.out)]
+    for cell in wanted(given, devices):
+        line = line_of(cell, digest)
+        if line in done:
+            continue
+        command = [sys.executable, __file__, "--records", str(given.records), "--out", "unused"]
+        told = subprocess.run(
+            [*command, "--cell", json.dumps(vars(cell))], stdout=subprocess.PIPE, text=True
+        )
+        if told.returncode:
+            print(f"failed: {line}", file=sys.stderr)
+            continue
+        figures = json.loads(told.stdout.splitlines()[-1])
+        with given.out.open("a") as file:
+            file.write(json.dumps({**line, "figures": figures}) + "\n")
+        print(f"{line}: pca {figures['pca']:.3f}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

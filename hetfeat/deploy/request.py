@@ -1,0 +1,118 @@
+"""What a deployment is asked for, and whether a bundle is that already."""
+
+import dataclasses
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hetfeat.dataset.store import RecordStore
+from hetfeat.deploy import bundle
+from hetfeat.deploy.runtime import MANIFEST
+from hetfeat.errors import DataError, RequestError
+from hetfeat.models.base import CostModel
+
+if TYPE_CHECKING:
+    from hetfeat.workloads.networks import Network
+
+
+@dataclass(frozen=True)
+class DeployRequest:
+    """What was asked for; equal requests give the same bundle.
+
+    Attributes:
+        network: Name for `workloads.networks.load_network`.
+        slug: What `workloads.networks.network_slug` makes of it; of a file, with its digest.
+        batches: Batch sizes, the one that is compared with peers first.
+        device: Name of the device profile.
+        model: URI of the cost model's version, pinned, or None to tune without one.
+        effort: `quick`, `standard` or `full`.
+        trials: Measured programs in all, or None for what the effort allows.
+        seed: Seed of weights, inputs and search.
+    """
+
+    network: str
+    slug: str
+    batches: tuple[int, ...]
+    device: str
+    model: str | None
+    effort: str
+    trials: int | None
+    seed: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The request as a manifest keeps it."""
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return plain
+
+
+@dataclass(frozen=True)
+class SourceModel:
+    """The cost model to tune with, and what is known of it.
+
+    Attributes:
+        model: The model.
+        dataset_digest: Digest of its training records.
+    """
+
+    model: CostModel
+    dataset_digest: str
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A network for one batch size.
+
+    Attributes:
+        batch: The batch size.
+        network: In the framework that it comes from.
+        module: From `workloads.tvm.import_network`.
+    """
+
+    batch: int
+    network: "Network"
+    module: Any
+
+
+def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
+    """The report of the bundle at `out` if it is what is asked for, or None if there is none.
+
+    A bundle whose tuning was interrupted counts as none: deploying goes on from its journal.
+
+    Raises:
+        DataError: Something else lies there.
+        RequestError: A bundle of another request lies there.
+    """
+    if not out.exists():
+        return None
+    manifest = bundle.read_manifest(out)
+    if manifest.get("request") != request.as_json():
+        raise RequestError(
+            f"'{out}', a bundle of {manifest['network']} from another request",
+            "the same network, device, model version and effort",
+            "choose another --out, or pass --refresh true to replace it",
+        )
+    report: dict[str, Any] = manifest["report"]
+    return None if report["interrupted"] else report
+
+
+def discard(out: Path) -> None:
+    """Removes a bundle's journal, so that deploying to `out` measures anew.
+
+    The bundle itself stays until the new one takes its place.
+
+    Raises:
+        DataError: Something that is no bundle, of whatever format, or no journal, lies there.
+    """
+    if out.exists() and not (out / MANIFEST).is_file():
+        raise DataError(f"'{out}'", "a bundle, to replace it", "choose another --out")
+    journal = journal_path(out)
+    if journal.exists():
+        RecordStore.open(journal)
+        shutil.rmtree(journal)
+
+
+def journal_path(out: Path) -> Path:
+    """The record store that a deployment to `out` goes on from."""
+    return out.with_name(out.name + ".journal")

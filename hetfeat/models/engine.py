@@ -1,0 +1,189 @@
+"""The contract of a cost model, kept once: engines learn, the rest is the same for all."""
+
+import dataclasses
+import importlib
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from hetfeat.errors import DataError
+from hetfeat.features import columns
+from hetfeat.features.batch import Batch, Examples
+from hetfeat.models.base import OnEpoch
+from hetfeat.models.calibration import Calibration, fit_calibration
+from hetfeat.models.labels import merged, records_seen
+from hetfeat.models.persist import read_head, write_folder
+from hetfeat.models.side import Side, refuse_empty, side_of
+
+Floats = npt.NDArray[np.float64]
+
+COLUMNS = {"store": columns.STORE, "task": columns.TASK, "hardware": columns.HARDWARE}
+_LARGEST_MARGIN = 30.0
+"""exp of it is far from overflow and beyond any difference that matters."""
+
+
+class Fitted(Protocol):
+    """What an engine has learnt; never changed."""
+
+    def margins(self, batch: Batch, support: Examples | None) -> Floats:
+        """The logit of y as far as the loss gives it a scale, float64 [n]."""
+
+    def importance(self) -> dict[str, float]:
+        """What each feature column is worth, by name; empty if the engine cannot tell."""
+
+    def write(self, folder: Path) -> None:
+        """Writes the engine's own files, none of them a pickle."""
+
+
+class Engine(Protocol):
+    """A module that learns. `settings` are those of the model that names it."""
+
+    DAMAGED: tuple[type[Exception], ...]
+    """What `read` raises of files that are not its own."""
+
+    def train(self, settings: Any, train: Side, valid: Side, on_epoch: OnEpoch | None) -> Fitted:
+        """Learns from `train` until `valid` improves no more."""
+
+    def fine_tune(self, settings: Any, fitted: Any, records: Side) -> Fitted:
+        """Goes on from `fitted`, which stays as it was, for `settings.fine_tune_rounds`."""
+
+    def read(self, folder: Path, files: set[str], settings: Any) -> Fitted:
+        """What `Fitted.write` has written; only `files` have had their digests checked."""
+
+
+class EngineModel:
+    """A cost model around an engine. Its margin is the logit of y; its score exp(margin).
+
+    Attributes:
+        name: As in `models.table.MODELS`.
+        engine: The engine's module.
+        packages: What the engine needs to be installed, in pip's names.
+        defaults: Hyperparameters: a frozen dataclass with at least `rounds`, `fine_tune_rounds`
+            and `seed`.
+        rounds: Epochs or boosting rounds at most, by effort.
+    """
+
+    name: ClassVar[str]
+    engine: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]]
+    defaults: ClassVar[Any]
+    rounds: ClassVar[dict[str, int]]
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = settings or self.defaults
+        self._fitted: Fitted | None = None
+        self._calibration: Calibration | None = None
+        self.seen: dict[str, dict[str, int]] = {}
+
+    @classmethod
+    def for_effort(cls, effort: str, seed: int) -> Self:
+        """An untrained model with the budget of an effort."""
+        return cls(dataclasses.replace(cls.defaults, rounds=cls.rounds[effort], seed=seed))
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Hyperparameters by name, as logged."""
+        return dataclasses.asdict(self.settings)
+
+    def fit(self, train: Examples, valid: Examples, on_epoch: OnEpoch | None = None) -> None:
+        """Learns from `train` (one task is enough) until `valid` improves no more.
+
+        A failed program has y = 0 and is slower than any other of its task.
+
+        Raises:
+            DataError: A side is empty or has no two programs of a task that differ, or a record
+                cannot be right.
+        """
+        seed = self.settings.seed
+        learn, check = side_of(train, seed=seed), side_of(valid, train, seed=seed)
+        refuse_empty(learn, "train")
+        refuse_empty(check, "valid")
+        self._fitted = self._engine().train(self.settings, learn, check, on_epoch)
+        self._calibration = fit_calibration(self.predict(valid.batch), check.y)
+        self.seen = records_seen(train, valid)
+
+    def predict(self, batch: Batch, support: Examples | None = None) -> Floats:
+        """Scores, float64 [n]; only some engines use `support`."""
+        fitted = self.fitted()
+        if not len(batch):
+            return np.empty(0)
+        margins = fitted.margins(batch, support if support is not None and len(support) else None)
+        scores: Floats = np.exp(np.clip(margins, -_LARGEST_MARGIN, _LARGEST_MARGIN))
+        return scores
+
+    def fine_tune(self, records: Examples) -> Self:
+        """A copy that has gone on learning from `records`; the calibration is kept.
+
+        Where no two records of a task differ there is nothing to learn: the copy is equal.
+        """
+        adapted = type(self)(self.settings)
+        adapted._fitted, adapted._calibration = self.fitted(), self._calibration
+        adapted.seen = merged(self.seen, records_seen(records))
+        side = side_of(records, seed=self.settings.seed)
+        if len(side.pairs) and self.settings.fine_tune_rounds:
+            adapted._fitted = self._engine().fine_tune(self.settings, self._fitted, side)
+        return adapted
+
+    def calibrate(self, scores: Floats) -> Floats:
+        """Estimates of y, float64 [n] in [0, 1]."""
+        self.fitted()
+        assert self._calibration is not None
+        return self._calibration(scores)
+
+    def importance(self) -> dict[str, float]:
+        """What each feature column is worth, by name; empty if the engine cannot tell."""
+        return self.fitted().importance()
+
+    def save(self, folder: Path) -> None:
+        """Writes the model into an absent or empty folder, in one step."""
+        fitted = self.fitted()
+        assert self._calibration is not None
+        head = {
+            "model": self.name,
+            "columns": {kind: columns.labels(own) for kind, own in COLUMNS.items()},
+            "parameters": self.parameters,
+            "calibration": dataclasses.asdict(self._calibration),
+            "seen": self.seen,
+        }
+        write_folder(folder, head, fitted.write)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The model of a folder written by `save`.
+
+        Raises:
+            DataError: The folder is not such a model, is damaged, or is of other features.
+        """
+        head = read_head(folder)
+        engine = cls._engine()
+        misfits: tuple[type[Exception], ...] = (KeyError, TypeError, *engine.DAMAGED)
+        try:
+            recorded = head["columns"]
+            for kind, current in COLUMNS.items():
+                columns.refuse_other_columns(recorded[kind], current, f"model '{folder}'")
+            model = cls(type(cls.defaults)(**head["parameters"]))
+            curve = head["calibration"]
+            model._calibration = Calibration(tuple(curve["score"]), tuple(curve["y"]))
+            model.seen = head["seen"]
+            model._fitted = engine.read(folder, set(head["files"]), model.settings)
+        except misfits as error:
+            raise DataError(
+                f"model '{folder}' whose contents do not fit together ({error})",
+                "a folder written by hetfeat",
+                "pull or train the model again",
+            ) from error
+        return model
+
+    @classmethod
+    def _engine(cls) -> Engine:
+        found: Any = importlib.import_module(cls.engine)
+        engine: Engine = found
+        return engine
+
+    def fitted(self) -> Fitted:
+        """What the engine has learnt."""
+        if self._fitted is None:
+            raise DataError("an untrained model", "one that was fitted or loaded", "call fit")
+        return self._fitted

@@ -1,0 +1,271 @@
+"""The paper's tuner: a recurrent encoder of a program, and a memory of measured programs.
+
+A bidirectional LSTM reads the sequence of a program. The rest is a matching network with
+full-context embeddings (Vinyals et al. 2016), which is what the paper's words describe: a second
+bidirectional LSTM reads the measured programs of the support set from the fastest to the slowest;
+a query then reads that memory with several attention heads for a few unrolled steps. What it read
+corrects the margin of the parametric head, which counts for as much as it was right about the
+measured programs. So new measurements change predictions without a
+gradient step, and without any the head answers alone.
+
+The head is one for all devices plus a correction for each device that was trained on. Devices are
+told apart by their hardware vector; one that is missing has no correction.
+"""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+
+from hetfeat.features.batch import Batch, Examples
+from hetfeat.models.base import OnEpoch
+from hetfeat.models.engines import net as nets
+from hetfeat.models.engines.attention_net import AttentionNet
+from hetfeat.models.engines.inputs import Scaling
+from hetfeat.models.engines.losses import Targets, loss_of
+from hetfeat.models.nets import AttentionParameters
+from hetfeat.models.side import Side
+from hetfeat.models.watch import Watch
+
+DAMAGED = nets.DAMAGED
+
+MOST_SUPPORT = 64
+"""Measured programs of a task that are read, the last ones given."""
+_SHARED_ONLY = 0.3
+"""Share of training steps without the devices' corrections, so that the head stands alone."""
+_BELIEF = 4.0
+"""How much the head is believed before anything is measured: as if by so many programs, of logits
+that spread by one, whose speeds it had told exactly."""
+_TURNED = 0.3
+"""Share of tasks in a step that are turned round for the memory: where the head is always right,
+the labels of a support set add nothing, and would not be heeded where the head is wrong."""
+_SUPPORT_SHARE = 0.5
+"""Of a chunk in training at most, so that queries are left."""
+_WIDEST = 4.0
+"""Largest label in the memory: e^4 times faster than the others says no less than more would."""
+
+
+@dataclass(frozen=True)
+class FittedAttention:
+    """A network and how its inputs are scaled."""
+
+    net: AttentionNet
+    scaling: Scaling
+
+    def margins(self, batch: Batch, support: Examples | None) -> npt.NDArray[np.float64]:
+        """The margin of each program.
+
+        Args:
+            batch: The queries.
+            support: Measured programs. A query reads those of its own task on its own device,
+                which are recognised by their features; where there are none, the head answers.
+        """
+        with nets.torch_threads(), torch.no_grad():
+            embedded, margins = _embed(self.net, self.scaling, batch)
+            if support is not None:
+                _read_support(self.net, self.scaling, batch, support, embedded, margins)
+        return np.asarray(margins.numpy(), np.float64)
+
+    def write(self, folder: Path) -> None:
+        """Writes weights and scaling."""
+        nets.write_weights(folder, {**self.net.state_dict(), **self.scaling.tensors})
+
+    def importance(self) -> dict[str, float]:
+        """Nothing: a network splits on no column."""
+        return {}
+
+
+def train(
+    settings: AttentionParameters, train: Side, valid: Side, on_epoch: OnEpoch | None
+) -> FittedAttention:
+    """Descends until the valid side improves no more, judged without a support set."""
+    watch = Watch(valid, settings.point_weight, settings.patience, on_epoch)
+    batch, check = train.examples.batch, valid.examples.batch
+    scaling = Scaling.of(batch)
+    with nets.torch_threads(), nets.seeded(settings.seed):
+        net = AttentionNet(settings, torch.unique(_hardware(batch), dim=0))
+        fitted = FittedAttention(net, scaling)
+        best = nets.Best(net, watch, lambda: fitted.margins(check, None))
+        _descend(settings, net, list(net.parameters()), scaling, train, best)
+        best.restore()
+    return fitted
+
+
+def fine_tune(
+    settings: AttentionParameters, fitted: FittedAttention, records: Side
+) -> FittedAttention:
+    """A few epochs on other records; the heads change, with one more for a new device."""
+    net = copy.deepcopy(fitted.net)
+    devices = torch.unique(_hardware(records.examples.batch), dim=0)
+    new = devices[_rows_of(devices, net.known) < 0]
+    net.known = torch.cat([net.known, new])
+    heads = torch.cat([net.device_heads.data, torch.zeros(len(new), settings.width + 1)])
+    net.device_heads = nn.Parameter(heads)
+    with nets.torch_threads(), nets.seeded(settings.seed):
+        _descend(settings, net, net.last_block(), fitted.scaling, records, None)
+    return FittedAttention(net, fitted.scaling)
+
+
+def read(folder: Path, files: set[str], settings: AttentionParameters) -> FittedAttention:
+    """The network of a folder."""
+    weights, scaling = nets.read_weights(folder, files)
+    net = AttentionNet(settings, weights["known"])
+    net.load_state_dict(weights)
+    return FittedAttention(net.eval(), scaling)
+
+
+def _descend(
+    settings: AttentionParameters,
+    net: AttentionNet,
+    parameters: list[nn.Parameter],
+    scaling: Scaling,
+    side: Side,
+    best: nets.Best | None,
+) -> None:
+    inputs, targets = scaling(side.examples.batch), nets.targets_of(side)
+    device = _rows_of(_hardware(side.examples.batch), net.known)
+    rng = np.random.default_rng(settings.seed)
+
+    def loss(positions: torch.Tensor, chunk: torch.Tensor) -> torch.Tensor:
+        embedded = net.encode(inputs.take(positions))
+        own = device[positions]
+        if best and rng.random() < _SHARED_ONLY:
+            own = torch.full_like(own, -1)
+        margins = net.answer(embedded, own)
+        wanted = targets.take(positions)
+        return loss_of(margins, wanted, chunk, settings) + _recalled_loss(
+            settings, net, embedded, margins, wanted, chunk, rng
+        )
+
+    nets.descend(net, parameters, settings, side, loss, best)
+
+
+def _recalled_loss(
+    settings: AttentionParameters,
+    net: AttentionNet,
+    embedded: torch.Tensor,
+    margins: torch.Tensor,
+    targets: Targets,
+    chunk: torch.Tensor,
+    rng: np.random.Generator,
+) -> torch.Tensor:
+    """The loss with a part of each chunk, at random, as the support set of the rest.
+
+    The programs of a chunk lie together and in random order.
+    """
+    targets = _turned(targets, chunk, rng)
+    support, asked, heads = [], [], []
+    for rows in torch.arange(len(chunk)).split(torch.bincount(chunk).tolist()):
+        measured = max(1, int(rng.uniform(0, _SUPPORT_SHARE) * len(rows)))
+        if measured < len(rows):
+            support.append(_memory(rows[:measured], embedded, margins, targets.slowness))
+            asked.append(rows[measured:])
+            heads.append(margins[rows[measured:]] * support[-1].trust)
+    if not asked:
+        return torch.zeros(())
+    corrections = net.recall(
+        pad_sequence([embedded[rows] for rows in asked], batch_first=True),
+        pad_sequence([known.vectors for known in support], batch_first=True),
+        pad_sequence([known.labels for known in support], True, float("nan")),
+    )
+    flat = torch.cat([row[: len(rows)] for row, rows in zip(corrections, asked, strict=True)])
+    queries = torch.cat(asked)
+    return loss_of(torch.cat(heads) + flat, targets.take(queries), chunk[queries], settings)
+
+
+def _turned(targets: Targets, chunk: torch.Tensor, rng: np.random.Generator) -> Targets:
+    """Targets in which the fastest program of some tasks is the slowest; failures stay failures."""
+    turned = torch.from_numpy(rng.random(int(chunk[-1]) + 1) < _TURNED)[chunk]
+    turned &= torch.isfinite(targets.slowness)
+    slowness = torch.where(turned, -targets.slowness, targets.slowness)
+    best = torch.full((int(chunk[-1]) + 1,), torch.inf).scatter_reduce(0, chunk, slowness, "amin")
+    y = torch.where(turned, torch.exp(best[chunk] - slowness), targets.y)
+    return Targets(y, slowness)
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Measured programs of a task, from the fastest to the slowest.
+
+    Attributes:
+        vectors: Embeddings, float32 [s, width].
+        labels: What is known of each, float32 [s, 3].
+        trust: Slope of the measured speeds over what the head said of them, drawn to 1 by
+            `_BELIEF`: what the head says of the others is worth that much, and is turned round
+            where it was wrong.
+    """
+
+    vectors: torch.Tensor
+    labels: torch.Tensor
+    trust: torch.Tensor
+
+
+def _memory(
+    rows: torch.Tensor, embedded: torch.Tensor, margins: torch.Tensor, slowness: torch.Tensor
+) -> _Memory:
+    rows = rows[torch.argsort(slowness[rows], stable=True)]
+    slow, said = slowness[rows], margins[rows].detach()
+    failed = torch.isinf(slow)
+    middle = slow[~failed].mean() if (~failed).any() else torch.zeros(())
+    speed = torch.where(failed, -_WIDEST, middle - slow)
+    labels = torch.stack([speed, said - said.mean(), failed.float()], 1).clamp(-_WIDEST, _WIDEST)
+    fast, told = labels[:, 0], labels[:, 1]
+    trust = ((fast - fast.mean()) @ told + _BELIEF) / (told @ told + _BELIEF)
+    return _Memory(embedded[rows], labels, trust)
+
+
+def _embed(net: AttentionNet, scaling: Scaling, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Embeddings and margins without a memory of the programs of a batch."""
+    inputs, device = scaling(batch), _rows_of(_hardware(batch), net.known)
+    parts = list(nets.in_parts(len(batch)))
+    embedded = torch.cat([net.encode(inputs.take(part)) for part in parts])
+    return embedded, net.answer(embedded, device)
+
+
+def _read_support(
+    net: AttentionNet,
+    scaling: Scaling,
+    batch: Batch,
+    support: Examples,
+    embedded: torch.Tensor,
+    margins: torch.Tensor,
+) -> None:
+    """Corrects, in place, the margins of the queries whose task has measured programs."""
+    vectors, said = _embed(net, scaling, support.batch)
+    slowness = torch.tensor(np.log(np.nan_to_num(support.latency_s, nan=np.inf))).float()
+    measured: dict[bytes, list[int]] = {}
+    for i, key in enumerate(_keys(support.batch)):
+        measured.setdefault(key, []).append(i)
+    asked: dict[bytes, list[int]] = {}
+    for i, key in enumerate(_keys(batch)):
+        if key in measured:
+            asked.setdefault(key, []).append(i)
+    for key, queries in asked.items():
+        rows = torch.tensor(measured[key][-MOST_SUPPORT:])
+        known = _memory(rows, vectors, said, slowness)
+        corrections = net.recall(embedded[queries][None], known.vectors[None], known.labels[None])
+        margins[queries] = margins[queries] * known.trust + corrections[0]
+
+
+def _keys(batch: Batch) -> list[bytes]:
+    """What tells tasks and devices apart, of each program."""
+    both = np.concatenate([batch.task, batch.hardware], axis=1)
+    return [row.tobytes() for row in both]
+
+
+def _hardware(batch: Batch) -> torch.Tensor:
+    return torch.from_numpy(np.nan_to_num(batch.hardware, nan=-1.0))
+
+
+def _rows_of(hardware: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
+    """Row of `known` that each hardware vector equals, -1 where there is none, int64 [n]."""
+    same = (hardware[:, None, :] == known[None, :, :]).all(2)
+    found = torch.full((len(hardware),), -1)
+    rows, columns = torch.nonzero(same, as_tuple=True)
+    found[rows] = columns
+    return found

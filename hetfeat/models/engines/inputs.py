@@ -1,0 +1,99 @@
+"""Batches of programs as tensors that a network can read: standardised, and no NaN among them."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hetfeat.features.batch import Batch
+from hetfeat.features.columns import HARDWARE, STORE, TASK
+
+STORE_WIDTH = len(STORE)
+CONTEXT_WIDTH = len(TASK) + 2 * len(HARDWARE)
+_FLAT = 1e-3
+"""A column that varies less than this in training says nothing, and is not blown up."""
+_FARTHEST = 6.0
+"""Standard deviations from the mean at most: an unseen device must not drown all else."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """n programs; S is the number of steps of all their sequences together.
+
+    Attributes:
+        steps: The vectors of the sequences end to end, float32 [S, w].
+        lengths: Steps of each program, int64 [n].
+        context: Task, hardware, and which hardware figures there are, float32 [n, c].
+    """
+
+    steps: torch.Tensor
+    lengths: torch.Tensor
+    context: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def take(self, index: torch.Tensor) -> "Inputs":
+        """The programs of `index`, in that order."""
+        counts = self.lengths[index]
+        ends = torch.cumsum(self.lengths, 0)
+        starts = (ends - self.lengths)[index]
+        own = torch.cumsum(counts, 0) - counts
+        within = torch.arange(int(counts.sum())) - torch.repeat_interleave(own, counts)
+        rows = torch.repeat_interleave(starts, counts) + within
+        return Inputs(self.steps[rows], counts, self.context[index])
+
+    @property
+    def program(self) -> torch.Tensor:
+        """Which program each step is of, int64 [S]."""
+        return torch.repeat_interleave(torch.arange(len(self)), self.lengths)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Mean and scale of each column over the training side.
+
+    Attributes:
+        tensors: float32 by name, one of `NAMES`.
+    """
+
+    NAMES = ("steps.mean", "steps.scale", "context.mean", "context.scale")
+
+    tensors: dict[str, torch.Tensor]
+
+    @classmethod
+    def of(cls, batch: Batch) -> Self:
+        """The scaling that standardises a batch."""
+        tensors = {}
+        for name, values in (("steps", batch.stores), ("context", _context(batch))):
+            known = np.where(np.isfinite(values), values, np.nan).astype(np.float64)
+            some = np.isfinite(known).any(axis=0) if len(known) else np.zeros(known.shape[1], bool)
+            mean, scale = np.zeros(known.shape[1]), np.ones(known.shape[1])
+            mean[some] = np.nanmean(known[:, some], axis=0)
+            scale[some] = np.nanstd(known[:, some], axis=0)
+            scale[scale < _FLAT] = 1
+            tensors[f"{name}.mean"] = torch.tensor(mean, dtype=torch.float32)
+            tensors[f"{name}.scale"] = torch.tensor(scale, dtype=torch.float32)
+        return cls(tensors)
+
+    def __call__(self, batch: Batch) -> Inputs:
+        """The programs of a batch, standardised."""
+        return Inputs(
+            self._scaled("steps", batch.stores),
+            torch.from_numpy(np.diff(batch.offsets)),
+            self._scaled("context", _context(batch)),
+        )
+
+    def _scaled(self, name: str, values: npt.NDArray[np.float32]) -> torch.Tensor:
+        mean, scale = self.tensors[f"{name}.mean"], self.tensors[f"{name}.scale"]
+        scaled = (torch.from_numpy(np.ascontiguousarray(values)) - mean) / scale
+        # A figure that the class of hardware lacks is as far from its mean as nothing at all;
+        # that it is lacking stands in a column of its own.
+        return scaled.clamp(-_FARTHEST, _FARTHEST).nan_to_num(0.0)
+
+
+def _context(batch: Batch) -> npt.NDArray[np.float32]:
+    lacking = np.isnan(batch.hardware).astype(np.float32)
+    return np.concatenate([batch.task, batch.hardware, lacking], axis=1)

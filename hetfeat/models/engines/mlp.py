@@ -1,0 +1,126 @@
+"""A network that encodes each store, sums over the stores of a program and refines the sum.
+
+TenSet's: layers of one width, two of them over a store and two residual ones over the sum. Task
+and hardware join at the first layer, where a store can be judged by them.
+"""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from hetfeat.features.batch import Batch, Examples
+from hetfeat.models.base import OnEpoch
+from hetfeat.models.engines import net as nets
+from hetfeat.models.engines.inputs import CONTEXT_WIDTH, STORE_WIDTH, Inputs, Scaling
+from hetfeat.models.engines.losses import loss_of
+from hetfeat.models.nets import MlpParameters
+from hetfeat.models.side import Side
+from hetfeat.models.watch import Watch
+
+DAMAGED = nets.DAMAGED
+
+
+class MlpNet(nn.Module):
+    """Margins of programs."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.step = nn.Linear(STORE_WIDTH, width)
+        self.context = nn.Linear(CONTEXT_WIDTH, width)
+        self.encode = nn.Linear(width, width)
+        self.refine = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
+        self.out = nn.Linear(width, 1)
+
+    def forward(self, inputs: Inputs) -> torch.Tensor:
+        """Float32 [n]."""
+        program = inputs.program
+        # The first layer of steps and context side by side, each context multiplied once.
+        stores = torch.relu(self.step(inputs.steps) + self.context(inputs.context)[program])
+        stores = torch.relu(self.encode(stores))
+        total = torch.zeros(len(inputs), stores.shape[1]).index_add(0, program, stores)
+        for layer in self.refine:
+            total = total + torch.relu(layer(total))
+        margins: torch.Tensor = self.out(total).squeeze(1)
+        return margins
+
+    def last_block(self) -> list[nn.Parameter]:
+        """What fine-tuning changes."""
+        return [*self.refine[-1].parameters(), *self.out.parameters()]
+
+
+@dataclass(frozen=True)
+class FittedMlp:
+    """A network and how its inputs are scaled."""
+
+    net: MlpNet
+    scaling: Scaling
+
+    def margins(self, batch: Batch, support: Examples | None) -> npt.NDArray[np.float64]:
+        """The margin of each program; a support set is not used."""
+        with nets.torch_threads(), torch.no_grad():
+            return _margins(self.net, self.scaling(batch))
+
+    def write(self, folder: Path) -> None:
+        """Writes weights and scaling."""
+        nets.write_weights(folder, {**self.net.state_dict(), **self.scaling.tensors})
+
+    def importance(self) -> dict[str, float]:
+        """Nothing: a network splits on no column."""
+        return {}
+
+
+def train(settings: MlpParameters, train: Side, valid: Side, on_epoch: OnEpoch | None) -> FittedMlp:
+    """Descends until the valid side improves no more."""
+    watch = Watch(valid, settings.point_weight, settings.patience, on_epoch)
+    scaling = Scaling.of(train.examples.batch)
+    check = scaling(valid.examples.batch)
+    with nets.torch_threads(), nets.seeded(settings.seed):
+        net = MlpNet(settings.width)
+        best = nets.Best(net, watch, lambda: _margins(net, check))
+        _descend(settings, net, list(net.parameters()), scaling, train, best)
+        best.restore()
+    return FittedMlp(net, scaling)
+
+
+def fine_tune(settings: MlpParameters, fitted: FittedMlp, records: Side) -> FittedMlp:
+    """A few epochs on other records; only the last block changes."""
+    net = copy.deepcopy(fitted.net)
+    with nets.torch_threads(), nets.seeded(settings.seed):
+        _descend(settings, net, net.last_block(), fitted.scaling, records, None)
+    return FittedMlp(net, fitted.scaling)
+
+
+def read(folder: Path, files: set[str], settings: MlpParameters) -> FittedMlp:
+    """The network of a folder."""
+    weights, scaling = nets.read_weights(folder, files)
+    net = MlpNet(settings.width)
+    net.load_state_dict(weights)
+    return FittedMlp(net.eval(), scaling)
+
+
+def _descend(
+    settings: MlpParameters,
+    net: MlpNet,
+    parameters: list[nn.Parameter],
+    scaling: Scaling,
+    side: Side,
+    best: "nets.Best | None",
+) -> None:
+    inputs, targets = scaling(side.examples.batch), nets.targets_of(side)
+
+    def loss(positions: torch.Tensor, chunk: torch.Tensor) -> torch.Tensor:
+        margins = net(inputs.take(positions))
+        return loss_of(margins, targets.take(positions), chunk, settings)
+
+    nets.descend(net, parameters, settings, side, loss, best)
+
+
+def _margins(net: MlpNet, inputs: Inputs) -> npt.NDArray[np.float64]:
+    with torch.no_grad():
+        parts = [net(inputs.take(part)) for part in nets.in_parts(len(inputs))]
+    return np.asarray(torch.cat(parts).numpy(), np.float64)

@@ -1,0 +1,152 @@
+"""How a network is trained, kept and read back, whatever it looks like inside."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from hetfeat.models.engines.inputs import Scaling
+from hetfeat.models.engines.losses import Targets
+from hetfeat.models.metrics import by_group
+from hetfeat.models.side import Side
+from hetfeat.models.watch import Watch
+
+WEIGHTS = "weights.safetensors"
+DAMAGED: tuple[type[Exception], ...] = (SafetensorError, RuntimeError)
+"""RuntimeError: weights of another shape."""
+CHUNK = 32
+"""Programs of a task that are compared in one step; 16 tasks of 32 are TenSet's batch of 512."""
+THREADS = 2
+_PREDICT = 4096
+"""Programs scored at once: their activations fit in the caches."""
+_STEEPEST = 1.0
+
+
+@contextmanager
+def torch_threads() -> Iterator[None]:
+    """Two threads at most for the length of the block: more do not help matrices this small."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(THREADS, before))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Torch's random numbers from a seed for the length of the block, and as before after it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def targets_of(side: Side) -> Targets:
+    """The labels of a side as tensors."""
+    slowness = np.log(np.nan_to_num(side.examples.latency_s, nan=np.inf))
+    return Targets(
+        torch.tensor(side.y, dtype=torch.float32),
+        torch.tensor(slowness, dtype=torch.float32),
+    )
+
+
+def steps_of(
+    groups: npt.NDArray[np.int64], tasks: int, rng: np.random.Generator
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """An epoch: every program once, in steps of `tasks` chunks that never mix groups.
+
+    Yields:
+        Positions of the programs of a step, and the chunk each belongs to, both int64.
+    """
+    chunks = []
+    for rows in by_group(groups):
+        shuffled = rng.permutation(rows)
+        chunks += np.array_split(shuffled, -(-len(rows) // CHUNK))
+    order = rng.permutation(len(chunks))
+    for start in range(0, len(order), tasks):
+        chosen = [chunks[i] for i in order[start : start + tasks]]
+        chunk = np.repeat(np.arange(len(chosen)), [len(rows) for rows in chosen])
+        yield torch.from_numpy(np.concatenate(chosen)), torch.from_numpy(chunk)
+
+
+@dataclass
+class Best:
+    """Keeps the weights of the epoch that was best on the valid side."""
+
+    net: nn.Module
+    watch: Watch
+    margins: Callable[[], npt.NDArray[np.float64]]
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def is_over(self, epoch: int) -> bool:
+        """Whether to stop after this epoch."""
+        over = self.watch.is_over(epoch, self.margins())
+        if self.watch.best_epoch == epoch:
+            self.weights = {name: t.clone() for name, t in self.net.state_dict().items()}
+        return over
+
+    def restore(self) -> None:
+        """Gives the network its best weights back."""
+        self.net.load_state_dict(self.weights)
+
+
+def descend(
+    net: nn.Module,
+    parameters: list[nn.Parameter],
+    settings: Any,
+    side: Side,
+    step_loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    best: Best | None,
+) -> None:
+    """Adam with a rate that falls as a cosine.
+
+    Args:
+        net: Whose parameters change; left in evaluation mode.
+        parameters: Those that do.
+        settings: Of the model.
+        side: What is learnt from.
+        step_loss: Loss of the programs at some positions, given the chunk of each.
+        best: Ends the training early; without it, it is a fine-tuning.
+    """
+    epochs = settings.rounds if best else settings.fine_tune_rounds
+    rate = settings.learning_rate if best else settings.fine_tune_rate
+    rng = np.random.default_rng(settings.seed)
+    optimiser = torch.optim.AdamW(parameters, rate, weight_decay=settings.weight_decay)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(1, epochs))
+    for epoch in range(epochs):
+        net.train()
+        for positions, chunk in steps_of(side.groups, settings.batch, rng):
+            optimiser.zero_grad()
+            step_loss(positions, chunk).backward()
+            nn.utils.clip_grad_norm_(parameters, _STEEPEST)
+            optimiser.step()
+        schedule.step()
+        net.eval()
+        if best and best.is_over(epoch):
+            return
+
+
+def in_parts(count: int) -> Iterator[torch.Tensor]:
+    """Positions 0 to `count`, a part at a time."""
+    return iter(torch.arange(count).split(_PREDICT)) if count else iter(())
+
+
+def write_weights(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Writes tensors as safetensors."""
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
+
+
+def read_weights(folder: Path, files: set[str]) -> tuple[dict[str, torch.Tensor], Scaling]:
+    """The weights of a folder, and the scaling that was written among them."""
+    if WEIGHTS not in files:
+        raise KeyError(WEIGHTS)
+    weights: dict[str, torch.Tensor] = load_file(folder / WEIGHTS)
+    return weights, Scaling({name: weights.pop(name) for name in Scaling.NAMES})

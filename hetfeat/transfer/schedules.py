@@ -1,0 +1,181 @@
+"""Schedule transfer: what was fast on one task, carried over to another.
+
+A trace is a skeleton of instructions and the decisions taken in it. Two convolutions share the
+decisions' meaning (how far each loop is tiled, at which level, how much is unrolled) even where
+their extents differ, so the decisions of a fast program are a good start on a similar task
+(Gibson and Cano 2022, "Transfer-Tuning", PACT).
+"""
+
+import heapq
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from hetfeat.dataset.store import RecordStore
+from hetfeat.measure.local import LocalMeasurer
+from hetfeat.records import Program, Task
+from hetfeat.schedules.trace import Trace, dump, without_postproc
+
+KEPT_PER_TASK = 4
+"""Traces kept of each task and device: the fastest."""
+DONORS = 12
+TEMPLATES = 8
+"""Programs sampled of a task to learn its sketches and extents from."""
+_COLUMNS = ["device", "task", "operator", "shapes", "dtype", "flops", "trace", "latencies_s"]
+TILE = "SamplePerfectTile"
+LOCATION = "SampleComputeLocation"
+
+
+@dataclass(frozen=True)
+class Donor:
+    """A fast program of another task or device."""
+
+    task: Task
+    device: str
+    trace: str
+    latency_s: float
+
+
+class ScheduleLibrary:
+    """The fastest programs of each task on each device."""
+
+    def __init__(self, donors: Iterable[Donor]) -> None:
+        self._by_operator: dict[str, list[Donor]] = {}
+        for donor in donors:
+            self._by_operator.setdefault(donor.task.operator, []).append(donor)
+
+    @classmethod
+    def of(cls, store: RecordStore, device: str, withheld: frozenset[str]) -> "ScheduleLibrary":
+        """The library of a store.
+
+        Args:
+            store: Where the programs were measured.
+            device: The device to be tuned for.
+            withheld: Tasks whose records on that very device are left out: those of the network,
+                if what is shown is to be transfer.
+        """
+        fastest: dict[tuple[str, str], list[tuple[float, str]]] = {}
+        tasks: dict[str, Task] = {}
+        ran = pc.list_value_length(pc.field("latencies_s")) > 0
+        for table in store.scan(_COLUMNS, where=ran):
+            for row in table.to_pylist():
+                if row["device"] == device and row["task"] in withheld:
+                    continue
+                if row["task"] not in tasks:
+                    shapes = tuple(tuple(shape) for shape in json.loads(row["shapes"]))
+                    tasks[row["task"]] = Task(
+                        row["task"], row["operator"], shapes, row["dtype"], row["flops"]
+                    )
+                best = fastest.setdefault((row["device"], row["task"]), [])
+                heapq.heappush(best, (-min(row["latencies_s"]), row["trace"]))
+                if len(best) > KEPT_PER_TASK:
+                    heapq.heappop(best)
+        return cls(
+            Donor(tasks[task], name, trace, -negative_s)
+            for (name, task), best in fastest.items()
+            for negative_s, trace in best
+        )
+
+    def nearest(self, task: Task, count: int) -> list[Donor]:
+        """Up to `count` donors: of the task itself, then of the tasks nearest in shape."""
+        near = [
+            (distance, donor.latency_s, donor.trace, donor)
+            for donor in self._by_operator.get(task.operator, ())
+            if (distance := _distance(task, donor.task)) is not None
+        ]
+        # The second best of the nearest task comes after the best of the second nearest.
+        turns: dict[tuple[str, str], int] = {}
+        ordered = []
+        for distance, latency_s, trace, donor in sorted(near, key=lambda one: one[:3]):
+            key = (donor.device, donor.task.hash)
+            turns[key] = turns.get(key, 0) + 1
+            ordered.append((turns[key] * (1.0 + distance), latency_s, trace, donor))
+        return [one[3] for one in heapq.nsmallest(count, ordered, key=lambda one: one[:3])]
+
+
+def starts_of(
+    library: ScheduleLibrary, task: Task, proposer: LocalMeasurer, seed: int
+) -> list[Program]:
+    """Programs for a task carried over from its nearest donors, nearest first."""
+    donors = library.nearest(task, DONORS)
+    if not donors:
+        return []
+    templates = [program.trace for program in proposer.sample(task, TEMPLATES, seed)]
+    carried = (carry_over(donor.trace, templates) for donor in donors)
+    return proposer.apply(task, [trace for trace in dict.fromkeys(carried) if trace is not None])
+
+
+def carry_over(donor: str, templates: Sequence[str]) -> str | None:
+    """The donor's decisions in another task's skeleton, or None where no skeleton takes them.
+
+    Tile sizes become the nearest divisors of the new extents, from the innermost level outwards;
+    compute locations are left to be sampled anew.
+
+    Args:
+        donor: A trace.
+        templates: Traces of the new task, one at least of each of its sketches: their decisions
+            tell the extents.
+    """
+    source = without_postproc(json.loads(donor))
+    for text in templates:
+        template = without_postproc(json.loads(text))
+        if (decisions := _matched(source, template)) is not None:
+            return dump([template[0], decisions])
+    return None
+
+
+def nearest_factors(factors: Sequence[int], extent: int) -> list[int]:
+    """Factors of `extent` near the given ones, the outermost taking what is left."""
+    left, found = extent, []
+    for wanted in reversed(factors[1:]):
+        factor = min(_divisors(left), key=lambda d: (abs(math.log(d / wanted)), d))
+        found.append(factor)
+        left //= factor
+    return [left, *reversed(found)]
+
+
+def _matched(source: Trace, template: Trace) -> list[list[object]] | None:
+    mine, theirs = _decisions(template), _decisions(source)
+    if [kind for _, kind, _, _ in mine] != [kind for _, kind, _, _ in theirs]:
+        return None
+    decisions: list[list[object]] = []
+    for (index, kind, attributes, own), (_, _, other_attributes, given) in zip(
+        mine, theirs, strict=True
+    ):
+        if kind != TILE:
+            if attributes != other_attributes:
+                return None
+            decisions.append([index, given])
+        elif len(own) != len(given):
+            return None
+        else:
+            decisions.append([index, nearest_factors(given, math.prod(own))])
+    return decisions
+
+
+def _decisions(trace: Trace) -> list[tuple[int, str, list[object], list[int]]]:
+    """Position, kind, attributes and value of each decision but the compute locations."""
+    instructions, decisions = trace
+    found = ((index, instructions[index], value) for index, value in sorted(decisions))
+    return [(i, made[0], made[2], value) for i, made, value in found if made[0] != LOCATION]
+
+
+def _distance(one: Task, other: Task) -> float | None:
+    """Sum over the extents of the first two arguments of |log2 of their ratio|, or None."""
+    if one.dtype != other.dtype:
+        return None
+    mine, theirs = one.shapes[:2], other.shapes[:2]
+    if [len(shape) for shape in mine] != [len(shape) for shape in theirs]:
+        return None
+    pairs = (
+        pair for shapes in zip(mine, theirs, strict=True) for pair in zip(*shapes, strict=True)
+    )
+    return sum(abs(math.log2(a / b)) for a, b in pairs)
+
+
+def _divisors(number: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return [*small, *(number // d for d in small)]

@@ -1,0 +1,207 @@
+"""Networks in files: ONNX and exported programs of torch (`.pt2`)."""
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from hetfeat.errors import DataError, RequestError
+from hetfeat.workloads.networks import Network
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def load_file(path: Path, name: str, batch: int) -> Network:
+    """The network in a file.
+
+    Args:
+        path: Ends in `.onnx` or `.pt2`.
+        name: The network's.
+        batch: Batch size; must be the file's own unless that is left open there.
+
+    Raises:
+        RequestError: No such file, one of a kind that is not supported, or of another batch size.
+        DataError: The file is not what its name says, or wants data from outside its folder.
+    """
+    if path.suffix == ".onnx":
+        return _onnx_network(path, name, batch)
+    if path.suffix == ".pt2":
+        return _exported_program(path, name, batch)
+    raise RequestError(
+        f"network '{path}'",
+        "FILE.onnx or FILE.pt2: TVM reads TFLite through the package tflite, which is not pinned",
+        "convert it to ONNX, with tf2onnx for example",
+    )
+
+
+def digest(path: Path) -> str:
+    """SHA-256 over a network's file and the data that belongs to it.
+
+    Raises:
+        RequestError: No such file.
+        DataError: As `load_file`.
+    """
+    total = hashlib.sha256(_bytes(path))
+    if path.suffix == ".onnx":
+        for location in sorted({where for _, where in _external(_parsed(path))}):
+            total.update(_bytes(_inside(path, location)))
+    return total.hexdigest()
+
+
+class OnnxModule(torch.nn.Module):
+    """An ONNX model that runs in ONNX Runtime, called like a torch module."""
+
+    def __init__(self, model: "onnx.ModelProto") -> None:
+        super().__init__()
+        self.model = model
+
+    @functools.cached_property
+    def session(self) -> Any:
+        """Made when it first runs: TVM names all operators that are amiss, this the first."""
+        import onnxruntime
+
+        return onnxruntime.InferenceSession(
+            self.model.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+
+    def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        """The outputs, in the model's order."""
+        names = [value.name for value in self.session.get_inputs()]
+        feed = {name: value.numpy() for name, value in zip(names, inputs, strict=True)}
+        return [torch.from_numpy(value) for value in self.session.run(None, feed)]
+
+
+def _onnx_network(path: Path, name: str, batch: int) -> Network:
+    import onnx
+    from onnx.external_data_helper import load_external_data_for_model
+
+    model = _parsed(path)
+    for _, location in _external(model):
+        _inside(path, location)
+    try:
+        load_external_data_for_model(model, str(path.parent))
+        onnx.checker.check_model(model)
+        given = {value.name for value in model.graph.initializer}
+        inputs = [v for v in model.graph.input if v.name not in given]
+        examples = tuple(_example(path, value, batch) for value in inputs)
+        return Network(name, OnnxModule(model), examples, model)
+    except (onnx.checker.ValidationError, OSError, ValueError, RuntimeError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _example(path: Path, value: Any, batch: int) -> torch.Tensor:
+    """Random numbers, or zeros where integers may be indices; fixes an open batch size."""
+    import onnx
+
+    tensor = value.type.tensor_type
+    sizes = tensor.shape.dim
+    if sizes and not sizes[0].HasField("dim_value"):
+        sizes[0].dim_value = batch
+    open_sizes = [i for i, size in enumerate(sizes) if not size.HasField("dim_value")]
+    if open_sizes:
+        raise RequestError(
+            f"input '{value.name}' of '{path}', whose size {open_sizes[0]} is left open",
+            "fixed sizes but for the batch",
+            "fix it, with onnxruntime.tools.make_dynamic_shape_fixed for example",
+        )
+    shape = [int(size.dim_value) for size in sizes]
+    _check_batch(path, shape, batch)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    if np.issubdtype(dtype, np.floating):
+        return torch.randn(shape).to(torch.from_numpy(np.zeros(0, dtype)).dtype)
+    return torch.from_numpy(np.zeros(shape, dtype))
+
+
+def _exported_program(path: Path, name: str, batch: int) -> Network:
+    _bytes(path)
+    before = os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # torch.export.load would unpickle
+    try:
+        program = torch.export.load(path)
+        module = program.module()
+    except Exception as error:  # whatever torch raises for what is no such file
+        raise _unreadable(path, error) from error
+    finally:
+        if before is None:
+            del os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"]
+        else:
+            os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = before
+    inputs = program.example_inputs[0] if program.example_inputs else ()
+    if not inputs or not all(isinstance(value, torch.Tensor) for value in inputs):
+        raise RequestError(f"network '{path}'", "example inputs that are tensors", "export it anew")
+    for value in inputs:
+        _check_batch(path, list(value.shape), batch)
+    return Network(name, module, tuple(inputs))
+
+
+def _check_batch(path: Path, shape: list[int], batch: int) -> None:
+    if batch > 1 and (not shape or shape[0] != batch):
+        raise RequestError(
+            f"--batch {batch} for '{path}', whose inputs have {shape[0] if shape else 'no'} rows",
+            "the batch size in the file",
+            "export the network with that batch size",
+        )
+
+
+def _parsed(path: Path) -> "onnx.ModelProto":
+    """An ONNX model, external data left outside."""
+    import onnx
+
+    try:
+        return onnx.load_model_from_string(_bytes(path))
+    except Exception as error:  # protobuf's own, which has no public name that is typed
+        raise _unreadable(path, error) from error
+
+
+def _external(model: "onnx.ModelProto") -> Iterator[tuple["onnx.TensorProto", str]]:
+    """Tensors whose data lies outside the model, and where."""
+    from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+    for tensor in _tensors(model.graph):
+        if uses_external_data(tensor):
+            yield tensor, ExternalDataInfo(tensor).location
+
+
+def _tensors(graph: Any) -> Iterator["onnx.TensorProto"]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for inner in (attribute.g, *attribute.graphs):
+                if inner.node:
+                    yield from _tensors(inner)
+
+
+def _inside(path: Path, location: str) -> Path:
+    """A file of external data, which must lie in the model's folder as a plain file."""
+    relative = PurePosixPath(location)
+    found = path.parent / relative
+    plain = found.resolve() == path.parent.resolve() / relative
+    if relative.is_absolute() or ".." in relative.parts or not plain or not found.is_file():
+        raise DataError(
+            f"'{path}' with data in '{location}'",
+            "a plain file in the folder of the model, reached by no link",
+            "save the model with its data beside it",
+        )
+    return found
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RequestError(
+            f"network '{path}' ({error.strerror})", "a file that exists", "correct --network"
+        ) from error
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    kind = "an ONNX model" if path.suffix == ".onnx" else "an exported program without pickles"
+    return DataError(f"network '{path}', which cannot be read ({first})", kind, "export it anew")

@@ -1,0 +1,120 @@
+"""Boosted trees: their objective, and the tables they read."""
+
+import numpy as np
+import pytest
+import stores
+
+from hetfeat.errors import RequestError
+from hetfeat.features import columns
+from hetfeat.features.assemble import assemble
+from hetfeat.features.batch import Batch, Examples
+from hetfeat.models.aggregate import flat_features, table_names, table_of
+from hetfeat.models.engines.trees import TableObjective
+from hetfeat.models.hyperparameters import build
+from hetfeat.models.pairs import pairs_of
+from hetfeat.models.side import side_of
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory) -> Examples:
+    return assemble(stores.make_store(tmp_path_factory.mktemp("records") / "s")).examples
+
+
+def test_pairs_stay_inside_a_task_on_a_device(examples):
+    pairs = pairs_of(examples)
+    assert len(pairs) > 100
+    for column in (examples.task, examples.device):
+        assert (column[pairs.faster] == column[pairs.slower]).all()
+    slowness = np.nan_to_num(examples.latency_s, nan=np.inf)
+    assert (slowness[pairs.slower] >= slowness[pairs.faster] * 1.05).all()
+
+
+def test_pairs_of_a_large_task_are_drawn(tmp_path):
+    store = stores.make_store(tmp_path / "s", devices=("a",), tasks=1, per_task=400)
+    examples = assemble(store).examples
+    pairs = pairs_of(examples)
+    assert 0 < len(pairs) < 400 * 399 / 4
+    assert (examples.latency_s[pairs.faster] * 1.05 <= examples.latency_s[pairs.slower]).sum() > 0
+
+
+@pytest.mark.parametrize("kind", ["flat", "sum"])
+@pytest.mark.parametrize("point_weight", [0.0, 1.0])
+def test_gradients_are_those_of_the_loss(examples, kind, point_weight):
+    """Against finite differences, for each part of the loss alone, by the margin of each row."""
+    part = examples.take(np.arange(12))
+    table = table_of(part.batch, kind)
+    own = TableObjective(side_of(part, seed=0).objective(point_weight), table)
+    rows = len(table.rows)
+    margins = np.random.default_rng(0).normal(size=rows)
+
+    def loss(row_margins):
+        return own.objective.loss(table.sums(row_margins))
+
+    gradient, hessian = own.gradient(margins)
+    steps = [(loss(margins + step) - loss(margins - step)) / 2e-5 for step in np.eye(rows) * 1e-5]
+    scale = np.abs(gradient).sum() / np.abs(steps).sum()
+    np.testing.assert_allclose(gradient, np.array(steps) * scale, atol=1e-5 * scale)
+    assert (hessian > 0).all()
+
+
+def test_flat_columns_fold_the_stores():
+    """By hand: two programs, the first of two stores, and one without any."""
+    stores_of = np.zeros((3, 164), np.float32)
+    stores_of[:, 2] = [1, 3, 2]  # float_mul: the second store computes most
+    stores_of[:, 17] = [3, 1, 4]  # vectorize_product: 7 + 1 = 8
+    batch = Batch(
+        stores_of,
+        np.array([0, 2, 2, 3]),
+        np.ones((3, len(columns.TASK)), np.float32),
+        np.full((3, len(columns.HARDWARE)), 2, np.float32),
+    )
+    flat = dict(zip(table_names("flat"), flat_features(batch).T.tolist(), strict=True))
+    assert flat["main.vectorize_product"] == [1, 0, 4]
+    assert flat["total.vectorize_product"] == pytest.approx([np.log2(9), 0, 4])
+    assert flat["task.flops"] == [1, 1, 1]
+    assert flat["hardware.threads"] == [2, 2, 2]
+
+
+def test_a_programs_row_does_not_depend_on_its_neighbours(examples):
+    batch = examples.batch
+    some = np.arange(3, 40, 5)
+    np.testing.assert_array_equal(flat_features(batch.take(some)), flat_features(batch)[some])
+
+
+def test_a_row_a_store_is_summed_by_program(examples):
+    table = table_of(examples.batch, "sum")
+    assert table.rows.shape == (len(examples.batch.stores), len(table_names("sum")))
+    counts = np.diff(examples.batch.offsets)
+    np.testing.assert_array_equal(table.sums(np.ones(len(table.rows))), counts)
+    context = np.concatenate([examples.batch.task, examples.batch.hardware], axis=1)
+    np.testing.assert_array_equal(table.rows[:, 164:], context[table.program])
+
+
+@pytest.mark.parametrize("name", ["xgb", "lgbm"])
+def test_summed_margins_add_up(name, examples):
+    """A program of two stores has the product of the scores of two programs of one store each."""
+    made = build(name, "quick", 0, {"rounds": 10, "stores": "sum"})
+    made.fit(examples, examples)
+    batch = examples.batch
+    i = int(np.flatnonzero(np.diff(batch.offsets) == 2)[0])
+    both = batch.take(np.array([i]))
+    apart = Batch(
+        both.stores, np.arange(3), np.repeat(both.task, 2, 0), np.repeat(both.hardware, 2, 0)
+    )
+    np.testing.assert_allclose(made.predict(apart).prod(), made.predict(both)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["xgb", "lgbm"])
+def test_an_unknown_table_is_refused(name, examples):
+    with pytest.raises(RequestError, match="one of flat, sum"):
+        build(name, "quick", 0, {"stores": "loops"}).fit(examples, examples)
+
+
+@pytest.mark.parametrize("name", ["xgb", "lgbm"])
+def test_importance_is_of_the_columns_that_the_latency_follows_from(name, examples):
+    made = build(name, "quick", 0, {"rounds": 30, "stores": "sum"})
+    made.fit(examples, examples)
+    gains = made.importance()
+    learnable = {columns.STORE[i].name for i in stores.LEARNABLE}
+    best = sorted(gains, key=gains.__getitem__)[-4:]
+    assert {key.removeprefix("store.") for key in best} == learnable

@@ -1,0 +1,100 @@
+"""Each kind of cost model from records to the registry and back."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import adapting
+import numpy as np
+import pytest
+import stores
+
+from hetfeat.models.table import MODELS
+from registry import transferring
+from registry.client import connect
+
+pytestmark = pytest.mark.slow
+
+COMMON = ("--records", "records", "--effort", "quick")
+LOAD = """
+import json, sys
+from pathlib import Path
+import mlflow.pyfunc
+from hetfeat.dataset.store import RecordStore
+from registry.cost_model import input_example
+model = mlflow.pyfunc.load_model(sys.argv[1])
+frame = input_example(RecordStore.open(Path("records")))
+print(json.dumps(model.predict(frame).to_dict("list")))
+"""
+
+
+@pytest.fixture
+def here(registry_here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    stores.make_store(registry_here / "records", tasks=6)
+    monkeypatch.setattr(transferring, "EFFORT", "quick")
+    return registry_here
+
+
+def train(capfd, model: str, *arguments: str) -> dict[str, Any]:
+    return adapting.succeed(capfd, "train", "--model", model, *COMMON, *arguments)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "xgb"])
+def test_from_records_to_the_registry_and_back(here, capfd, child_environment, name):
+    made = train(capfd, name, "--split", "by_target", "--holdout", "b")
+    uri = f"models:/{made['model']}/{made['version']}"
+    client = connect()
+    run = client.get_run(made["run_id"])
+    wanted = {"family": "cpu-x86", "devices": "a,b", "split": "by_target", "model": name}
+    assert wanted.items() <= run.data.tags.items()
+    assert {"feature_version", "git_commit"} <= set(run.data.tags)
+    assert run.data.params["model.seed"] == "0"
+    curve = client.get_metric_history(made["run_id"], "valid_pca")
+    assert [point.step for point in curve] == list(range(len(curve)))
+    assert len(curve) >= 10
+
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, uri],
+        cwd=here,
+        env={**child_environment, "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert np.isfinite(json.loads(done.stdout)["score"]).all()
+
+    judged = adapting.succeed(
+        capfd, "evaluate", "--model", uri, "--records", "records", "--device", "b"
+    )
+    assert judged["seen_records"] == 0
+    assert judged["metrics"]["pca"] == pytest.approx(made["metrics"]["pca"], abs=1e-3)
+
+    moved = adapting.succeed(
+        capfd, "transfer", "--source", uri, "--device", "b", "--records", "records",
+        "--budget-per-task", "4",
+    )  # fmt: skip
+    assert moved["pca_source"] == pytest.approx(made["metrics"]["pca"], abs=0.2)
+    assert moved["gate"] in {"kept", "dropped"}
+
+
+def test_two_hardware_families_from_nothing(registry_here, capfd):
+    stores.make_store(registry_here / "records", tasks=6)
+    stores.make_store(registry_here / "gpus", tasks=6, family="gpu-nvidia")
+    found = [
+        train(capfd, "lgbm"),
+        train(capfd, "attention", "--records", "gpus"),
+        train(capfd, "lgbm", "--records", "gpus"),
+    ]
+    assert [(made["model"], made["version"]) for made in found] == [
+        ("costmodel.cpu-x86", 1),
+        ("costmodel.gpu-nvidia", 1),
+        ("costmodel.gpu-nvidia", 2),
+    ]
+
+
+def test_hpo_chooses_among_values_and_tables(here, capfd):
+    found = adapting.succeed(capfd, "hpo", "--model", "lgbm", *COMMON, "--trials", "2")
+    assert found["best"]["params"]["stores"] in {"flat", "sum"}
+    assert found["trials"]["done"] == 2
