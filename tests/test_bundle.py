@@ -263,11 +263,12 @@ class TestSignature:
             signing.signing_key()
 
 
-class TestRows:
-    @pytest.fixture(scope="class")
-    def loaded(self, built):
-        return LoadedBundle(built)
+@pytest.fixture(scope="module")
+def loaded(built) -> LoadedBundle:
+    return LoadedBundle(built)
 
+
+class TestRows:
     @pytest.mark.parametrize("rows", [1, 2, 3, 5])
     def test_any_number_runs(self, loaded, rows):
         """Compiled for 1 and 2: three rows are 2 and 1, five are 2, 2 and 1."""

@@ -119,9 +119,10 @@ class LoadedBundle:
         wanted = [(tuple(i["shape"]), i["dtype"]) for i in self.manifest["inputs"]]
         given = [(tuple(value.shape), str(value.dtype)) for value in inputs]
         rows = self._variants[0][0]
-        if self.manifest["any_rows"] and given and given[0][0] and given[0][0][0] > 0:
-            rows = given[0][0][0]
-            wanted = [((rows, *shape[1:]), dtype) for shape, dtype in wanted]
+        shape = given[0][0] if given else ()
+        if self.manifest["any_rows"] and len(shape) == len(wanted[0][0]) and shape[0] > 0:
+            rows = shape[0]
+            wanted = [((rows, *other[1:]), dtype) for other, dtype in wanted]
         if wanted != given:
             raise BundleError(
                 f"input {_described(given)}", _described(wanted), "convert or reshape it"
