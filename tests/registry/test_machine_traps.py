@@ -99,7 +99,7 @@ def no_server(monkeypatch, here, device):
 
 def damaged_database(monkeypatch, here, device):
     (here / "mlflow.db").write_bytes(b"no database" * 100)
-    return "reach the tracking store"
+    return "not a database"
 
 
 def shared_with_optuna(monkeypatch, here, device):
