@@ -61,10 +61,11 @@ def test_one_line_and_nothing_written(here, capfd, line, said):
     assert list(here.iterdir()) == []
 
 
-def test_an_empty_registry_is_told(here, capfd, monkeypatch):
+def test_a_stage_that_holds_nothing_is_told(here, capfd, monkeypatch):
     """MLflow makes its database when it is asked; a bundle or a run there is not."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{here / 'mlflow.db'}")
-    code = _cli.run(mlproject.cli, ["deploy", "--network", "nets:tiny"])
+    line = "deploy --network nets:tiny --stage production"
+    code = _cli.run(mlproject.cli, line.split())
     last = capfd.readouterr().err.splitlines()[-1]
     assert code == 2
     assert "costmodel.cpu-x86" in last
