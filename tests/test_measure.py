@@ -172,7 +172,7 @@ def test_a_child_dies_with_its_parent(device, child_environment, tmp_path):
         "import json, sys, threading, kernels, pathlib\n"
         "from hetfeat.devices.profile import DeviceProfile\n"
         "from hetfeat.measure.local import LocalMeasurer\n"
-        "device = DeviceProfile(**json.loads(sys.argv[1]))\n"
+        "device = DeviceProfile.from_dict(json.loads(sys.argv[1]), 'given')\n"
         "with LocalMeasurer(device, run_timeout_s=3600) as measurer:\n"
         "    program = kernels.known_to(measurer, kernels.calling('sleep', 3600))\n"
         "    print('ready', flush=True)\n"

@@ -126,7 +126,7 @@ def served(tmp_path_factory, new_registry, child_environment):
         patch.setenv("MLFLOW_TRACKING_URI", uri)
         patch.setenv("HETFEAT_HOME", str(folder / "home"))
         mlflow.set_tracking_uri(uri)
-        with mlflow.start_run() as run:
+        with mlflow.start_run(experiment_id="0") as run:
             info, digest = log_bundle(bundle, manifest, {})
         figures = {"latency_ms": 1.0, "max_abs_error": 0.0, "tolerance": 1.0}
         register(NAME, info, folder_manifest_sha256=digest, tags=metric_tags(figures),
