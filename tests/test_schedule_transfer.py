@@ -124,3 +124,6 @@ def test_programs_of_other_convolutions_apply_and_run(device):
             found = starts_of(library, task, measurer, seed=0)
             assert len(found) >= 6
             assert any(m.latency_s for m in measurer.measure(found[:2]))
+        wrong = json.dumps([[["GetSBlock", [], ["no_such_block", "main"], ["b0"]]], []])
+        torn = json.dumps([[["NoSuchInstruction", [], [], []]], []])
+        assert measurer.apply(task, [wrong, torn]) == []

@@ -8,6 +8,7 @@ import pytest
 import stores
 
 from hetfeat.dataset.store import RecordStore
+from hetfeat.errors import WorkFailed
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.evolution import CURIOUS_SHARE, Evolution
 from hetfeat.tune.loop import BATCH, RIVAL_TRIALS, Budget, tune
@@ -165,6 +166,16 @@ class TestLoop:
         trials = Counter(p.task.hash for p in device.measured)
         assert trials[slow.hash] == RIVAL_TRIALS
         assert trials[fast.hash] > 2 * RIVAL_TRIALS
+
+    def test_a_task_without_a_design_space_leaves_the_others(self, journal):
+        class Refusing(FakeDevice):
+            def sample(self, task, count, seed):
+                if task == TASKS[1][0]:
+                    raise WorkFailed("a task", "a design space", "leave it out")
+                return super().sample(task, count, seed)
+
+        tuned = run(Refusing(), journal, trials=40)
+        assert set(tuned.best) == {TASKS[0][0].hash, TASKS[2][0].hash}
 
     def test_rounds_are_told(self, journal):
         told = []

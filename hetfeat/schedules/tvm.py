@@ -19,6 +19,9 @@ from hetfeat.schedules.intrinsics import load_for_cpu
 TRIES_PER_PROGRAM = 4
 """Draws allowed per program wanted; small tasks have fewer distinct programs than are asked."""
 
+REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
+"""What TVM raises for a trace that does not apply: its own errors derive from the first."""
+
 
 class TaskSpace:
     """The schedules that MetaSchedule's rules allow for one task on one target."""
@@ -107,7 +110,7 @@ class TaskSpace:
                 if trace in seen:
                     continue
                 features = self._features(as_candidate(schedule))
-            except (tvm.error.TVMError, ValueError):
+            except REFUSALS:
                 continue  # a combination of decisions that the primitives refuse
             seen.add(trace)
             found += 1

@@ -1,5 +1,6 @@
 """The tuning loop: choose a task, propose, measure, record, refit."""
 
+import logging
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,13 +9,16 @@ from functools import partial
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import WorkFailed
 from hetfeat.features.assemble import batch_of, examples_of
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.models.base import CostModel
-from hetfeat.records import Measurement, Task
+from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.base import Score
 from hetfeat.search.evolution import Evolution
 from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
+
+log = logging.getLogger(__name__)
 
 BATCH = 8
 """Programs of a task measured in a row; also the floor that every task gets."""
@@ -187,7 +191,7 @@ def tune(
             if not open_states or tuned.seconds > budget.seconds:
                 break
             state = max(open_states, key=lambda s: s.priority)
-            batch = state.search.ask(min(BATCH, budget.trials - tuned.trials - tuned.resumed))
+            batch = _asked(state, min(BATCH, budget.trials - tuned.trials - tuned.resumed))
             state.exhausted = not batch
             incumbent_s = {} if state.best_s is None else {state.task.hash: state.best_s}
             done: list[Measurement] = []
@@ -212,6 +216,15 @@ def tune(
     tuned.seconds = time.monotonic() - started
     tuned.best = {s.task.hash: s.best for s in states if s.best}
     return tuned
+
+
+def _asked(state: TaskState, count: int) -> list[Program]:
+    """Candidates of a task; none, with a warning, if TVM cannot generate its design space."""
+    try:
+        return state.search.ask(count)
+    except WorkFailed as error:
+        log.warning("%s", error)
+        return []
 
 
 def _introduce(states: Sequence[TaskState], ways: Mapping[str, tuple[Hashable, Hashable]]) -> None:
