@@ -60,7 +60,7 @@ def deploy(
     Raises:
         WorkFailed: The compiled network is wrong or does not run.
     """
-    from hetfeat.workloads.tvm import as_target, extract_tasks
+    from hetfeat.workloads.tvm import as_target, extract_tasks, lower
 
     started = time.monotonic()
     target = as_target(profile.target)
@@ -84,10 +84,11 @@ def deploy(
     sample = sample_of(networks[0].network)
     with tempfile.TemporaryDirectory(dir=_parent(out), prefix=f".{out.name}.") as work:
         draft, untuned = Path(work) / "tuned", Path(work) / "untuned"
-        for folder, best, count in ((draft, tuned.best, len(networks)), (untuned, {}, 1)):
-            parts = zip(networks[:count], lowered, tasks, strict=False)
-            variants = [_compiled(found, code, of, profile, best) for found, code, of in parts]
-            bundle.write_bundle(folder, variants, profile, sample, facts)
+        parts = zip(networks, lowered, tasks, strict=True)
+        variants = [_compiled(found, code, of, profile, tuned.best) for found, code, of in parts]
+        bundle.write_bundle(draft, variants, profile, sample, facts)
+        plain = _compiled(networks[0], lower(networks[0].module, target), [], profile, {})
+        bundle.write_bundle(untuned, [plain], profile, sample, facts)
         build_s = time.monotonic() - build_started
         verified = _verify(request, networks, draft)
         measured = _bench(request, profile, draft, untuned)
@@ -111,7 +112,7 @@ def deploy(
             "max_abs_error": verified.max_abs_error,
             "tolerance": verified.tolerance,
             "model_version": request.model,
-            "leaked_records": _leaked(source, profile, {task.task.hash for task in merged}),
+            "leaked_records": _leaked(source, profile, {t.task.hash for of in ways for t in of}),
         }
         bundle.add_facts(draft, {"report": report})
         if out.exists():
