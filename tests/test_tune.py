@@ -10,7 +10,7 @@ import stores
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.search.evolution import CURIOUS_SHARE, Evolution
+from hetfeat.search.evolution import CURIOUS_SHARE, GENERATIONS, PARENTS, Evolution
 from hetfeat.tune.loop import BATCH, RIVAL_TRIALS, Budget, tune
 
 DEVICE = stores.profile("a")
@@ -208,10 +208,10 @@ class TestEvolution:
         return np.array([1.0 / (1 + abs(quality(p) - 7)) for p in programs])
 
     def test_picks_what_the_model_says(self):
-        seen = []
+        seen = set()
 
         def score(programs):
-            seen.extend(programs)
+            seen.update(programs)
             return self.right(programs)
 
         chosen = self.search(score).ask(BATCH)
@@ -219,6 +219,24 @@ class TestEvolution:
         trusted = BATCH - round(CURIOUS_SHARE * BATCH)
         found = sorted(self.right(chosen), reverse=True)
         assert found[:trusted] == best[:trusted]
+
+    def test_each_generation_varies_the_model_s_favourites(self):
+        judged, parents = [], []
+
+        class Noting(FakeDevice):
+            def vary(self, task, given, count, seed):
+                parents.append(given)
+                return super().vary(task, given, count, seed)
+
+        def score(programs):
+            judged.append(sorted(programs, key=lambda p: abs(quality(p) - 7)))
+            return self.right(programs)
+
+        self.search(score, device=Noting(programs=5000)).ask(BATCH)
+        assert len(parents) == GENERATIONS[0]
+        for favourites, given in zip(judged, parents, strict=False):
+            assert {p.trace for p in favourites[:PARENTS]} == set(given)
+        assert quality(judged[1][0]) != quality(judged[0][0])
 
     def test_a_wrong_model_is_doubted_a_little(self):
         search = self.search(lambda programs: -self.right(programs))

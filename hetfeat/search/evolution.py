@@ -7,7 +7,7 @@ from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.base import Proposer, Score
 
 POOL_PER_PICK = 6
-"""Candidates drawn and scored for each one measured."""
+"""Candidates of a generation for each one measured."""
 PARENTS = 6
 VARIED_SHARE = 0.75
 """Share of the pool that varies measured programs, once there are any."""
@@ -15,8 +15,11 @@ START_SHARE = 0.75
 """Share of the first picks that is taken from what is given to begin with."""
 CURIOUS_SHARE = 0.125
 """Share of the picks taken at random from the pool: a wrong model must be able to notice."""
-DREAM_SIZE, DREAM_ROUNDS = 64, 3
-"""Candidates of a generation, and generations, where nothing is measured between them."""
+GENERATIONS = (4, 1)
+"""Generations that the model judges alone before the first programs are measured, and before
+later ones (`benchmarks/generations.py`)."""
+UNMEASURED_SIZE, UNMEASURED_GENERATIONS = 64, 3
+"""Candidates of a generation, and generations, where nothing will be measured at all."""
 
 
 class Evolution:
@@ -48,25 +51,13 @@ class Evolution:
 
     def ask(self, count: int) -> list[Program]:
         """See `Search.ask`."""
-        size = POOL_PER_PICK * count
+        generations = GENERATIONS[bool(self._seen)]
         first = () if self._seen else self._starts()[: round(START_SHARE * count)]
         self._seen.update(program.key for program in first)
-        pool: dict[str, Program] = {}
-        if self._latency_s:
-            parents = sorted(self._latency_s, key=self._latency_s.__getitem__)[:PARENTS]
-            varied = round(VARIED_SHARE * size)
-            self._add(pool, self._proposer.vary(self._task, parents, varied, self._draw()))
-        self._add(pool, self._proposer.sample(self._task, size - len(pool), self._draw()))
-        chosen = [*first, *self._choose(list(pool.values()), count - len(first))]
+        pool = self._evolved(POOL_PER_PICK * count, generations, first)
+        chosen = [*first, *self._choose(pool, count - len(first))]
         self._seen.update(program.key for program in chosen)
         return chosen
-
-    def tell(self, measurements: Sequence[Measurement]) -> None:
-        """See `Search.tell`."""
-        for measurement in measurements:
-            self._seen.add(measurement.program.key)
-            if measurement.latency_s is not None:
-                self._latency_s[measurement.program.trace] = measurement.latency_s
 
     def pick(self) -> Program | None:
         """The program that the model likes best after generations that nobody measures.
@@ -75,22 +66,43 @@ class Evolution:
         """
         if self.score is None:
             return None
-        pool: dict[str, Program] = {}
-        self._add(pool, self._starts())
-        self._add(pool, self._proposer.sample(self._task, DREAM_SIZE, self._draw()))
-        for _ in range(DREAM_ROUNDS):
-            parents = [program.trace for program in self._ranked(pool)[:PARENTS]]
-            if not parents:
-                return None
-            self._add(pool, self._proposer.vary(self._task, parents, DREAM_SIZE, self._draw()))
-        return self._ranked(pool)[0]
+        starts = self._starts()
+        found = [*starts, *self._evolved(UNMEASURED_SIZE, UNMEASURED_GENERATIONS, starts)]
+        return next(iter(self._ranked(found, self.score)), None)
 
-    def _ranked(self, pool: dict[str, Program]) -> list[Program]:
-        """The pool, best first by the model."""
-        programs = list(pool.values())
-        if self.score is None or not programs:
-            return programs
-        scores = self.score(programs)
+    def tell(self, measurements: Sequence[Measurement]) -> None:
+        """See `Search.tell`."""
+        for measurement in measurements:
+            self._seen.add(measurement.program.key)
+            if measurement.latency_s is not None:
+                self._latency_s[measurement.program.trace] = measurement.latency_s
+
+    def _evolved(self, size: int, generations: int, parents: Sequence[Program]) -> list[Program]:
+        """Programs not seen before: random ones, and variations of the best, measured or not.
+
+        Each generation varies what the model likes best of all before it, `parents` included.
+        """
+        pool: dict[str, Program] = {}
+        if self._latency_s:
+            fastest = sorted(self._latency_s, key=self._latency_s.__getitem__)[:PARENTS]
+            varied = round(VARIED_SHARE * size)
+            self._add(pool, self._proposer.vary(self._task, fastest, varied, self._draw()))
+        self._add(pool, self._proposer.sample(self._task, size - len(pool), self._draw()))
+        if self.score is None:
+            return list(pool.values())
+        for _ in range(generations):
+            ranked = self._ranked([*parents, *pool.values()], self.score)
+            best = [program.trace for program in ranked[:PARENTS]]
+            if best:
+                self._add(pool, self._proposer.vary(self._task, best, size, self._draw()))
+        return list(pool.values())
+
+    @staticmethod
+    def _ranked(programs: list[Program], score: Score) -> list[Program]:
+        """The programs, the model's favourite first."""
+        if not programs:
+            return []
+        scores = score(programs)
         return [programs[i] for i in sorted(range(len(programs)), key=lambda i: -scores[i])]
 
     def _choose(self, pool: list[Program], count: int) -> list[Program]:
@@ -98,10 +110,9 @@ class Evolution:
         if self.score is None or len(pool) <= count:
             return pool[:count]
         curious = round(CURIOUS_SHARE * count)
-        scores = self.score(pool)
-        ranked = sorted(range(len(pool)), key=lambda i: -scores[i])
+        ranked = self._ranked(pool, self.score)
         best, rest = ranked[: count - curious], ranked[count - curious :]
-        return [pool[i] for i in best + self._rng.sample(rest, curious)]
+        return best + self._rng.sample(rest, curious)
 
     def _add(self, pool: dict[str, Program], found: Sequence[Program]) -> None:
         pool.update((p.key, p) for p in found if p.key not in self._seen)

@@ -1,0 +1,123 @@
+"""What it is worth to let the cost model judge generations before programs are measured.
+
+    python benchmarks/generations.py --generations 0,0 4,1 [--network resnet18] [--tasks 8] [--seed 0]
+
+`4,1` is four before the first round and one before each later. For the tasks of a network with the
+most FLOPs, each of these searches anew, in random order: rounds of 8 programs, measured on this machine. Printed is the best latency after each round
+against the best that any of them found, as a geometric mean over the tasks, and the seconds spent
+on proposing and on measuring. The model is the family's in production; nothing else may run.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from hetfeat.dataset.packaged import packaged_store
+from hetfeat.dataset.store import RecordStore
+from hetfeat.deploy.ways import tasks_of_all_ways
+from hetfeat.devices.probe import local_profile
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.features.assemble import batch_of
+from hetfeat.measure.local import LocalMeasurer
+from hetfeat.models.table import load_model
+from hetfeat.records import Program, Task
+from hetfeat.search import evolution
+from hetfeat.search.base import Score
+from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
+from hetfeat.tune.loop import BATCH
+from hetfeat.workloads.networks import load_network
+from hetfeat.workloads.tvm import NetworkTask, as_target, import_network, save_workload
+from registry.names import cost_model_name
+from registry.pull import pull
+
+
+def largest(network: str, profile: DeviceProfile, count: int) -> list[NetworkTask]:
+    """Tasks of a network, each convolution in every way, those with the most FLOPs first."""
+    module = import_network(load_network(network, 1, 0))
+    tasks = tasks_of_all_ways(module, as_target(profile.target))
+    return sorted(tasks, key=lambda task: -task.weight * task.task.flops)[:count]
+
+
+def search(
+    task: Task,
+    measurer: LocalMeasurer,
+    score: Score,
+    library: ScheduleLibrary,
+    seed: int,
+    rounds: int,
+) -> tuple[list[float], float, float]:
+    """Best latency after each round, seconds of proposing, seconds of measuring."""
+    starts = partial(starts_of, library, task, measurer, seed)
+    running = evolution.Evolution(task, measurer, score, seed, starts)
+    best, curve, proposing_s, measuring_s = float("inf"), [], 0.0, 0.0
+    for _ in range(rounds):
+        began = time.monotonic()
+        batch = running.ask(BATCH)
+        proposed = time.monotonic()
+        done = measurer.measure(batch, {} if best == float("inf") else {task.hash: best})
+        running.tell(done)
+        best = min([best, *(m.latency_s for m in done if m.latency_s is not None)])
+        curve.append(best)
+        proposing_s += proposed - began
+        measuring_s += time.monotonic() - proposed
+    return curve, proposing_s, measuring_s
+
+
+def pair(text: str) -> tuple[int, int]:
+    """`4,1` as numbers."""
+    first, later = text.split(",")
+    return int(first), int(later)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--generations", type=pair, nargs="+", default=[(0, 0), (4, 1)])
+    options.add_argument("--network", default="resnet18")
+    options.add_argument("--tasks", type=int, default=8)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--seed", type=int, default=0)
+    given = options.parse_args()
+    profile = local_profile()
+    model = load_model(pull(f"{cost_model_name(profile.family)}@production").folder)
+
+    def score(programs: Sequence[Program]):
+        return model.predict(batch_of(programs, profile))
+
+    tasks = largest(given.network, profile, given.tasks)
+    store = RecordStore.open(packaged_store())
+    library = ScheduleLibrary.of(store, profile.name, [task.task for task in tasks])
+    order = random.Random(given.seed)
+    excess: dict[tuple[int, int], list[list[float]]] = defaultdict(list)
+    seconds: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    with LocalMeasurer(profile) as measurer:
+        for task in tasks:
+            measurer.add_task(task.task, save_workload(task.module))
+            curves = {}
+            for count in order.sample(given.generations, len(given.generations)):
+                evolution.GENERATIONS = count
+                found = search(task.task, measurer, score, library, given.seed, given.rounds)
+                curves[count], spent = found[0], found[1:]
+                seconds[count].append(spent)
+            best = min(curve[-1] for curve in curves.values())
+            for count, curve in curves.items():
+                excess[count].append([latency / best for latency in curve])
+            print(task.task.operator, task.task.shapes, curves, file=sys.stderr)
+    for count in given.generations:
+        means = [statistics.geometric_mean(column) for column in zip(*excess[count], strict=True)]
+        spent = [sum(column) for column in zip(*seconds[count], strict=True)]
+        print(
+            f"{count[0]}, then {count[1]} generations: {' '.join(f'{mean:.3f}' for mean in means)} after each round; "
+            f"{spent[0]:.0f} s proposing, {spent[1]:.0f} s measuring"
+        )
+
+
+if __name__ == "__main__":
+    main()
