@@ -1,11 +1,12 @@
 """What it is worth to let the cost model judge generations before programs are measured.
 
-    python benchmarks/generations.py --generations 0,0 4,1 [--network resnet18] [--tasks 8] [--seed 0]
+    python benchmarks/generations.py --generations 0,0 3,1 [--network resnet18] [--tasks 8]
 
-`4,1` is four before the first round and one before each later. For the tasks of a network with the
-most FLOPs, each of these searches anew, in random order: rounds of 8 programs, measured on this machine. Printed is the best latency after each round
-against the best that any of them found, as a geometric mean over the tasks, and the seconds spent
-on proposing and on measuring. The model is the family's in production; nothing else may run.
+`3,1` is three before the first round and one before each later. For the tasks of a network with
+the most FLOPs, each of these searches anew, in random order: rounds of 8 programs, measured on
+this machine. Printed is the best latency after each round against the best that any of them found,
+as a geometric mean over the tasks, and the seconds spent on proposing and on measuring. The model
+is the family's in production; nothing else may run.
 """
 
 import argparse
@@ -35,6 +36,7 @@ from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
 from hetfeat.tune.loop import BATCH
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.tvm import NetworkTask, as_target, import_network, save_workload
+from hetfeat.workloads.winograd import TRANSFORMS
 from registry.names import cost_model_name
 from registry.pull import pull
 
@@ -42,7 +44,7 @@ from registry.pull import pull
 def largest(network: str, profile: DeviceProfile, count: int) -> list[NetworkTask]:
     """Tasks of a network, each convolution in every way, those with the most FLOPs first."""
     module = import_network(load_network(network, 1, 0))
-    tasks = tasks_of_all_ways(module, as_target(profile.target))
+    tasks = tasks_of_all_ways(module, as_target(profile.target), TRANSFORMS)
     return sorted(tasks, key=lambda task: -task.weight * task.task.flops)[:count]
 
 
@@ -72,14 +74,14 @@ def search(
 
 
 def pair(text: str) -> tuple[int, int]:
-    """`4,1` as numbers."""
+    """`3,1` as numbers."""
     first, later = text.split(",")
     return int(first), int(later)
 
 
 def main() -> None:
     options = argparse.ArgumentParser()
-    options.add_argument("--generations", type=pair, nargs="+", default=[(0, 0), (4, 1)])
+    options.add_argument("--generations", type=pair, nargs="+", default=[(0, 0), (3, 1)])
     options.add_argument("--network", default="resnet18")
     options.add_argument("--tasks", type=int, default=8)
     options.add_argument("--rounds", type=int, default=3)
@@ -114,8 +116,9 @@ def main() -> None:
         means = [statistics.geometric_mean(column) for column in zip(*excess[count], strict=True)]
         spent = [sum(column) for column in zip(*seconds[count], strict=True)]
         print(
-            f"{count[0]}, then {count[1]} generations: {' '.join(f'{mean:.3f}' for mean in means)} after each round; "
-            f"{spent[0]:.0f} s proposing, {spent[1]:.0f} s measuring"
+            f"{count[0]}, then {count[1]} generations:",
+            *(f"{mean:.3f}" for mean in means),
+            f"after each round; {spent[0]:.0f} s proposing, {spent[1]:.0f} s measuring",
         )
 
 

@@ -27,6 +27,14 @@ def scaled(factor: float) -> tvm.IRModule:
     return _kernel(lambda a, i: a[i] * te.const(factor, "float32"))
 
 
+def weighted(rows: int) -> tvm.IRModule:
+    """Adds weights to a row that stays in the cache, as fast as they come."""
+    row = te.placeholder((1024,), name="row")
+    weights = te.placeholder((rows, 1024), name="weights")
+    result = te.compute(weights.shape, lambda i, j: row[j] + weights[i, j], name="result")
+    return tvm.IRModule({"main": te.create_prim_func([row, weights, result])})
+
+
 def matmul(size: int) -> tvm.IRModule:
     """A square matrix product, with a design space of its own."""
     a, b = (te.placeholder((size, size), name=name) for name in "ab")

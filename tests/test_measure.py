@@ -63,6 +63,16 @@ def test_each_bad_candidate_costs_itself_only(measurer):
     assert all(len(m.latencies_s) == 3 for m in found if m.error is None)
 
 
+def test_cold_runs_fetch_their_weights_from_memory(measurer):
+    large = kernels.known_to(measurer, kernels.weighted(1024))
+    crashing = kernels.known_to(measurer, kernels.calling("abort"))
+    small = kernels.known_to(measurer, kernels.scaled(8.0))
+    (warm,) = measurer.measure([large])
+    cold = measurer.cold_s([large, crashing, small])
+    assert set(cold) == {large.task.hash, small.task.hash}
+    assert cold[large.task.hash] > 1.5 * warm.latency_s
+
+
 def test_traces_that_do_not_replay_are_data(measurer):
     module = kernels.scaled(6.0)
     traces = [kernels.BROKEN, kernels.UNTOUCHED, '[[["Nonsense",[],[],[]]],[]]', "[]", "not JSON"]

@@ -4,20 +4,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hetfeat.records import Measurement
-from hetfeat.workloads.winograd import TRANSFORMS, Convolution
+from hetfeat.workloads.winograd import Convolution
 from hetfeat.workloads.winograd.choice import choose_fastest
 
 if TYPE_CHECKING:
     from hetfeat.workloads.tvm import NetworkTask
 
 
-def tasks_of_all_ways(imported: Any, target: Any) -> list["NetworkTask"]:
-    """Tasks of a network computed directly and by Winograd's algorithm, each once."""
+def tasks_of_all_ways(imported: Any, target: Any, tiles: Sequence[int]) -> list["NetworkTask"]:
+    """Tasks of a network computed directly and with each of Winograd's tiles, each once."""
     from hetfeat.workloads.tvm import extract_tasks, lower
 
     found: dict[str, NetworkTask] = {}
-    for tile in (None, *TRANSFORMS):
+    for tile in (None, *tiles):
         lowered = lower(imported, target, partial(_always, tile))
         for task in extract_tasks(lowered, target):
             found.setdefault(task.task.hash, task)
@@ -32,11 +31,10 @@ def lower_fastest(
     imported: Any,
     target: Any,
     tasks: Sequence["NetworkTask"],
-    best: Mapping[str, Measurement],
+    latency_s: Mapping[str, float],
 ) -> Any:
     """The network lowered so that each convolution is computed in the fastest way measured."""
     from hetfeat.workloads.tvm import lower
 
-    latency_s = {task: m.latency_s for task, m in best.items() if m.latency_s is not None}
     chosen = choose_fastest({task.task: task.weight for task in tasks}, latency_s)
     return lower(imported, target, chosen.get)

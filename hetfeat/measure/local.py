@@ -204,6 +204,25 @@ class LocalMeasurer:
                             best[program.task.hash] = min(known, result.latency_s)
                         yield result
 
+    def cold_s(self, programs: Sequence[Program]) -> dict[str, float]:
+        """Median seconds of a run whose weights are in no cache, by task; failures are left out.
+
+        Args:
+            programs: One of each task.
+        """
+        found: dict[str, float] = {}
+        for program in programs:
+            with building():
+                error = self._ensure_built(0, program)
+            if error is None:
+                request = {"do": "run_cold", "program": program.key}
+                with timing():
+                    seconds, error = self._ask(0, program.task, request, self._run_timeout_s)
+                self._built.pop(program.key, None)
+            if error is None:
+                found[program.task.hash] = statistics.median(seconds)
+        return found
+
     def _build_from(
         self, index: int, queue: deque[Program]
     ) -> list[tuple[Program, ErrorKind | None]]:

@@ -26,6 +26,7 @@ REPEAT_S = 0.01
 """Each repeat runs the program often enough to last this long."""
 SLOW_RATIO, SLOW_S = 3.0, 0.02
 """A first run over both 3x the best so far and 20 ms settles the matter: no repeats."""
+COLD_RUNS = 20
 STEADY_SPREAD, ROUNDS = 0.1, 3
 """Repeats that differ by more are taken again, up to so many rounds; the steadiest are kept."""
 
@@ -89,6 +90,22 @@ class Service:
             rounds.append(self._timed(library, arguments, number, REPEATS))
         return min(rounds, key=spread)
 
+    def run_cold(self, program: str) -> list[float]:
+        """Seconds of single runs, each after all arguments but the first have left the caches.
+
+        In a network the first, the data, has just been written; the weights are long gone.
+        """
+        library, arguments = self._built.pop(program)
+        library["main"](*arguments)
+        timer = library.time_evaluator(
+            "main",
+            self._device,
+            number=1,
+            repeat=COLD_RUNS,
+            f_preproc="cache_flush_cpu_non_first_arg",
+        )
+        return [float(s) for s in timer(*arguments).results]
+
     def _timed(self, library: Any, arguments: Any, number: int, repeat: int) -> list[float]:
         timer = library.time_evaluator("main", self._device, number=number, repeat=repeat)
         return [float(s) for s in timer(*arguments).results]
@@ -105,7 +122,7 @@ def error_kind(request: str, error: Exception) -> ErrorKind:
     """The kind of a failed request."""
     if isinstance(error, MemoryError) or "bad_alloc" in str(error):
         return "memory"
-    kinds: dict[str, ErrorKind] = {"build": "build", "run": "run"}
+    kinds: dict[str, ErrorKind] = {"build": "build", "run": "run", "run_cold": "run"}
     return kinds.get(request, "schedule")
 
 

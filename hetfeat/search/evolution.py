@@ -15,7 +15,7 @@ START_SHARE = 0.75
 """Share of the first picks that is taken from what is given to begin with."""
 CURIOUS_SHARE = 0.125
 """Share of the picks taken at random from the pool: a wrong model must be able to notice."""
-GENERATIONS = (4, 1)
+GENERATIONS = (3, 1)
 """Generations that the model judges alone before the first programs are measured, and before
 later ones (`benchmarks/generations.py`)."""
 UNMEASURED_SIZE, UNMEASURED_GENERATIONS = 64, 3

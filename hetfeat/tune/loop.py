@@ -18,6 +18,7 @@ from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.base import Score
 from hetfeat.search.evolution import Evolution
 from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
+from hetfeat.workloads.winograd import TRANSFORMS
 
 T = TypeVar("T")
 
@@ -46,15 +47,17 @@ class Budget:
         seconds: Wall time after which no new round starts.
         trials_per_task: Default of `trials`, for each task.
         trials: Programs measured in all, shared among tasks as the loop sees fit.
+        winograd: Tiles of Winograd's algorithm that compete with computing directly.
     """
 
     seconds: float
     trials_per_task: int
     trials: int = 0
+    winograd: tuple[int, ...] = tuple(TRANSFORMS)
 
 
 BUDGETS = {
-    "quick": Budget(seconds=210, trials_per_task=20),
+    "quick": Budget(seconds=210, trials_per_task=20, winograd=(2,)),
     "standard": Budget(seconds=1300, trials_per_task=64),
     "full": Budget(seconds=3300, trials_per_task=192),
 }
