@@ -3,7 +3,7 @@
 import hashlib
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -36,6 +36,11 @@ class Task:
     shapes: tuple[tuple[int, ...], ...]
     dtype: str
     flops: float
+
+    @property
+    def anchor(self) -> tuple[Hashable, ...]:
+        """What tasks share that differ only in what is fused: operator, data and weights."""
+        return self.operator, self.dtype, self.shapes[:2]
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Schedules of other tasks as a start: carried over by hand, from a store, and with TVM."""
 
+import dataclasses
 import json
 import math
 
@@ -90,11 +91,19 @@ def test_the_nearest_come_first_each_with_its_best():
 def test_a_library_withholds_the_device_s_own_records_of_the_network(tmp_path):
     store = stores.make_store(tmp_path / "records", devices=("a", "b"), tasks=2)
     held, other = stores.task(0), stores.task(1)
-    library = ScheduleLibrary.of(store, "a", frozenset([held.hash]))
+    library = ScheduleLibrary.of(store, "a", [held])
     assert {d.device for d in library.nearest(held, 99)} == {"b"}
     assert {d.device for d in library.nearest(other, 99)} == {"a", "b"}
     found = library.nearest(held, 99)
     assert [d.latency_s for d in found] == sorted(d.latency_s for d in found)
+
+
+def test_what_differs_only_in_its_fusion_is_withheld_too(tmp_path):
+    store = stores.make_store(tmp_path / "records", devices=("a", "b"), tasks=2)
+    held = stores.task(0)
+    fused = dataclasses.replace(held, hash="with relu", shapes=(*held.shapes, (1, 1)))
+    library = ScheduleLibrary.of(store, "a", [fused])
+    assert {d.device for d in library.nearest(held, 99)} == {"b"}
 
 
 @pytest.mark.slow
@@ -117,7 +126,7 @@ def test_programs_of_other_convolutions_apply_and_run(device):
         if row["operator"] == "conv2d"
     }
     chosen = [tasks[key] for key in sorted(tasks)[:3]]
-    library = ScheduleLibrary.of(store, name, frozenset(task.hash for task in chosen))
+    library = ScheduleLibrary.of(store, name, chosen)
     with LocalMeasurer(device) as measurer:
         for task in chosen:
             measurer.add_task(task, modules[task.hash])

@@ -10,7 +10,7 @@ from torch import nn
 from hetfeat.records import Task
 from hetfeat.workloads.networks import Network
 from hetfeat.workloads.winograd import TRANSFORMS, transformed_filters
-from hetfeat.workloads.winograd.choice import choose_fastest, competing
+from hetfeat.workloads.winograd.choice import choose_fastest, competing, network_s
 
 LARGEST_ERROR = {2: 1e-6, 4: 1e-5}
 """Relative to the largest output, beside float64."""
@@ -157,3 +157,10 @@ def test_the_way_that_is_fastest_over_the_network_is_chosen(latencies, chosen):
     weights = {t: 1 + (" with" in t.hash or "with" in t.hash) for t in (*DIRECT, *SMALL, *LARGE)}
     found = choose_fastest({**weights, OTHER: 1}, latencies)
     assert found == ({} if chosen is None else {CONVOLUTION: chosen})
+
+
+def test_a_network_s_kernels_add_up_each_convolution_in_its_fastest_way():
+    weights = {DIRECT[0]: 1, DIRECT[1]: 2, SMALL[0]: 1, SMALL[1]: 2, LARGE[0]: 1, OTHER: 3}
+    latencies = {"direct": 3.0, "with relu": 1.0, "2": 2.0, "2 with relu": 0.5, "other": 0.1}
+    assert network_s(weights, latencies) == pytest.approx((2.0 + 2 * 0.5) + 3 * 0.1)
+    assert network_s(weights, {"other": 0.1, "2": 1.0}) == pytest.approx(0.3)

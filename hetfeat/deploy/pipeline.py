@@ -20,10 +20,10 @@ from hetfeat.deploy.ways import lower_fastest, tasks_of_all_ways
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.local import LocalMeasurer
-from hetfeat.records import Measurement
+from hetfeat.records import Measurement, Task
 from hetfeat.transfer.schedules import ScheduleLibrary
 from hetfeat.tune.loop import BUDGETS, Budget, TaskState, Tuned, tune
-from hetfeat.workloads.winograd.choice import competing
+from hetfeat.workloads.winograd.choice import competing, network_s
 
 if TYPE_CHECKING:
     from hetfeat.workloads.tvm import NetworkTask
@@ -150,7 +150,7 @@ def _tune(
             journal,
             _budget(request, len(merged)),
             request.seed,
-            _progress({task.task.hash: task.weight for task in merged}),
+            _progress({task.task: task.weight for task in merged}),
             competing(task.task for task in merged),
             _library(profile, merged),
         )
@@ -161,8 +161,8 @@ def _tune(
 
 
 def _library(profile: DeviceProfile, tasks: Sequence["NetworkTask"]) -> ScheduleLibrary:
-    """The packaged records, less those of this very device's runs of these tasks."""
-    withheld = frozenset(task.task.hash for task in tasks)
+    """The packaged records, less this very device's of these tasks and of their anchors."""
+    withheld = [task.task for task in tasks]
     return ScheduleLibrary.of(RecordStore.open(packaged_store()), profile.name, withheld)
 
 
@@ -226,7 +226,7 @@ def _budget(request: DeployRequest, tasks: int) -> Budget:
     return dataclasses.replace(budget, trials=request.trials)
 
 
-def _progress(weights: Mapping[str, int]) -> Callable[[Tuned, TaskState], None]:
+def _progress(weights: Mapping[Task, int]) -> Callable[[Tuned, TaskState], None]:
     """Logs a line now and then: trials, rate, and what the kernels add up to."""
     best: dict[str, float] = {}
     last = [time.monotonic()]
@@ -237,14 +237,13 @@ def _progress(weights: Mapping[str, int]) -> Callable[[Tuned, TaskState], None]:
         if time.monotonic() - last[0] < 10:
             return
         last[0] = time.monotonic()
-        total_ms = 1e3 * sum(weights[key] * value for key, value in best.items())
         log.info(
             "%d programs measured, %.1f a second; %d of %d tasks, kernels %.2f ms",
             tuned.trials,
             tuned.trials / max(tuned.seconds, 1e-9),
             len(best),
             len(weights),
-            total_ms,
+            1e3 * network_s(weights, best),
         )
 
     return on_round

@@ -48,27 +48,29 @@ class ScheduleLibrary:
             self._by_operator.setdefault(donor.task.operator, []).append(donor)
 
     @classmethod
-    def of(cls, store: RecordStore, device: str, withheld: frozenset[str]) -> "ScheduleLibrary":
+    def of(cls, store: RecordStore, device: str, withheld: Iterable[Task]) -> "ScheduleLibrary":
         """The library of a store.
 
         Args:
             store: Where the programs were measured.
             device: The device to be tuned for.
-            withheld: Tasks whose records on that very device are left out: those of the network,
-                if what is shown is to be transfer.
+            withheld: Tasks whose records on that very device, and those of tasks with the same
+                anchor, are left out: the network's, if what is shown is to be transfer.
         """
+        held = {key for task in withheld for key in (task.hash, task.anchor)}
         fastest: dict[tuple[str, str], list[tuple[float, str]]] = {}
         tasks: dict[str, Task] = {}
         ran = pc.list_value_length(pc.field("latencies_s")) > 0
         for table in store.scan(_COLUMNS, where=ran):
             for row in table.to_pylist():
-                if row["device"] == device and row["task"] in withheld:
-                    continue
                 if row["task"] not in tasks:
                     shapes = tuple(tuple(shape) for shape in json.loads(row["shapes"]))
                     tasks[row["task"]] = Task(
                         row["task"], row["operator"], shapes, row["dtype"], row["flops"]
                     )
+                task = tasks[row["task"]]
+                if row["device"] == device and not held.isdisjoint((task.hash, task.anchor)):
+                    continue
                 best = fastest.setdefault((row["device"], row["task"]), [])
                 heapq.heappush(best, (-min(row["latencies_s"]), row["trace"]))
                 if len(best) > KEPT_PER_TASK:

@@ -1,5 +1,6 @@
 """Which convolutions of a network are computed how, decided by what was measured."""
 
+import math
 from collections.abc import Iterable, Mapping
 
 from hetfeat.records import Task
@@ -38,16 +39,35 @@ def choose_fastest(
         tasks: Of the network lowered in every way, and how often each occurs in its own.
         latency_s: Best latency of each task that ran, by hash.
     """
+    chosen: dict[Convolution, int] = {}
+    for convolution, ways in _ways_s(tasks, latency_s).items():
+        fastest = min(ways, key=lambda tile: (ways[tile], tile is not None))
+        if fastest in TRANSFORMS and ways[fastest] < math.inf:
+            chosen[convolution] = fastest
+    return chosen
+
+
+def network_s(tasks: Mapping[Task, int], latency_s: Mapping[str, float]) -> float:
+    """Seconds that a network's kernels add up to, each convolution computed in its fastest way.
+
+    What has not run counts as nothing. Arguments as in `choose_fastest`.
+    """
+    others = {task: weight for task, weight in tasks.items() if convolution_of(task) is None}
+    fastest = (min(ways.values()) for ways in _ways_s(tasks, latency_s).values())
+    return sum(weight * latency_s.get(task.hash, 0.0) for task, weight in others.items()) + sum(
+        seconds for seconds in fastest if seconds < math.inf
+    )
+
+
+def _ways_s(
+    tasks: Mapping[Task, int], latency_s: Mapping[str, float]
+) -> dict[Convolution, dict[int | None, float]]:
+    """Seconds that each way of a convolution takes; infinite where some task never ran."""
     totals: dict[Convolution, dict[int | None, float]] = {}
     for task, weight in tasks.items():
         if found := convolution_of(task):
             convolution, tile = found
             ways = totals.setdefault(convolution, {})
-            seconds = latency_s.get(task.hash, float("inf"))
+            seconds = latency_s.get(task.hash, math.inf)
             ways[tile] = ways.get(tile, 0.0) + weight * seconds
-    chosen: dict[Convolution, int] = {}
-    for convolution, ways in totals.items():
-        fastest = min(ways, key=lambda tile: (ways[tile], tile is not None))
-        if fastest in TRANSFORMS and ways[fastest] < float("inf"):
-            chosen[convolution] = fastest
-    return chosen
+    return totals
