@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 
@@ -19,6 +20,8 @@ from hetfeat.errors import WorkFailed
 HOST = "127.0.0.1"
 PROXY_HOST = "127.0.0.2"
 """What a server behind a `Link` tells clients; its port there is the server's own."""
+STARTER = ThreadPoolExecutor(1)
+"""Trackers and servers end with the thread that started them, which must not be a test's timer."""
 
 
 def free_port(host: str = HOST) -> int:
@@ -39,9 +42,10 @@ class Process:
 
     def __init__(self, module: str, *arguments: str, core: int | None = None) -> None:
         pin = [] if core is None else ["taskset", "-c", str(core)]
-        self._process = subprocess.Popen(
-            [*pin, sys.executable, "-m", module, *arguments], stderr=subprocess.DEVNULL
-        )
+        command = [*pin, sys.executable, "-m", module, *arguments]
+        self._process = STARTER.submit(
+            subprocess.Popen, command, stderr=subprocess.DEVNULL
+        ).result()
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -105,6 +109,12 @@ class Fleet:
             return sum(d["servers"] for d in status(self.tracker) if d["device"] == self.key)
         except WorkFailed:
             return 0
+
+    def stop_servers(self) -> None:
+        for server in self.servers:
+            server.kill()
+        self.servers.clear()
+        wait_until(lambda: self.servers_known() == 0)
 
     def close(self) -> None:
         for server in self.servers:

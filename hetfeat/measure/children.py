@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -73,12 +72,7 @@ class Children:
             worker.wait_ready()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for worker in self._workers:
             worker.close()  # threads that still ask, after an interrupt, end at once
         self._threads.shutdown(cancel_futures=True)

@@ -1,14 +1,13 @@
 """Measures on this machine: several children build in parallel, one at a time runs."""
 
 import contextlib
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import version
 from itertools import repeat
 
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
+from hetfeat.measure.base import in_order, measured
 from hetfeat.measure.children import BUILD_TIMEOUT_S, RESTART_BYTES, Children
 from hetfeat.measure.exclusive import building, timing
 from hetfeat.records import ErrorKind, Measurement, Program
@@ -60,14 +59,12 @@ class LocalMeasurer(Children):
         )
         self._run_timeout_s, self._kill_floor_s = run_timeout_s, kill_floor_s
         self._built: dict[str, tuple[int, int]] = {}
-        self._versions = f"tvm {version('apache-tvm')}"
 
     def measure(
         self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None
     ) -> list[Measurement]:
         """See `Measurer.measure`."""
-        done = {m.program.key: m for m in self.measure_each(programs, incumbent_s)}
-        return [done[program.key] for program in programs]
+        return in_order(programs, self.measure_each(programs, incumbent_s))
 
     def measure_each(
         self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None
@@ -119,14 +116,7 @@ class LocalMeasurer(Children):
             allowed_s = self._allowed_run_s(best.get(program.task.hash))
             latencies, error = self._ask(index, program.task, request, allowed_s)
             self._built.pop(program.key, None)
-        return Measurement(
-            program,
-            self.profile.name,
-            tuple(latencies or ()),
-            error,
-            round(time.time(), 3),
-            self._versions,
-        )
+        return measured(program, self.profile.name, latencies or (), error)
 
     def _ensure_built(self, index: int, program: Program) -> ErrorKind | None:
         if self._built.get(program.key) == (index, self._workers[index].generation):

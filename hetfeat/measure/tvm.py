@@ -67,15 +67,10 @@ class Service:
 
     def build(self, task: str, program: str, trace: str) -> None:
         """Compiles a program in memory and keeps it for `run`."""
-        candidate = as_candidate(replay(self._spaces[task].module, trace))
-        module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(candidate.sch.mod)
-        library = tvm.compile(module, self._target).jit()
+        executable, arguments = self._compiled(task, trace)
+        library = executable.jit()
         library["main"]  # LLVM compiles on the first look-up: here, not in the timed run
-        arguments = [
-            self._array(position, tuple(int(n) for n in a.shape), str(a.dtype))
-            for position, a in enumerate(candidate.args_info)
-        ]
-        self._built[program] = library, arguments
+        self._built[program] = library, [self._array(i, *a) for i, a in enumerate(arguments)]
 
     def run(self, program: str, incumbent_s: float | None) -> list[float]:
         """Seconds of one run, a mean per repeat; the built program is let go."""
@@ -88,6 +83,13 @@ class Service:
         while not rounds or (spread(rounds[-1]) > STEADY_SPREAD and len(rounds) < ROUNDS):
             rounds.append(self._timed(library, arguments, number, REPEATS))
         return min(rounds, key=spread)
+
+    def _compiled(self, task: str, trace: str) -> tuple[Any, list[tuple[tuple[int, ...], str]]]:
+        """A program's executable, and the shape and type of each of its arguments."""
+        candidate = as_candidate(replay(self._spaces[task].module, trace))
+        module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(candidate.sch.mod)
+        arguments = [(tuple(int(n) for n in a.shape), str(a.dtype)) for a in candidate.args_info]
+        return tvm.compile(module, self._target), arguments
 
     def _timed(self, library: Any, arguments: Any, number: int, repeat: int) -> list[float]:
         timer = library.time_evaluator("main", self._device, number=number, repeat=repeat)

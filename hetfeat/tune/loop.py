@@ -11,7 +11,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.features.assemble import batch_of, examples_of
-from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.models.base import CostModel
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.base import Score
@@ -144,7 +144,7 @@ class Tuned:
 
 def tune(
     tasks: Sequence[tuple[Task, int]],
-    measurer: LocalMeasurer,
+    measurer: DeviceMeasurer,
     model: CostModel | None,
     journal: RecordStore,
     budget: Budget,

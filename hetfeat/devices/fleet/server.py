@@ -9,13 +9,13 @@ imports: a device without the toolkit's other dependencies runs it from a copy o
 import json
 import os
 import platform
-import re
 import signal
 import sys
 import threading
 import time
 import uuid
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from hetfeat.devices import host
@@ -28,9 +28,9 @@ PORTS_TRIED = 100
 
 
 class _Crashes:
-    """Counts sessions that a signal ended: a client must tell a bad program from a bad link.
+    """Counts sessions whose process ended badly: a client must tell a bad program from a bad link.
 
-    TVM's server gives up when the process of a session ends badly, and says so in an exception.
+    TVM's server then gives up, and says so in an exception.
     """
 
     def __init__(self) -> None:
@@ -39,9 +39,7 @@ class _Crashes:
 
     def _on_exception(self, given: threading.ExceptHookArgs) -> None:
         sys.stderr.write(f"TVM's RPC server ended ({given.exc_value}); another one starts\n")
-        code = re.search(r"error code (-?\d+)", str(given.exc_value))
-        if code and int(code[1]) < 0:
-            self.count += 1
+        self.count += "error code" in str(given.exc_value)
 
 
 def serve(address: tuple[str, int], tracker: tuple[str, int], settings: dict[str, Any]) -> None:
@@ -64,7 +62,9 @@ def serve(address: tuple[str, int], tracker: tuple[str, int], settings: dict[str
         DESCRIBE, lambda: json.dumps(described | {"crashes": crashes.count}), override=True
     )
     os.register_at_fork(after_in_child=die_with_parent)
+    folder = Path.cwd()
     while True:  # TVM's server ends with a crashing session, and when the tracker is long gone
+        os.chdir(folder)  # it ended in the folder of the session, which is gone
         server = PopenRPCServerState(
             address[0],
             address[1],

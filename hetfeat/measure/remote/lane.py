@@ -1,0 +1,172 @@
+"""One session at a time, with whichever server of a device is free."""
+
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hetfeat.devices.fleet.identity import fast_enough, mismatch, slow_or_fast
+from hetfeat.devices.fleet.route import Route
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.measure.base import DeviceLost, measured
+from hetfeat.measure.remote.batch import Batch, Job
+from hetfeat.measure.worker import Lost, Worker
+from hetfeat.records import ErrorKind, Measurement
+
+log = logging.getLogger(__name__)
+
+SHARE, SHARE_S = 8, 12.0
+"""Programs of a session at most, and the age at which it begins no other."""
+WAIT_S = 1.0
+"""A session waits so long for a program that is still being built."""
+MARGIN_S = 5.0
+CONNECT_TIMEOUT_S = 30.0
+PROBE_TIMEOUT_S = 10.0
+FIRST_REST_S, LONGEST_REST_S = 0.5, 8.0
+
+Quarantine = Callable[[Sequence[Measurement], str], None]
+"""Takes measurements that must not count, and the reason; none, if a server was turned away."""
+
+
+class Lane:
+    """Runs programs of a batch, session after session.
+
+    Args:
+        worker: Child that talks to the server, killed when it hangs.
+        profile: The device that the server must be.
+        route: Where servers are found.
+        run_timeout_s: Longest that sending and running a program may take.
+        patience_s: How long nothing may succeed before the device counts as lost.
+        quarantine: Where measurements go that a check discredits.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        profile: DeviceProfile,
+        route: Route,
+        run_timeout_s: float,
+        patience_s: float,
+        quarantine: Quarantine,
+    ) -> None:
+        self.worker = worker
+        self._profile, self._route = profile, route
+        self._run_timeout_s, self._patience_s = run_timeout_s, patience_s
+        self._quarantine = quarantine
+
+    def run(self, batch: Batch) -> None:
+        """Runs programs until all of the batch are settled."""
+        rest_s = FIRST_REST_S
+        while (job := batch.take()) is not None:
+            report, trouble = self._connect()
+            if trouble is None:
+                batch.acquit(report)
+                trouble = self._share(batch, job, report)
+                rest_s = FIRST_REST_S
+            else:
+                batch.add(job)
+            if trouble is None:
+                continue
+            log.warning("device '%s': %s", self._profile.name, trouble)
+            if batch.silent_s > self._patience_s:
+                batch.fail(_lost(self._profile, self._route, trouble))
+            batch.rest(random.uniform(0.5, 1.5) * rest_s)  # out of step with what recurs
+            rest_s = min(2 * rest_s, LONGEST_REST_S)
+
+    def _connect(self) -> tuple[dict[str, Any], str | None]:
+        """Opens a session; what the server reports, and why it cannot be used, or None."""
+        tracker = self._route.tracker
+        request = {
+            "do": "connect",
+            "host": tracker.host,
+            "port": tracker.port,
+            "key": self._route.key,
+            # The server ends it by itself if this side has gone, or a program hangs.
+            "session_s": SHARE_S + self._run_timeout_s + MARGIN_S,
+            "enough": fast_enough(self._profile),
+        }
+        try:
+            reply = self.worker.ask(request, CONNECT_TIMEOUT_S)
+        except Lost as lost:
+            return {}, f"no session within {CONNECT_TIMEOUT_S:g} s ({lost.kind})"
+        if "error" in reply:
+            return {}, str(reply["message"]).strip().splitlines()[-1]
+        report: dict[str, Any] = reply["value"]
+        reason = mismatch(self._profile, report)
+        if reason is not None:
+            self._close()
+            self._quarantine((), reason)
+        return report, reason
+
+    def _share(self, batch: Batch, job: Job | None, report: Mapping[str, Any]) -> str | None:
+        """Runs programs in one session; they count once its last probe agrees with the first.
+
+        Returns:
+            What went wrong with the session, or None.
+        """
+        done: list[tuple[Job, Measurement]] = []
+        began_s = time.monotonic()
+        while job is not None:
+            latencies, kind = self._run(job, batch.best_s.get(job.program.task.hash))
+            lost = kind is not None and kind != "run"
+            if kind is not None and lost and not batch.blame(job, kind, report):
+                batch.add(job)
+            else:
+                device, there = self._profile.name, report["tvm"]
+                done.append((job, measured(job.program, device, latencies, kind, there)))
+                batch.note(done[-1][1])
+            if lost:
+                batch.settle([measurement for _, measurement in done])
+                return f"a session ended in a program ({kind})"
+            old = len(done) >= SHARE or time.monotonic() - began_s > SHARE_S
+            job = None if old else batch.take(WAIT_S)
+        reason = self._last_probe()
+        self._close()
+        if reason is None:
+            batch.settle([measurement for _, measurement in done])
+        else:
+            self._quarantine([measurement for _, measurement in done], reason)
+            for again, _ in done:
+                batch.add(again)
+        return reason
+
+    def _run(self, job: Job, incumbent_s: float | None) -> tuple[Sequence[float], ErrorKind | None]:
+        """Latencies, or `run` for a program that failed; any other kind is a lost session."""
+        request = {
+            "do": "run_file",
+            "program": job.program.key,
+            "path": str(job.library),
+            "arguments": job.arguments,
+            "incumbent_s": incumbent_s,
+        }
+        try:
+            reply = self.worker.ask(request, self._run_timeout_s)
+        except Lost as lost:
+            return (), lost.kind
+        if "error" in reply:
+            return (), "run"
+        return (reply["value"], None) if reply["value"] is not None else ((), "crash")
+
+    def _last_probe(self) -> str | None:
+        """Why what the session measured must not count, or None."""
+        try:
+            reply = self.worker.ask(
+                {"do": "gflops", "enough": fast_enough(self._profile)}, PROBE_TIMEOUT_S
+            )
+        except Lost:
+            return None  # a broken link says nothing against what came before
+        return slow_or_fast(self._profile, reply["value"]) if "value" in reply else None
+
+    def _close(self) -> None:
+        with contextlib.suppress(Lost):  # the next session has a new child
+            self.worker.ask({"do": "close"}, PROBE_TIMEOUT_S)
+
+
+def _lost(profile: DeviceProfile, route: Route, trouble: str) -> DeviceLost:
+    return DeviceLost(
+        f"device '{profile.name}', key '{route.key}' at tracker {route.tracker} ({trouble})",
+        "a server that is the device",
+        "see `hetfeat fleet status`; the same command goes on from what was measured",
+    )
