@@ -56,6 +56,11 @@ def error_code(error: BaseException) -> str:
     return str(getattr(error, "error_code", ""))
 
 
+def is_refused(error: BaseException) -> bool:
+    """Whether the server knows the user and does not let this user do it."""
+    return error_code(error) == "PERMISSION_DENIED" or "error code 403" in _first_line(error)
+
+
 def is_busy(error: BaseException) -> bool:
     """Whether the store was short of a lock or a connection for a moment, as SQLite often is."""
     return "database is locked" in str(error) or error_code(error) == "TEMPORARILY_UNAVAILABLE"
@@ -117,7 +122,7 @@ def in_our_words(error: Exception, doing: str) -> HetfeatError:
             "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or a new "
             "MLFLOW_TRACKING_TOKEN",
         )
-    if code == "PERMISSION_DENIED" or "error code 403" in text:
+    if is_refused(error):
         return RequestError(
             f"no right to {doing} as '{user()}'",
             "a user with the permission EDIT on it",

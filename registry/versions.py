@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
-from registry.client import EXISTS, MISSING, connect, error_code, translated
+from registry.client import EXISTS, MISSING, connect, error_code, is_refused, translated
 from registry.names import check_model_name, is_lock
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def check_known(client: "MlflowClient", name: str) -> None:
     try:
         client.get_registered_model(name)
     except MlflowException as error:
-        if error_code(error) in MISSING:
+        if _is_absent(client, name, error):
             raise _not_found(client, name, None, "production") from error
         raise
 
@@ -206,23 +206,34 @@ def live_stage(stage: str | None, given: str) -> str:
 
 
 def _by(client: "MlflowClient", name: str, number: int) -> Version | None:
-    return _or_none(lambda: client.get_model_version(name, str(number)))
+    return _or_none(client, name, lambda: client.get_model_version(name, str(number)))
 
 
 def _by_alias(client: "MlflowClient", name: str, alias: str) -> Version | None:
-    return _or_none(lambda: client.get_model_version_by_alias(name, alias))
+    return _or_none(client, name, lambda: client.get_model_version_by_alias(name, alias))
 
 
-def _or_none(look_up: Any) -> Version | None:
+def _or_none(client: "MlflowClient", name: str, look_up: Any) -> Version | None:
     from mlflow.exceptions import MlflowException
 
     try:
         return Version.of(look_up())
     except MlflowException as error:
         no_alias = error_code(error) == "INVALID_PARAMETER_VALUE" and "not found" in str(error)
-        if no_alias or error_code(error) in MISSING:
+        if no_alias or _is_absent(client, name, error):
             return None
         raise
+
+
+def _is_absent(client: "MlflowClient", name: str, error: Exception) -> bool:
+    """Whether an error about a registered model says that there is no such model or version.
+
+    Basic auth refuses a name that does not exist as it refuses one that may not be read; it lists
+    those that may be.
+    """
+    if is_refused(error):
+        return not client.search_registered_models(f"name = '{name}'", max_results=1)
+    return error_code(error) in MISSING
 
 
 def _not_found(client: "MlflowClient", name: str, number: int | None, alias: str) -> RequestError:

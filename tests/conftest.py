@@ -14,6 +14,18 @@ from hetfeat.devices.profile import DeviceProfile, save_profile
 TESTS = Path(__file__).resolve().parent
 
 
+@pytest.fixture(autouse=True)
+def no_store_of_another_test() -> Iterator[None]:
+    """MLflow remembers the store and the experiment it used last, and prefers them to variables."""
+    yield
+    if "mlflow" in sys.modules:
+        import mlflow
+
+        mlflow.set_tracking_uri(None)
+        mlflow.tracking.fluent._active_experiment_id = None
+        os.environ.pop("MLFLOW_EXPERIMENT_ID", None)
+
+
 @pytest.fixture(scope="session")
 def project() -> Path:
     """The root of the clone."""
@@ -108,4 +120,3 @@ def registry_here(
         monkeypatch.setenv("HETFEAT_HOME", str(folder / "home"))
         mlflow.set_tracking_uri(uri)
         yield folder
-        mlflow.set_tracking_uri(None)

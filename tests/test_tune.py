@@ -177,6 +177,22 @@ class TestLoop:
         tuned = run(Refusing(), journal, trials=40)
         assert set(tuned.best) == {TASKS[0][0].hash, TASKS[2][0].hash}
 
+    def test_what_never_ran_is_left_to_the_model(self, journal, monkeypatch):
+        score = TestEvolution.right
+        monkeypatch.setattr("hetfeat.tune.loop._score", lambda *_: score)
+        direct, other_way = TASKS[1][0], TASKS[2][0]
+        ways = {direct.hash: ("conv", None), other_way.hash: ("conv", 2)}
+        device = FakeDevice()
+        tuned = tune(TASKS, device, KnowsBest(), journal, Budget(60.0, 0), seed=0, ways=ways)
+        assert device.measured == [] and tuned.best == {} and tuned.trials == 0
+        assert {h: quality(p) for h, p in tuned.picked.items()} == {
+            TASKS[0][0].hash: 7,
+            direct.hash: 7,
+        }
+
+    def test_without_a_model_nothing_is_picked(self, journal):
+        assert run(FakeDevice(), journal, trials=0).picked == {}
+
     def test_rounds_are_told(self, journal):
         told = []
         run(FakeDevice(), journal, 20, on_round=lambda tuned, state: told.append(tuned.trials))

@@ -18,9 +18,9 @@ from hetfeat.deploy.request import DeployRequest, Imported, SourceModel, journal
 from hetfeat.deploy.verify import Verified, rows_are_independent, sample_of, verify
 from hetfeat.deploy.ways import lower_fastest, tasks_of_all_ways
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import WorkFailed
+from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.measure.local import LocalMeasurer
-from hetfeat.records import Measurement, Task
+from hetfeat.records import Program, Task
 from hetfeat.transfer.schedules import ScheduleLibrary
 from hetfeat.tune.loop import BUDGETS, Budget, TaskState, Tuned, tune
 from hetfeat.workloads.winograd.choice import competing, network_s
@@ -58,10 +58,17 @@ def deploy(
         The report, as the manifest keeps it.
 
     Raises:
+        RequestError: Nothing may be measured and there is no cost model.
         WorkFailed: The compiled network is wrong or does not run.
     """
     from hetfeat.workloads.tvm import as_target, extract_tasks, lower
 
+    if request.trials == 0 and source is None:
+        raise RequestError(
+            f"deploying '{request.network}' with --trials 0 and no cost model",
+            "a cost model, which chooses the programs that nobody measures",
+            "promote one with `hetfeat promote`, or allow some trials",
+        )
     started = time.monotonic()
     target = as_target(profile.target)
     ways = [tasks_of_all_ways(found.module, target) for found in networks]
@@ -79,13 +86,14 @@ def deploy(
         "request": request.as_json(),
         "cost_model": request.model,
         "dataset_digest": source.dataset_digest if source else None,
-        "tasks": [_task_facts(task, tuned.best.get(task.task.hash)) for task in merged],
+        "tasks": [_task_facts(task, tuned) for task in merged],
     }
+    programs = tuned.picked | {task: found.program for task, found in tuned.best.items()}
     sample = sample_of(networks[0].network)
     with tempfile.TemporaryDirectory(dir=_parent(out), prefix=f".{out.name}.") as work:
         draft, untuned = Path(work) / "tuned", Path(work) / "untuned"
         parts = zip(networks, lowered, tasks, strict=True)
-        variants = [_compiled(found, code, of, profile, tuned.best) for found, code, of in parts]
+        variants = [_compiled(found, code, of, profile, programs) for found, code, of in parts]
         bundle.write_bundle(draft, variants, profile, sample, facts)
         plain = _compiled(networks[0], lower(networks[0].module, target), [], profile, {})
         bundle.write_bundle(untuned, [plain], profile, sample, facts)
@@ -181,22 +189,24 @@ def _compiled(
     lowered: Any,
     tasks: Sequence["NetworkTask"],
     profile: DeviceProfile,
-    best: Mapping[str, Measurement],
+    programs: Mapping[str, Program],
 ) -> bundle.Variant:
     from hetfeat.deploy.tvm import compile_network
 
-    compiled = compile_network(lowered, profile, tasks, best)
+    compiled = compile_network(lowered, profile, tasks, programs)
     return bundle.Variant(found.batch, compiled.executable, compiled.parameters)
 
 
-def _task_facts(task: "NetworkTask", best: Measurement | None) -> dict[str, Any]:
+def _task_facts(task: "NetworkTask", tuned: Tuned) -> dict[str, Any]:
+    best = tuned.best.get(task.task.hash)
+    program = best.program if best else tuned.picked.get(task.task.hash)
     return {
         "task": task.task.hash,
         "operator": task.task.operator,
         "shapes": task.task.shapes,
         "weight": task.weight,
         "latency_s": best.latency_s if best else None,
-        "trace": best.program.trace if best else None,
+        "trace": program.trace if program else None,
     }
 
 

@@ -28,7 +28,8 @@ class DeployRequest:
         device: Name of the device profile.
         model: URI of the cost model's version, pinned, or None to tune without one.
         effort: `quick`, `standard` or `full`.
-        trials: Measured programs in all, or None for what the effort allows.
+        trials: Measured programs in all, or None for what the effort allows; 0 leaves the choice
+            to the cost model alone.
         seed: Seed of weights, inputs and search.
     """
 

@@ -11,10 +11,12 @@ import tvm.s_tir.meta_schedule as ms
 from tvm import relax
 
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.records import Measurement
+from hetfeat.records import Program
 from hetfeat.schedules.tvm import replay
 from hetfeat.workloads.tvm import NetworkTask, as_target
 
+_ANY_S = [1.0]
+"""A record must have a time; the only one of its task is taken whatever it says."""
 PARAMETER_ELEMENTS = 16
 """Constants larger than this become parameters of the compiled function."""
 
@@ -36,7 +38,7 @@ def compile_network(
     lowered: tvm.IRModule,
     profile: DeviceProfile,
     tasks: Sequence[NetworkTask],
-    best: Mapping[str, Measurement],
+    programs: Mapping[str, Program],
 ) -> Compiled:
     """Compiles what `workloads.tvm.lower` returned.
 
@@ -44,12 +46,12 @@ def compile_network(
         lowered: The lowered network.
         profile: Device it is compiled for.
         tasks: Its tasks.
-        best: The program of each task by hash; tasks without one get TVM's default schedule.
+        programs: Of each task by hash; tasks without one get TVM's default schedule.
     """
     target = as_target(profile.target)
     step = relax.transform
-    with target, _database(profile, tasks, best):
-        apply = [step.MetaScheduleApplyDatabase(enable_warning=False)] if best else []
+    with target, _database(profile, tasks, programs):
+        apply = [step.MetaScheduleApplyDatabase(enable_warning=False)] if programs else []
         pack = [step.SplitLayoutRewritePreproc(), step.LiftTransformParams(), step.FoldConstant()]
         module = tvm.ir.transform.Sequential([*apply, *pack])(lowered)
     module, parameters = _constants_as_parameters(module)
@@ -59,19 +61,19 @@ def compile_network(
 
 
 def _database(
-    profile: DeviceProfile, tasks: Sequence[NetworkTask], best: Mapping[str, Measurement]
+    profile: DeviceProfile, tasks: Sequence[NetworkTask], programs: Mapping[str, Program]
 ) -> ms.database.Database:
     target = as_target(profile.target)
     database = ms.database.MemoryDatabase()
     for task in tasks:
-        found = best.get(task.task.hash)
-        if found is None:
+        program = programs.get(task.task.hash)
+        if program is None:
             continue
-        schedule = replay(task.module, found.program.trace)
+        schedule = replay(task.module, program.trace)
         record = ms.database.TuningRecord(
             schedule.trace,
             database.commit_workload(task.module),
-            list(found.latencies_s),
+            _ANY_S,
             target,
             ms.arg_info.ArgInfo.from_prim_func(task.module["main"]),
         )

@@ -15,6 +15,8 @@ START_SHARE = 0.75
 """Share of the first picks that is taken from what is given to begin with."""
 CURIOUS_SHARE = 0.125
 """Share of the picks taken at random from the pool: a wrong model must be able to notice."""
+DREAM_SIZE, DREAM_ROUNDS = 64, 3
+"""Candidates of a generation, and generations, where nothing is measured between them."""
 
 
 class Evolution:
@@ -65,6 +67,31 @@ class Evolution:
             self._seen.add(measurement.program.key)
             if measurement.latency_s is not None:
                 self._latency_s[measurement.program.trace] = measurement.latency_s
+
+    def pick(self) -> Program | None:
+        """The program that the model likes best after generations that nobody measures.
+
+        None where there is no model, or the design space is empty.
+        """
+        if self.score is None:
+            return None
+        pool: dict[str, Program] = {}
+        self._add(pool, self._starts())
+        self._add(pool, self._proposer.sample(self._task, DREAM_SIZE, self._draw()))
+        for _ in range(DREAM_ROUNDS):
+            parents = [program.trace for program in self._ranked(pool)[:PARENTS]]
+            if not parents:
+                return None
+            self._add(pool, self._proposer.vary(self._task, parents, DREAM_SIZE, self._draw()))
+        return self._ranked(pool)[0]
+
+    def _ranked(self, pool: dict[str, Program]) -> list[Program]:
+        """The pool, best first by the model."""
+        programs = list(pool.values())
+        if self.score is None or not programs:
+            return programs
+        scores = self.score(programs)
+        return [programs[i] for i in sorted(range(len(programs)), key=lambda i: -scores[i])]
 
     def _choose(self, pool: list[Program], count: int) -> list[Program]:
         self._rng.shuffle(pool)

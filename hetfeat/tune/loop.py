@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
@@ -17,6 +18,8 @@ from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.base import Score
 from hetfeat.search.evolution import Evolution
 from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +130,7 @@ class Tuned:
 
     Attributes:
         best: Fastest measurement of each task by hash; a task that never ran is missing.
+        picked: Programs that the model chose for tasks that never ran.
         trials: Programs measured in this run.
         resumed: Programs found measured already.
         failed: Measured programs without a latency, in this run.
@@ -135,6 +139,7 @@ class Tuned:
     """
 
     best: dict[str, Measurement] = field(default_factory=dict)
+    picked: dict[str, Program] = field(default_factory=dict)
     trials: int = 0
     resumed: int = 0
     failed: int = 0
@@ -164,11 +169,12 @@ def tune(
         seed: Seed of the search.
         on_round: Called after each round.
         ways: What some tasks, by hash, compute and in which way: those that compute the same in
-            different ways compete.
+            different ways compete. The way None is taken where none was measured.
         library: Fast programs of other tasks and devices, tried first where they fit.
 
     Returns:
-        The best programs. Ctrl-C ends the loop early and keeps them.
+        The best programs, and the model's choice where nothing ran. Ctrl-C ends the loop early
+        and keeps the former.
     """
     started = time.monotonic()
     profile = measurer.profile
@@ -191,7 +197,8 @@ def tune(
             if not open_states or tuned.seconds > budget.seconds:
                 break
             state = max(open_states, key=lambda s: s.priority)
-            batch = _asked(state, min(BATCH, budget.trials - tuned.trials - tuned.resumed))
+            size = min(BATCH, budget.trials - tuned.trials - tuned.resumed)
+            batch = _or_warning(partial(state.search.ask, size)) or []
             state.exhausted = not batch
             incumbent_s = {} if state.best_s is None else {state.task.hash: state.best_s}
             done: list[Measurement] = []
@@ -211,6 +218,8 @@ def tune(
                     other.search.score = score
             if on_round:
                 on_round(tuned, state)
+        if model is not None:
+            tuned.picked = _picked(states, ways or {})
     except KeyboardInterrupt:
         tuned.interrupted = True
     tuned.seconds = time.monotonic() - started
@@ -218,13 +227,22 @@ def tune(
     return tuned
 
 
-def _asked(state: TaskState, count: int) -> list[Program]:
-    """Candidates of a task; none, with a warning, if TVM cannot generate its design space."""
+def _or_warning(propose: Callable[[], T]) -> T | None:
+    """What a search proposes; a warning if TVM cannot generate the task's design space."""
     try:
-        return state.search.ask(count)
+        return propose()
     except WorkFailed as error:
         log.warning("%s", error)
-        return []
+        return None
+
+
+def _picked(
+    states: Sequence[TaskState], ways: Mapping[str, tuple[Hashable, Hashable]]
+) -> dict[str, Program]:
+    """The model's choice for each task that never ran and that is the way taken then."""
+    untried = [s for s in states if s.best is None and ways.get(s.task.hash, (0, None))[1] is None]
+    found = {state.task.hash: _or_warning(state.search.pick) for state in untried}
+    return {task: program for task, program in found.items() if program is not None}
 
 
 def _introduce(states: Sequence[TaskState], ways: Mapping[str, tuple[Hashable, Hashable]]) -> None:

@@ -38,7 +38,7 @@ def _render(report: Any) -> str:
 @_cli.option("--model", help="Registered cost model.  [default: that of the device's family]")
 @_cli.option("--stage", help="Stage of the cost model.  [default: production, or from scratch]")
 @_cli.option("--effort", type=_cli.EFFORT, default="quick", help="Budget of tuning.")
-@_cli.option("--trials", type=click.IntRange(1), help="Programs to measure at most.")
+@_cli.option("--trials", type=click.IntRange(0), help="Programs to measure; 0 trusts the model.")
 @_cli.option("--batch", type=_cli.COUNTS, default="1", help="Batch sizes, such as 1,2,4,8.")
 @_cli.option("--refresh", type=_cli.SWITCH, default="false", help="Replace a bundle that is there.")
 @_cli.option("--out", type=Path, default="bundle", help="Folder of the bundle.")

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import subprocess
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,13 +37,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder whose commands go where MLFLOW_TRACKING_URI says."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HETFEAT_HOME", str(tmp_path / "home"))
-    before = mlflow.get_tracking_uri()
-    yield tmp_path
-    mlflow.set_tracking_uri(before)
+    # An experiment that an earlier run of the tests left on the server is not this user's.
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", f"made-{uuid.uuid4().hex[:8]}")
+    return tmp_path
 
 
 def go_through(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +70,8 @@ def fails(work: Callable[[], object], kind: type[HetfeatError], said: str) -> No
 
 @on_the_server
 @pytest.mark.slow
-def test_a_server_lost_while_training_uploads(tracking_uri, here, monkeypatch, capfd, model_name):
+def test_a_server_lost_while_training_uploads(tracking_uri, server, here, monkeypatch, capfd):
+    server.act_as("admin", monkeypatch)  # whoever trained first owns the family's model
     stores.make_store(here / "records")
     lost = LostServer(tracking_uri, b"PUT /api/2.0/mlflow-artifacts")
     go_through(lost.uri, monkeypatch)

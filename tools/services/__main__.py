@@ -11,6 +11,7 @@ lies in a temporary folder and goes with `stop`.
 import argparse
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -63,7 +64,8 @@ def start() -> None:
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
         file.writelines(f"export {key}='{value}'\n" for key, value in environment.items())
-    log(f"ready; `. {path}` sets what the tests read, `make services-stop` ends them")
+    source = f". {shlex.quote(str(path))}"
+    log(f"ready; `{source}` sets what the tests read, `make services-stop` ends them")
 
 
 def stop() -> None:
