@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hetfeat.devices.fleet.identity import fast_enough, mismatch, slow_or_fast
-from hetfeat.devices.fleet.route import Route
+from hetfeat.devices.fleet.route import route_of
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.base import DeviceLost, measured
 from hetfeat.measure.remote.batch import Batch, Job
@@ -36,7 +36,6 @@ class Lane:
     Args:
         worker: Child that talks to the server, killed when it hangs.
         profile: The device that the server must be.
-        route: Where servers are found.
         run_timeout_s: Longest that sending and running a program may take.
         patience_s: How long nothing may succeed before the device counts as lost.
         quarantine: Where measurements go that a check discredits.
@@ -46,13 +45,12 @@ class Lane:
         self,
         worker: Worker,
         profile: DeviceProfile,
-        route: Route,
         run_timeout_s: float,
         patience_s: float,
         quarantine: Quarantine,
     ) -> None:
         self.worker = worker
-        self._profile, self._route = profile, route
+        self._profile = profile
         self._run_timeout_s, self._patience_s = run_timeout_s, patience_s
         self._quarantine = quarantine
 
@@ -60,45 +58,23 @@ class Lane:
         """Runs programs until all of the batch are settled."""
         rest_s = FIRST_REST_S
         while (job := batch.take()) is not None:
-            report, trouble = self._connect()
+            session_s = SHARE_S + self._run_timeout_s + MARGIN_S
+            report, trouble = connect(self.worker, self._profile, session_s)
             if trouble is None:
                 batch.acquit(report)
                 trouble = self._share(batch, job, report)
                 rest_s = FIRST_REST_S
             else:
                 batch.add(job)
+                if report:
+                    self._quarantine((), trouble)
             if trouble is None:
                 continue
             log.warning("device '%s': %s", self._profile.name, trouble)
             if batch.silent_s > self._patience_s:
-                batch.fail(_lost(self._profile, self._route, trouble))
+                batch.fail(lost(self._profile, trouble))
             batch.rest(random.uniform(0.5, 1.5) * rest_s)  # out of step with what recurs
             rest_s = min(2 * rest_s, LONGEST_REST_S)
-
-    def _connect(self) -> tuple[dict[str, Any], str | None]:
-        """Opens a session; what the server reports, and why it cannot be used, or None."""
-        tracker = self._route.tracker
-        request = {
-            "do": "connect",
-            "host": tracker.host,
-            "port": tracker.port,
-            "key": self._route.key,
-            # The server ends it by itself if this side has gone, or a program hangs.
-            "session_s": SHARE_S + self._run_timeout_s + MARGIN_S,
-            "enough": fast_enough(self._profile),
-        }
-        try:
-            reply = self.worker.ask(request, CONNECT_TIMEOUT_S)
-        except Lost as lost:
-            return {}, f"no session within {CONNECT_TIMEOUT_S:g} s ({lost.kind})"
-        if "error" in reply:
-            return {}, str(reply["message"]).strip().splitlines()[-1]
-        report: dict[str, Any] = reply["value"]
-        reason = mismatch(self._profile, report)
-        if reason is not None:
-            self._close()
-            self._quarantine((), reason)
-        return report, reason
 
     def _share(self, batch: Batch, job: Job | None, report: Mapping[str, Any]) -> str | None:
         """Runs programs in one session; they count once its last probe agrees with the first.
@@ -110,20 +86,20 @@ class Lane:
         began_s = time.monotonic()
         while job is not None:
             latencies, kind = self._run(job, batch.best_s.get(job.program.task.hash))
-            lost = kind is not None and kind != "run"
-            if kind is not None and lost and not batch.blame(job, kind, report):
+            broken = kind is not None and kind != "run"
+            if kind is not None and broken and not batch.blame(job, kind, report):
                 batch.add(job)
             else:
                 device, there = self._profile.name, report["tvm"]
                 done.append((job, measured(job.program, device, latencies, kind, there)))
                 batch.note(done[-1][1])
-            if lost:
+            if broken:
                 batch.settle([measurement for _, measurement in done])
                 return f"a session ended in a program ({kind})"
             old = len(done) >= SHARE or time.monotonic() - began_s > SHARE_S
             job = None if old else batch.take(WAIT_S)
         reason = self._last_probe()
-        self._close()
+        close(self.worker)
         if reason is None:
             batch.settle([measurement for _, measurement in done])
         else:
@@ -143,8 +119,8 @@ class Lane:
         }
         try:
             reply = self.worker.ask(request, self._run_timeout_s)
-        except Lost as lost:
-            return (), lost.kind
+        except Lost as gone:
+            return (), gone.kind
         if "error" in reply:
             return (), "run"
         return (reply["value"], None) if reply["value"] is not None else ((), "crash")
@@ -159,12 +135,51 @@ class Lane:
             return None  # a broken link says nothing against what came before
         return slow_or_fast(self._profile, reply["value"]) if "value" in reply else None
 
-    def _close(self) -> None:
-        with contextlib.suppress(Lost):  # the next session has a new child
-            self.worker.ask({"do": "close"}, PROBE_TIMEOUT_S)
+
+def connect(
+    worker: Worker, profile: DeviceProfile, session_s: float
+) -> tuple[dict[str, Any], str | None]:
+    """Opens a session with a server, which must be the device.
+
+    Args:
+        worker: Child that holds the session.
+        profile: The device.
+        session_s: After which the server ends it, if this side has gone or a program hangs.
+
+    Returns:
+        What the server reports, empty without a server; and why it cannot be used, or None.
+    """
+    route = route_of(profile)
+    request = {
+        "do": "connect",
+        "host": route.tracker.host,
+        "port": route.tracker.port,
+        "key": route.key,
+        "session_s": session_s,
+        "enough": fast_enough(profile),
+    }
+    try:
+        reply = worker.ask(request, CONNECT_TIMEOUT_S)
+    except Lost as gone:
+        return {}, f"no session within {CONNECT_TIMEOUT_S:g} s ({gone.kind})"
+    if "error" in reply:
+        return {}, str(reply["message"]).strip().splitlines()[-1]
+    report: dict[str, Any] = reply["value"]
+    reason = mismatch(profile, report)
+    if reason is not None:
+        close(worker)
+    return report, reason
 
 
-def _lost(profile: DeviceProfile, route: Route, trouble: str) -> DeviceLost:
+def close(worker: Worker) -> None:
+    """Ends a session."""
+    with contextlib.suppress(Lost):  # the next session has a new child
+        worker.ask({"do": "close"}, PROBE_TIMEOUT_S)
+
+
+def lost(profile: DeviceProfile, trouble: str) -> DeviceLost:
+    """The error for a device that cannot be had."""
+    route = route_of(profile)
     return DeviceLost(
         f"device '{profile.name}', key '{route.key}' at tracker {route.tracker} ({trouble})",
         "a server that is the device",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -43,7 +44,10 @@ class RemoteMeasurer(Children):
         build_timeout_s: Longest that a build may take.
         run_timeout_s: Longest that sending and running a program may take.
         patience_s: How long nothing may succeed before the device counts as lost.
-        builders: Children that build; by default one a core of this machine.
+
+    Raises:
+        RequestError: Not a CPU, or a route that cannot be read.
+        WorkFailed: On entering: no tracker answers.
     """
 
     def __init__(
@@ -53,7 +57,6 @@ class RemoteMeasurer(Children):
         build_timeout_s: float = BUILD_TIMEOUT_S,
         run_timeout_s: float = RUN_TIMEOUT_S,
         patience_s: float = PATIENCE_S,
-        builders: int | None = None,
     ) -> None:
         if profile.target.get("kind") != "llvm":
             raise RequestError(
@@ -61,7 +64,7 @@ class RemoteMeasurer(Children):
                 "a CPU",
                 "measure on the machine that has it",
             )
-        super().__init__(profile, CHILD, builders or host.usable_cores(), build_timeout_s)
+        super().__init__(profile, CHILD, host.usable_cores(), build_timeout_s)
         self._route = route_of(profile)
         memory = str(psutil.virtual_memory().total // 2)
         arguments = [json.dumps(profile.target), str(profile.cache_line_bytes), memory]
@@ -69,7 +72,6 @@ class RemoteMeasurer(Children):
             Lane(
                 Worker(CHILD, arguments, profile.threads),
                 profile,
-                self._route,
                 run_timeout_s,
                 patience_s,
                 quarantine,
@@ -77,6 +79,10 @@ class RemoteMeasurer(Children):
             for _ in range(LANES)
         ]
         self._runs = ThreadPoolExecutor(LANES)
+
+    def __enter__(self) -> Self:
+        status(self._route.tracker)  # where no tracker is, nothing need be started
+        return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         for lane in self._lanes:
@@ -100,7 +106,8 @@ class RemoteMeasurer(Children):
         batch = Batch(len(wanted), dict(incumbent_s or {}))
         queue = deque(wanted.values())
         lanes = self._lanes[: self._servers()]
-        for worker in (*self._workers, *(lane.worker for lane in lanes)):
+        workers = [*self._workers, *(lane.worker for lane in lanes)]
+        for worker in workers:
             worker.restart_above(RESTART_BYTES)
         with tempfile.TemporaryDirectory(prefix="hetfeat-build-") as folder:
             work = [self._runs.submit(_guarded, batch, lane.run) for lane in lanes]
@@ -111,12 +118,13 @@ class RemoteMeasurer(Children):
                 yield from batch.results()
             except BaseException:  # an interrupt, or a consumer that left: do not wait for hangs
                 batch.stop()
-                for worker in (*self._workers, *(lane.worker for lane in lanes)):
+                for worker in workers:
                     worker.kill()
-                raise
-            finally:
-                batch.stop()
                 wait(work)
+                for worker in workers:
+                    worker.stop()
+                raise
+            wait(work)
 
     def _build_from(self, index: int, queue: deque[Program], folder: Path, batch: Batch) -> None:
         """Lets one child build from the queue until it is empty."""
