@@ -1,6 +1,7 @@
 """Deploying to a device behind a tracker: tuned, verified and timed there, compiled here."""
 
 import dataclasses
+import shutil
 import subprocess
 import sys
 
@@ -11,9 +12,13 @@ import pytest
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
 from hetfeat.deploy.remote import device as remote
+from hetfeat.deploy.tvm import compile_network
+from hetfeat.deploy.verify import sample_of
 from hetfeat.devices.profile import save_profile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceLost
+from hetfeat.workloads.networks import load_network
+from hetfeat.workloads.tvm import as_target, import_network, lower
 from registry.deployment import Wanted, deploy_and_register
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
@@ -30,6 +35,11 @@ def there(device, fleet):
     """The profile of this machine, as a device behind the tracker."""
     route = {"kind": "rpc", "key": fleet.key, "tracker": str(fleet.tracker)}
     return dataclasses.replace(device, name="there", route=route, peak_gflops=None)
+
+
+@pytest.fixture(autouse=True)
+def children_find_the_package(child_environment, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", child_environment["PYTHONPATH"])
 
 
 def wanted(there, folder, **given) -> Wanted:
@@ -72,10 +82,16 @@ def test_no_tracker(there, registry_here):
         deploy_and_register(wanted(nowhere, registry_here))
 
 
-@pytest.fixture
-def deployed(there, registry_here):
-    deploy_and_register(wanted(there, registry_here, batch=(1,)))
-    return registry_here / "bundle"
+@pytest.fixture(scope="module")
+def deployed(device, tmp_path_factory):
+    """A bundle for this machine."""
+    network = load_network("nets:tiny", 1, 0)
+    module = import_network(network)
+    executable = compile_network(lower(module, as_target(device.target)), device, [], {})
+    variant = bundle.Variant(1, executable.executable, executable.parameters)
+    folder = tmp_path_factory.mktemp("deployed") / "bundle"
+    bundle.write_bundle(folder, [variant], device, sample_of(network), {})
+    return folder
 
 
 def test_a_server_that_dies_while_a_bundle_is_verified(there, fleet, deployed):
@@ -103,8 +119,9 @@ def test_nobody_to_verify_on(there, fleet, deployed, monkeypatch):
         remote.on_device(other, deployed, lambda on: on)
 
 
-def test_a_changed_bundle_is_not_sent(there, deployed, monkeypatch):
+def test_a_changed_bundle_is_not_sent(there, deployed, tmp_path, monkeypatch):
     monkeypatch.setattr(remote, "ATTEMPTS", 1)
-    (deployed / "sample_output.npy").write_bytes(b"changed")
+    copied = shutil.copytree(deployed, tmp_path / "bundle")
+    (copied / "sample_output.npy").write_bytes(b"changed")
     with pytest.raises(WorkFailed, match="has changed"):
-        remote.on_device(there, deployed, lambda on: on)
+        remote.on_device(there, copied, lambda on: on)

@@ -60,8 +60,14 @@ class Batch:
             self._ready.append(job)
             self._changed.notify_all()
 
-    def take(self, wait_s: float | None = None) -> Job | None:
-        """A program to run; None once all are settled, or if none is ready for so long."""
+    def has_work(self) -> bool:
+        """Waits until a program is ready to be run, or all is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self.is_over)
+            return not self.is_over
+
+    def take(self, wait_s: float) -> Job | None:
+        """A program to run; None if all is over, or none is ready for so long."""
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self.is_over, wait_s)
             return self._ready.popleft() if self._ready and not self.is_over else None

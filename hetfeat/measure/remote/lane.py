@@ -53,22 +53,24 @@ class Lane:
         self._profile = profile
         self._run_timeout_s, self._patience_s = run_timeout_s, patience_s
         self._quarantine = quarantine
+        self._turned_away: str | None = None
+        self.rests_until_s = 0.0
+        """By the monotonic clock: it waited for a server in vain while others did all the work."""
 
     def run(self, batch: Batch) -> None:
         """Runs programs until all of the batch are settled."""
         rest_s = FIRST_REST_S
-        while (job := batch.take()) is not None:
-            session_s = SHARE_S + self._run_timeout_s + MARGIN_S
+        session_s = SHARE_S + self._run_timeout_s + MARGIN_S
+        while batch.has_work():
             report, trouble = connect(self.worker, self._profile, session_s)
             if trouble is None:
                 batch.acquit(report)
-                trouble = self._share(batch, job, report)
+                trouble = self._share(batch, report)
                 rest_s = FIRST_REST_S
-            else:
-                batch.add(job)
-                if report:
-                    self._quarantine((), trouble)
-            if trouble is None:
+            elif report.get("instance", self._turned_away) != self._turned_away:
+                self._turned_away = report["instance"]
+                self._quarantine((), trouble)
+            if trouble is None or batch.is_over:
                 continue
             log.warning("device '%s': %s", self._profile.name, trouble)
             if batch.silent_s > self._patience_s:
@@ -76,7 +78,7 @@ class Lane:
             batch.rest(random.uniform(0.5, 1.5) * rest_s)  # out of step with what recurs
             rest_s = min(2 * rest_s, LONGEST_REST_S)
 
-    def _share(self, batch: Batch, job: Job | None, report: Mapping[str, Any]) -> str | None:
+    def _share(self, batch: Batch, report: Mapping[str, Any]) -> str | None:
         """Runs programs in one session; they count once its last probe agrees with the first.
 
         Returns:
@@ -84,6 +86,7 @@ class Lane:
         """
         done: list[tuple[Job, Measurement]] = []
         began_s = time.monotonic()
+        job = batch.take(0.0)  # while this one waited for a server, another may have taken it
         while job is not None:
             latencies, kind = self._run(job, batch.best_s.get(job.program.task.hash))
             broken = kind is not None and kind != "run"

@@ -3,9 +3,10 @@
 import contextlib
 import json
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -30,6 +31,8 @@ LANES = 16
 """Most servers used at a time: each has a child of 300 MB here."""
 RUN_TIMEOUT_S = 15.0
 PATIENCE_S = 120.0
+GRACE_S, REST_S = 0.5, 30.0
+"""What still waits for a server so long after all is settled is ended, and pauses."""
 
 
 class RemoteMeasurer(Children):
@@ -106,25 +109,34 @@ class RemoteMeasurer(Children):
         batch = Batch(len(wanted), dict(incumbent_s or {}))
         queue = deque(wanted.values())
         lanes = self._lanes[: self._servers()]
-        workers = [*self._workers, *(lane.worker for lane in lanes)]
-        for worker in workers:
+        lanes = [lane for lane in lanes if lane.rests_until_s < time.monotonic()] or lanes[:1]
+        for worker in (*self._workers, *(lane.worker for lane in lanes)):
             worker.restart_above(RESTART_BYTES)
         with tempfile.TemporaryDirectory(prefix="hetfeat-build-") as folder:
-            work = [self._runs.submit(_guarded, batch, lane.run) for lane in lanes]
+            runs = {self._runs.submit(_guarded, batch, lane.run): lane for lane in lanes}
+            builds = []
             for index in range(len(self._workers)):
                 build = partial(self._build_from, index, queue, Path(folder))
-                work.append(self._threads.submit(_guarded, batch, build))
+                builds.append(self._threads.submit(_guarded, batch, build))
             try:
                 yield from batch.results()
-            except BaseException:  # an interrupt, or a consumer that left: do not wait for hangs
+            finally:  # also if the consumer left: nothing that hangs is waited for
                 batch.stop()
-                for worker in workers:
-                    worker.kill()
-                wait(work)
-                for worker in workers:
-                    worker.stop()
-                raise
-            wait(work)
+                self._end(runs, builds)
+
+    def _end(self, runs: Mapping[Future[None], Lane], builds: Sequence[Future[None]]) -> None:
+        """Ends the threads of a batch that is over, with the children that they wait for."""
+        _, late = wait([*runs, *builds], GRACE_S)
+        waiting = [runs[run].worker for run in late if run in runs]
+        if any(build in late for build in builds):
+            waiting += self._workers
+        for lane in (runs[run] for run in late if run in runs):
+            lane.rests_until_s = time.monotonic() + REST_S
+        for worker in waiting:
+            worker.kill()
+        wait(late)
+        for worker in waiting:
+            worker.stop()
 
     def _build_from(self, index: int, queue: deque[Program], folder: Path, batch: Batch) -> None:
         """Lets one child build from the queue until it is empty."""
