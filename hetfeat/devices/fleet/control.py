@@ -124,5 +124,5 @@ def _warn_unless_loopback(host: str) -> None:
 
 
 def _run(module: str, *arguments: str) -> int:
-    """A child's exit code; the child ends with this process, however that ends."""
-    return subprocess.run([sys.executable, "-m", module, *arguments]).returncode
+    """0 if a child ends well, 1 if not; it ends with this process, however that ends."""
+    return int(subprocess.run([sys.executable, "-m", module, *arguments]).returncode != 0)
