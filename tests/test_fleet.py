@@ -1,7 +1,9 @@
 """`hetfeat fleet`: trackers, servers and what they say of themselves."""
 
+import dataclasses
 import json
 import signal
+import socket
 import subprocess
 import sys
 
@@ -9,9 +11,14 @@ import fleets
 import psutil
 import pytest
 
+import mlproject
+from hetfeat.devices import host, probe
+from hetfeat.devices.fleet import control
 from hetfeat.devices.fleet.control import status
 from hetfeat.devices.fleet.route import Address, Route, route_of
+from hetfeat.devices.profile import load_profile
 from hetfeat.errors import RequestError, WorkFailed
+from registry.commands import _cli
 
 pytestmark = pytest.mark.tvm
 
@@ -81,8 +88,6 @@ def test_a_tracker_and_a_server_by_the_command_line(
 
 
 def test_a_tracker_on_a_port_that_is_taken_is_refused(started):
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused = started("fleet", "start-tracker", "--port", str(taken.getsockname()[1]))
         assert refused.wait(30) == 2
@@ -96,22 +101,18 @@ def test_no_tracker(started):
 
 
 @pytest.mark.parametrize(
-    ("host", "warned"),
+    ("name", "warned"),
     [("127.0.0.1", False), ("localhost", False), ("::1", False), ("0.0.0.0", True), ("h", True)],
 )
-def test_a_warning_unless_bound_to_loopback(host, warned, monkeypatch, caplog):
-    from hetfeat.devices.fleet import control
-
+def test_a_warning_unless_bound_to_loopback(name, warned, monkeypatch, caplog):
     monkeypatch.setattr(control, "_run", lambda *given: 0)
-    address = Address(host, 9090)
+    address = Address(name, 9090)
     assert control.start_server(address, Address("t", 9190), "k", 1, None) == 0
     assert ("TVM's RPC knows no passwords" in caplog.text) == warned
 
 
 def test_routes(device):
     def of(**route):
-        import dataclasses
-
         return route_of(dataclasses.replace(device, route=route))
 
     assert of(kind="rpc", key="k") == Route(Address("127.0.0.1", 9190), "k")
@@ -143,3 +144,13 @@ def test_a_server_needs_little_beside_tvm(project):
         [sys.executable, "-c", listing], cwd=project, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["hetfeat"]
+
+
+def test_probing_writes_a_route(device, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(probe, "probe", lambda *given: device)
+    out = tmp_path / "lab.yaml"
+    asked = ["devices", "probe", "--tracker", "lab:9190"]
+    assert _cli.run(mlproject.cli, asked) == 2
+    assert "add --out FILE" in capsys.readouterr().err
+    assert _cli.run(mlproject.cli, [*asked, "--out", str(out)]) == 0
+    assert route_of(load_profile(out)) == Route(Address("lab", 9190), "here", host.cpu_model())
