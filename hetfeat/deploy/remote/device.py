@@ -15,7 +15,7 @@ from hetfeat.deploy.bench import Latency
 from hetfeat.deploy.bundle import Array, sample_inputs
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
-from hetfeat.measure.remote.lane import close, connect, lost
+from hetfeat.measure.remote.lane import connect, lost
 from hetfeat.measure.worker import Lost, Worker
 
 log = logging.getLogger(__name__)
@@ -88,9 +88,9 @@ def on_device(profile: DeviceProfile, folder: Path, do: Callable[[DeviceBundle],
         try:
             for attempt in range(ATTEMPTS):
                 time.sleep(REST_S if attempt else 0.0)
-                _, trouble_here = connect(worker, profile, SESSION_S)
-                trouble = trouble_here or ""
-                if not trouble:
+                _, found = connect(worker, profile, SESSION_S)
+                trouble = found or ""
+                if found is None:
                     met = True
                     try:
                         return do(DeviceBundle(worker, folder, Path(work)))
@@ -98,7 +98,6 @@ def on_device(profile: DeviceProfile, folder: Path, do: Callable[[DeviceBundle],
                         trouble = str(broken)
                 log.warning("device '%s': %s", profile.name, trouble)
         finally:
-            close(worker)
             worker.stop()
     if met:
         raise WorkFailed(

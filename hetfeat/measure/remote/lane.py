@@ -101,7 +101,7 @@ class Lane:
                 return f"a session ended in a program ({kind})"
             old = len(done) >= SHARE or time.monotonic() - began_s > SHARE_S
             job = None if old else batch.take(WAIT_S)
-        reason = self._last_probe()
+        reason = self._last_probe() if done else None
         close(self.worker)
         if reason is None:
             batch.settle([measurement for _, measurement in done])
@@ -166,7 +166,7 @@ def connect(
     except Lost as gone:
         return {}, f"no session within {CONNECT_TIMEOUT_S:g} s ({gone.kind})"
     if "error" in reply:
-        return {}, str(reply["message"]).strip().splitlines()[-1]
+        return {}, " ".join(str(reply["message"]).split())
     report: dict[str, Any] = reply["value"]
     reason = mismatch(profile, report)
     if reason is not None:
