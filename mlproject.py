@@ -38,6 +38,7 @@ COMMANDS = {
     "deploy": ("registry.commands.deploy:command", "Tune and compile a network for a device."),
     "run": ("registry.commands.run:command", "Run a bundle."),
     "bench": ("registry.commands.bench:command", "Time a bundle, beside other engines."),
+    "fleet": ("registry.commands.fleet:command", "Trackers and servers for other devices."),
     "search": ("registry.commands.search:command", "Compare GEMM and kernel searches."),
 }
 """Name -> import string and line of help: listing the commands imports none of them."""

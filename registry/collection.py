@@ -5,6 +5,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hetfeat.dataset.notes import evaluation_tasks
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.choice import measurer_of
 from hetfeat.records import Task
 from hetfeat.tune.anchors import drift
 from hetfeat.tune.collect import Plan, Progress, collect
@@ -75,7 +76,7 @@ def prepare(
     store = RecordStore.create(out)
     # One store, one set of figures for a device.
     known = store.devices()
-    profiles = [known.get(profile.name, profile) for profile in profiles]
+    profiles = [replace(known.get(p.name, p), route=p.route) for p in profiles]
     tasks, modules = _tasks(imported, profiles[0], store)
     for profile in profiles:
         store.add_device(profile)
@@ -132,7 +133,7 @@ def measure(
     builders = max(profile.threads for profile in profiles)
     with contextlib.ExitStack() as stack:
         stack.enter_context(shown)
-        measurers = [LocalMeasurer(profile, builders=builders) for profile in profiles]
+        measurers = [measurer_of(profile, store.path, builders) for profile in profiles]
         for measurer in measurers:
             stack.enter_context(measurer)
             for task in tasks.values():

@@ -27,7 +27,7 @@ REINSTALL = "run `make env`, or install hetfeat's wheel into an environment of i
 _LOADS = "import tvm, tvm.relax, tvm.s_tir"
 _MISSING_FEATURES = """
 import json, sys
-from hetfeat.deploy.bundle import code_features
+from hetfeat.devices.tvm import code_features
 from tvm.target import codegen
 here = code_features({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu()})
 print(json.dumps(sorted(set(code_features(json.loads(sys.argv[1]))) - set(here))))

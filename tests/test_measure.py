@@ -68,9 +68,9 @@ def test_cold_runs_fetch_their_weights_from_memory(measurer):
     crashing = kernels.known_to(measurer, kernels.calling("abort"))
     small = kernels.known_to(measurer, kernels.scaled(8.0))
     (warm,) = measurer.measure([large])
-    cold = measurer.cold_s([large, crashing, small])
-    assert set(cold) == {large.task.hash, small.task.hash}
-    assert cold[large.task.hash] > 1.5 * warm.latency_s
+    cold = {m.program: m for m in measurer.measure_each([large, crashing, small], cold=True)}
+    assert [cold[p].error for p in (large, crashing, small)] == [None, "crash", None]
+    assert cold[large].latency_s > 1.5 * warm.latency_s
 
 
 def test_traces_that_do_not_replay_are_data(measurer):

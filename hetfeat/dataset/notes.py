@@ -3,10 +3,12 @@
 DIR/evaluation.json  tasks measured densely, held out of training by default
 DIR/anchors.jsonl    re-measurements of a few programs, by which drift shows
 DIR/rejected.jsonl   measurements whose repeats disagreed too much to be kept
+DIR/quarantine.jsonl measurements on servers that were not the device, and servers turned away
 """
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hetfeat.dataset.schema import to_row
 from hetfeat.records import Measurement
 
 EVALUATION, ANCHORS, REJECTED = "evaluation.json", "anchors.jsonl", "rejected.jsonl"
+QUARANTINE = "quarantine.jsonl"
 
 
 def evaluation_tasks(store: Path) -> list[str]:
@@ -36,8 +39,20 @@ def note(store: Path, name: str, measurement: Measurement) -> None:
         file.write(json.dumps(row) + "\n")
 
 
+def quarantine(store: Path, measurements: Sequence[Measurement], reason: str) -> None:
+    """Keeps measurements apart that must never count, each with the reason.
+
+    Without measurements it notes that a server was turned away.
+    """
+    rows = [to_row(found) | {"stores": None} for found in measurements] or [{}]
+    now_s = round(time.time(), 3)
+    with (store / QUARANTINE).open("a") as file:
+        for row in rows:
+            file.write(json.dumps({"reason": reason, "quarantined_unix_s": now_s} | row) + "\n")
+
+
 def noted(store: Path, name: str) -> Iterator[dict[str, Any]]:
-    """The rows of `ANCHORS` or `REJECTED`; a torn last line is left out."""
+    """The rows of one of these files; a torn last line is left out."""
     path = store / name
     if not path.is_file():
         return

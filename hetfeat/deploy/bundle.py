@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +23,6 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 
 Array = npt.NDArray[Any]
-
-CODE_FEATURES = re.compile(
-    r"(avx|sse(?!4a)|fma$|bmi|f16c|popcnt|lzcnt|movbe|gfni|neon|sve|dotprod|fullfp16|i8mm|bf16)"
-)
-"""CPU features that instructions are made from; a bundle runs without the others."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +73,8 @@ def write_bundle(
         sample: Written with it.
         facts: What else the manifest says.
     """
+    from hetfeat.devices.tvm import code_features, linker
+
     draft = folder.with_name(folder.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -86,7 +82,7 @@ def write_bundle(
     listed = []
     for variant in variants:
         library = f"lib_{variant.batch}.so"
-        variant.executable.export_library(str(draft / library))
+        variant.executable.export_library(str(draft / library), fcompile=linker(profile.target))
         names = [_content_digest(value) for value in variant.parameters]
         parameters |= dict(zip(names, variant.parameters, strict=True))
         listed.append({"batch": variant.batch, "library": library, "parameters": names})
@@ -118,15 +114,6 @@ def write_bundle(
     }
     _write_manifest(draft, manifest)
     os.replace(draft, folder)
-
-
-def code_features(target: dict[str, Any]) -> list[str]:
-    """LLVM's names of the CPU features of a target that instructions are made from."""
-    import tvm
-    from tvm.target import codegen
-
-    found = codegen.llvm_get_cpu_features(tvm.target.Target(target))
-    return sorted(str(name) for name in found if CODE_FEATURES.match(str(name)))
 
 
 def add_facts(folder: Path, facts: Mapping[str, Any]) -> None:

@@ -14,12 +14,13 @@ from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
 from hetfeat.deploy.bench import PEERS, Latency, compare
+from hetfeat.deploy.remote.device import DeviceBundle, on_device
 from hetfeat.deploy.request import DeployRequest, Imported, SourceModel, journal_path
-from hetfeat.deploy.verify import Verified, rows_are_independent, sample_of, verify
+from hetfeat.deploy.verify import Runs, Verified, rows_are_independent, sample_of, verify
 from hetfeat.deploy.ways import lower_fastest, tasks_of_all_ways
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError, WorkFailed
-from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.choice import measurer_of
 from hetfeat.records import Program, Task
 from hetfeat.transfer.schedules import ScheduleLibrary
 from hetfeat.tune.loop import BUDGETS, Budget, TaskState, Tuned, tune
@@ -42,7 +43,9 @@ def deploy(
     source: SourceModel | None,
     out: Path,
 ) -> dict[str, Any]:
-    """Tunes and compiles a network for this machine and writes the bundle.
+    """Tunes and compiles a network for a device and writes the bundle.
+
+    A device with a route over RPC is measured, verified and timed there; compiling is done here.
 
     Measurements are kept in `OUT.journal`, a record store: an interrupted deployment goes on
     from there. The bundle appears at `out` complete, or not at all, in the place of an older one.
@@ -50,7 +53,7 @@ def deploy(
     Args:
         request: What is asked for.
         networks: The network for each of its batch sizes.
-        profile: This machine.
+        profile: The device.
         source: Cost model to tune with, or None to tune from scratch.
         out: Folder of the bundle.
 
@@ -59,6 +62,7 @@ def deploy(
 
     Raises:
         RequestError: Nothing may be measured and there is no cost model.
+        DeviceLost: No server of the device could be had to verify on.
         WorkFailed: The compiled network is wrong or does not run.
     """
     from hetfeat.workloads.tvm import as_target, extract_tasks, lower
@@ -99,8 +103,11 @@ def deploy(
         plain = _compiled(networks[0], lower(networks[0].module, target), [], profile, {})
         bundle.write_bundle(untuned, [plain], profile, sample, facts)
         build_s = time.monotonic() - build_started
-        verified = _verify(request, networks, draft)
-        measured = _bench(request, profile, draft, untuned)
+        if profile.route.get("kind") == "local":
+            verified = _verify(request, networks, draft, bundle.load_bundle)
+            measured = _bench(request, profile, draft, untuned)
+        else:
+            verified, measured = _proved_there(request, networks, profile, draft, untuned)
         latency = measured["bundle"]
         assert latency is not None
         report = {
@@ -154,7 +161,7 @@ def _tune(
         log.info("%s: %d tasks", name, len(own))
         weights = {task.task.hash: task.weight for task in own}
         journal.add_network(name, weights, {key: modules[key] for key in weights})
-    with LocalMeasurer(profile) as measurer:
+    with measurer_of(profile, journal.path) as measurer:
         for task in merged:
             measurer.add_task(task.task, modules[task.task.hash])
         tuned = tune(
@@ -170,7 +177,8 @@ def _tune(
         )
         contested = competing(task.task for task in merged)
         best = [m.program for task, m in tuned.best.items() if task in contested]
-        cold_s = measurer.cold_s(best)
+        cold = measurer.measure_each(best, cold=True)
+        cold_s = {m.program.task.hash: m.latency_s for m in cold if m.latency_s is not None}
     journal.compact()
     if tuned.interrupted:
         log.info("interrupted: compiling with the best found so far")
@@ -219,11 +227,39 @@ def _task_facts(task: "NetworkTask", tuned: Tuned) -> dict[str, Any]:
     }
 
 
-def _verify(request: DeployRequest, networks: Sequence[Imported], draft: Path) -> Verified:
+def _proved_there(
+    request: DeployRequest,
+    networks: Sequence[Imported],
+    profile: DeviceProfile,
+    draft: Path,
+    untuned: Path,
+) -> tuple[Verified, dict[str, Latency | None]]:
+    """Verifies and times on a server of the device; other engines do not run there."""
+    rounds = ROUNDS[request.effort]
+    first, *others = request.batches
+
+    def prove(there: DeviceBundle) -> tuple[Verified, dict[str, Latency | None]]:
+        verified = _verify(request, networks, draft, lambda folder: there)
+        batches = {f"batch {batch}": there.latency(UNTUNED_ROUNDS, batch) for batch in others}
+        return verified, {"bundle": there.latency(rounds, first), **batches}
+
+    if len(networks) > 1:
+        bundle.add_facts(draft, {"any_rows": True})  # before it is loaded there
+    verified, measured = on_device(profile, draft, prove)
+    plain = on_device(profile, untuned, lambda there: there.latency(UNTUNED_ROUNDS))
+    return verified, dict.fromkeys(PEERS) | measured | {"untuned": plain}
+
+
+def _verify(
+    request: DeployRequest,
+    networks: Sequence[Imported],
+    draft: Path,
+    load: Callable[[Path], Runs],
+) -> Verified:
     """Verifies each batch size and, if all allow it, opens the bundle to any number of rows."""
     if len(networks) > 1:
         bundle.add_facts(draft, {"any_rows": True})  # only so are the other sizes reached
-    loaded = bundle.load_bundle(draft)
+    loaded = load(draft)
     verified = [verify(loaded, found.network, request.seed) for found in networks]
     independent = [rows_are_independent(loaded, f.network, f.batch) for f in networks]
     if len(networks) > 1 and not all(independent):

@@ -57,23 +57,31 @@ class LoadedBundle:
         self.folder = folder
         self.manifest = read_manifest(folder)
         check_files(folder, self.manifest)
-        check_cpu(folder, self.manifest)
-        # TVM reads this once, when its first parallel kernel runs; alone it takes half the cores.
-        cores = len(os.sched_getaffinity(0))
-        os.environ["TVM_NUM_THREADS"] = str(min(self.manifest["threads"], cores))
+        load, self._tensor = self._device()
         import numpy as np
-        import tvm
-        from tvm import relax
 
-        self._tensor = tvm.runtime.tensor
         with np.load(folder / "params.npz", allow_pickle=False) as stored:
             parameters = {name: self._tensor(stored[name]) for name in stored.files}
         self._variants = []
         for variant in self.manifest["variants"]:
-            library = tvm.runtime.load_module(str(folder / variant["library"]))
-            main = relax.VirtualMachine(library, tvm.cpu())["main"]
+            main = load(folder / variant["library"])
             values = [parameters[name] for name in variant["parameters"]]
             self._variants.append((variant["batch"], main, values))
+
+    def _device(self) -> tuple[Any, Any]:
+        """What makes a library's `main` callable, and an array a tensor: on this CPU, checked."""
+        check_cpu(self.folder, self.manifest)
+        # TVM reads this once, when its first parallel kernel runs; alone it takes half the cores.
+        cores = len(os.sched_getaffinity(0))
+        os.environ["TVM_NUM_THREADS"] = str(min(self.manifest["threads"], cores))
+        import tvm
+        from tvm import relax
+
+        def load(path: Path) -> Any:
+            library = tvm.runtime.load_module(str(path))
+            return relax.VirtualMachine(library, tvm.cpu())["main"]
+
+        return load, tvm.runtime.tensor
 
     def prepare(self, inputs: list[Any]) -> Any:
         """A function without arguments that runs the network on `inputs`, for timing.

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from hetfeat.deploy.bundle import Sample
-from hetfeat.deploy.runtime import LoadedBundle
+from hetfeat.deploy.bundle import Array, Sample
 from hetfeat.errors import WorkFailed
 
 if TYPE_CHECKING:
@@ -17,6 +16,13 @@ RELATIVE_TOLERANCE = 1e-4
 """Largest error allowed, relative to the largest output: fp32 sums in another order differ by
 about 1e-6 of it; a wrong program by much more."""
 RANDOM_INPUTS = 3
+
+
+class Runs(Protocol):
+    """A network that was compiled, here or on a device."""
+
+    def run(self, inputs: list[Array]) -> Array:
+        """The output for inputs."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ def sample_of(network: "Network") -> Sample:
     return Sample(inputs, expected, RELATIVE_TOLERANCE * float(np.max(np.abs(expected))))
 
 
-def rows_are_independent(loaded: LoadedBundle, network: "Network", batch: int) -> bool:
+def rows_are_independent(loaded: Runs, network: "Network", batch: int) -> bool:
     """Whether each row of the output depends on that row of the inputs alone.
 
     Only then may a batch be cut or padded. Tried by running the network with the last row zero.
@@ -48,7 +54,7 @@ def rows_are_independent(loaded: LoadedBundle, network: "Network", batch: int) -
     return batch == 1 or float(np.max(difference)) <= RELATIVE_TOLERANCE * np.max(np.abs(output))
 
 
-def verify(loaded: LoadedBundle, network: "Network", seed: int) -> Verified:
+def verify(loaded: Runs, network: "Network", seed: int) -> Verified:
     """Compares outputs on the network's own input and on random ones.
 
     Raises:

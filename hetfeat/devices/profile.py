@@ -48,7 +48,7 @@ class DeviceProfile:
         datasheet_gflops: The maker's fp32 peak, in GFLOP/s; never measured.
         datasheet_gb_s: The maker's memory bandwidth, in 1e9 bytes/s; never measured.
         source: Where the figures come from.
-        route: How to reach the device: `{"kind": "local"}` or `{"kind": "rpc", "key": ...}`.
+        route: How to reach the device: `{"kind": "local"}`, or as `devices.fleet.route` reads it.
     """
 
     name: str

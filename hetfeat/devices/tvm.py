@@ -6,14 +6,20 @@ JSON: measuring wants a process of its own whose `TVM_NUM_THREADS` is set from t
 
 import json
 import platform
+import re
 import sys
+import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import tvm
 from tvm import te
 from tvm.s_tir import Schedule
+from tvm.support import cc
 from tvm.target import codegen
 
 from hetfeat.devices import host
@@ -27,6 +33,17 @@ ISAS = {
 
 REGISTER_TILES = ((8, 2), (12, 2), (14, 2), (6, 2), (4, 3))
 """Rows x vectors of accumulators tried for the peak; which fits depends on the register file."""
+
+SHORT_TILE, SHORT_REPEATS, SHORT_S = (6, 2), 10, 1.0
+"""The tile of `ShortProbe`, which fits 16 registers, its runs in a row, and how long it tries."""
+
+FILL = "tvm.contrib.random.random_fill"
+"""TVM's function that fills an array of floats where it lies."""
+
+CODE_FEATURES = re.compile(
+    r"(avx|sse(?!4a)|fma$|bmi|f16c|popcnt|lzcnt|movbe|gfni|neon|sve|dotprod|fullfp16|i8mm|bf16)"
+)
+"""CPU features that instructions are made from; a program runs without the others."""
 
 RESTRICTED_CPU = {"avx2": "haswell", "sse42": "x86-64-v2"}
 """ISA -> the LLVM CPU whose widest vectors it is."""
@@ -71,10 +88,67 @@ def restricted(target: dict[str, Any], isa: str) -> dict[str, Any]:
 def vector_isa(target: dict[str, Any]) -> tuple[str, int]:
     """Name and register width in bytes of the widest vector unit that a target has."""
     features = set(codegen.llvm_get_cpu_features(tvm.target.Target(target)))
-    for feature, name, width in ISAS.get(platform.machine(), ()):
+    machine = target["mtriple"].split("-")[0] if "mtriple" in target else platform.machine()
+    for feature, name, width in ISAS.get(machine, ()):
         if feature in features:
             return name, width
     return "scalar", 4
+
+
+def code_features(target: dict[str, Any]) -> list[str]:
+    """LLVM's names of the CPU features of a target that instructions are made from."""
+    found = codegen.llvm_get_cpu_features(tvm.target.Target(target))
+    return sorted(str(name) for name in found if CODE_FEATURES.match(str(name)))
+
+
+def linker(target: dict[str, Any]) -> Callable[..., Any]:
+    """What links a library for a target: this machine's g++, or that of the target's triple."""
+    if "mtriple" in target:
+        return cast(Callable[..., Any], cc.cross_compiler(f"{target['mtriple']}-g++"))
+    return cast(Callable[..., Any], cc.create_shared)
+
+
+class ShortProbe:
+    """One kernel of the peak, quick enough to be run at every connection to a device.
+
+    Args:
+        target: The device's.
+    """
+
+    def __init__(self, target: dict[str, Any]) -> None:
+        self._target = target
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def on(self, remote: Any) -> Callable[[float], float]:
+        """A function that measures GFLOP/s of an RPC session, which the kernel is sent to.
+
+        It tries again, for `SHORT_S`, while it has found less than its argument.
+        """
+        lanes = vector_isa(self._target)[1] // 4
+        schedule, shapes, work = _multiply_add_schedule(lanes, SHORT_TILE)
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="hetfeat-probe-")
+            executable = tvm.compile(schedule.mod, tvm.target.Target(self._target))
+            executable.export_library(self._library, fcompile=linker(self._target))
+        remote.upload(self._library)
+        function, device = remote.load_module(Path(self._library).name), remote.cpu()
+        arrays = [tvm.runtime.empty(shape, "float32", device) for shape in shapes]
+        for array in arrays:
+            remote.get_function(FILL)(array)
+
+        def gflops(enough: float) -> float:
+            timer = function.time_evaluator("main", device, number=1, repeat=SHORT_REPEATS)
+            best, started_s = 0.0, time.monotonic()
+            while (best < enough and time.monotonic() - started_s < SHORT_S) or best == 0.0:
+                best = max(best, work / float(min(timer(*arrays).results)))
+            return best
+
+        return gflops
+
+    @property
+    def _library(self) -> str:
+        assert self._folder is not None
+        return f"{self._folder.name}/probe.so"
 
 
 def measure(target: dict[str, Any]) -> dict[str, float]:
@@ -138,6 +212,14 @@ def _kernel(
 
 def _multiply_add(target: dict[str, Any], lanes: int, tile: tuple[int, int]) -> _Kernel:
     """GFLOP/s of a register-blocked multiply-add that stays in the first-level cache."""
+    schedule, shapes, work = _multiply_add_schedule(lanes, tile)
+    return _kernel(schedule, target, shapes, work, number=10)
+
+
+def _multiply_add_schedule(
+    lanes: int, tile: tuple[int, int]
+) -> tuple[Schedule, list[tuple[int, ...]], float]:
+    """The kernel of the peak, the shapes of its arguments, and its GFLOP."""
     rows, columns = tile[0], tile[1] * lanes
     shapes: list[tuple[int, ...]] = [
         (FLOP_JOBS, FLOP_DEPTH, rows),
@@ -154,8 +236,7 @@ def _multiply_add(target: dict[str, Any], lanes: int, tile: tuple[int, int]) -> 
     vector, lane = schedule.split(column, [None, lanes])
     schedule.reorder(job, k, row, vector, lane)
     _keep_in_registers(schedule, job, k, [row, vector], lane)
-    work = 2 * FLOP_JOBS * FLOP_DEPTH * rows * columns / 1e9
-    return _kernel(schedule, target, shapes, work, number=10)
+    return schedule, shapes, 2 * FLOP_JOBS * FLOP_DEPTH * rows * columns / 1e9
 
 
 def _read(target: dict[str, Any], lanes: int, thread_bytes: int) -> _Kernel:

@@ -1,9 +1,17 @@
 """The contract of a measurer."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from typing import Protocol, Self
 
-from hetfeat.records import Measurement, Program
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import WorkFailed
+from hetfeat.records import ErrorKind, Measurement, Program, Task
+
+
+class DeviceLost(WorkFailed):
+    """No server of the device could be had for too long; what was measured before is kept."""
 
 
 class Measurer(Protocol):
@@ -18,4 +26,60 @@ class Measurer(Protocol):
             programs: Candidates; their tasks must be known to the measurer.
             incumbent_s: Best latency so far by task hash; a first run much slower than that is
                 taken as the program's latency, without repeats.
+
+        Raises:
+            DeviceLost: The device cannot be reached, after patient retries.
         """
+
+
+class DeviceMeasurer(Measurer, Protocol):
+    """Measures on one device, and proposes programs for it; a context that holds children."""
+
+    profile: DeviceProfile
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def add_task(self, task: Task, module: str) -> None:
+        """Makes a task known by its module, as `save_workload` writes it."""
+
+    def sample(self, task: Task, count: int, seed: int) -> list[Program]:
+        """Up to `count` distinct random programs with their per-store features."""
+
+    def vary(self, task: Task, parents: list[str], count: int, seed: int) -> list[Program]:
+        """Up to `count` distinct programs a few changes away from the traces `parents`."""
+
+    def apply(self, task: Task, traces: list[str]) -> list[Program]:
+        """The programs of traces without post-processing, less those that do not apply."""
+
+    def measure_each(
+        self,
+        programs: Sequence[Program],
+        incumbent_s: Mapping[str, float] | None = None,
+        cold: bool = False,
+    ) -> Iterator[Measurement]:
+        """Yields each measurement as it is known, not in the order of `programs`.
+
+        `cold` times runs whose weights have left the caches, as they run in a network.
+        """
+
+
+def measured(
+    program: Program,
+    device: str,
+    latencies_s: Sequence[float],
+    error: ErrorKind | None,
+    there: str | None = None,
+) -> Measurement:
+    """A measurement made now, with this TVM and perhaps another one `there`, on the device."""
+    here = version("apache-tvm")
+    versions = f"tvm {here}" if there in (None, here) else f"tvm {here}, on the device {there}"
+    now_s = round(time.time(), 3)
+    return Measurement(program, device, tuple(latencies_s), error, now_s, versions)
+
+
+def in_order(programs: Sequence[Program], found: Iterable[Measurement]) -> list[Measurement]:
+    """Measurements in the order of their programs."""
+    done = {measurement.program.key: measurement for measurement in found}
+    return [done[program.key] for program in programs]

@@ -1,51 +1,26 @@
 """Measures on this machine: several children build in parallel, one at a time runs."""
 
-import base64
 import contextlib
-import itertools
-import json
-import statistics
-import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from importlib.metadata import version
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
-from types import TracebackType
-from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
-import psutil
-
-from hetfeat.dataset.schema import FEATURES_PER_STORE
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import RequestError, WorkFailed
+from hetfeat.errors import RequestError
+from hetfeat.measure.base import in_order, measured
+from hetfeat.measure.children import BUILD_TIMEOUT_S, RESTART_BYTES, Children
 from hetfeat.measure.exclusive import building, timing
-from hetfeat.measure.worker import Lost, Worker
-from hetfeat.records import ErrorKind, Measurement, Program, Task
+from hetfeat.records import ErrorKind, Measurement, Program
 
 CHILD = "hetfeat.measure.tvm"
 BUILDS_AHEAD = 8
 """Programs a child builds before the running starts."""
-BUILD_TIMEOUT_S = 8.0
-BUILD_TIMEOUT_FLOOR_S = 3.0
-BUILD_TIMEOUT_MEDIANS = 10.0
-BUILDS_TO_LEARN = 16
-"""Most programs build in 0.2 s; a few, unrolled too far, would keep LLVM busy for a minute. Once
-some builds are known, a build may take ten times their median, 3 s at least."""
 RUN_TIMEOUT_S = 10.0
 RUNS, SLOW_RATIO = 4, 3.0
 """A program is run this often, and only once if it is slower than the best by this (`tvm.run`)."""
-RESTART_BYTES = 3 * 2**29
-"""A child grows by about 1.1 MB with each build (TVM's and LLVM's caches) and is replaced here."""
-PROPOSE_TIMEOUT_S = 120.0
-FEATURES_AT_ONCE = 32
-"""Programs a child extracts features of in one request."""
 
 
-class LocalMeasurer:
+class LocalMeasurer(Children):
     """Proposes and measures programs in persistent children.
 
     Building uses one child a thread of the device, or `builders`; running is exclusive on the
@@ -79,111 +54,25 @@ class LocalMeasurer:
                 "a device whose route is local",
                 "pass --device local, or the file of a profile that `hetfeat devices probe` wrote",
             )
-        self.profile = profile
-        self._build_timeout_s, self._run_timeout_s = build_timeout_s, run_timeout_s
-        self._build_seconds: deque[float] = deque(maxlen=64)
-        limit = memory_limit_bytes or psutil.virtual_memory().total // 2
-        self._kill_floor_s = kill_floor_s
-        arguments = [json.dumps(profile.target), str(profile.cache_line_bytes), str(limit)]
-        count = builders or profile.threads
-        self._workers = [Worker(child, arguments, profile.threads) for _ in range(count)]
-        self._threads = ThreadPoolExecutor(len(self._workers))
-        self._tasks: dict[str, tuple[Task, str]] = {}
-        self._known: dict[tuple[int, str], int] = {}
+        super().__init__(
+            profile, child, builders or profile.threads, build_timeout_s, memory_limit_bytes
+        )
+        self._run_timeout_s, self._kill_floor_s = run_timeout_s, kill_floor_s
         self._built: dict[str, tuple[int, int]] = {}
-        self._versions = f"tvm {version('apache-tvm')}"
-
-    def __enter__(self) -> Self:
-        for worker in self._workers:
-            worker.start()
-        for worker in self._workers:
-            worker.wait_ready()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for worker in self._workers:
-            worker.close()  # threads that still ask, after an interrupt, end at once
-        self._threads.shutdown(cancel_futures=True)
-        for worker in self._workers:
-            worker.stop()
-
-    def add_task(self, task: Task, module: str) -> None:
-        """Makes a task known by its module, as `save_workload` writes it."""
-        self._tasks[task.hash] = task, module
-
-    def sample(self, task: Task, count: int, seed: int) -> list[Program]:
-        """Up to `count` distinct random programs with their per-store features."""
-        return self._propose(task, count, seed, {"do": "sample"})
-
-    def vary(self, task: Task, parents: list[str], count: int, seed: int) -> list[Program]:
-        """Up to `count` distinct programs a few changes away from the traces `parents`."""
-        return self._propose(task, count, seed, {"do": "vary", "parents": parents})
-
-    def apply(self, task: Task, traces: list[str]) -> list[Program]:
-        """The programs of traces without post-processing, less those that do not apply."""
-        request = {"do": "apply", "task": task.hash, "traces": traces}
-        try:
-            with building():
-                reply = self._worker_of(0, task).ask(request, PROPOSE_TIMEOUT_S)
-        except Lost:
-            return []
-        return _programs(task, _checked(reply, task))
-
-    def with_features(self, programs: Sequence[Program]) -> list[Program]:
-        """Recorded programs with their per-store features, where their traces replay.
-
-        Programs of tasks that were not added come back as they are.
-        """
-        for worker in self._workers:
-            worker.restart_above(RESTART_BYTES)
-        size = FEATURES_AT_ONCE
-        known = [program for program in programs if program.task.hash in self._tasks]
-        of_task = [list(group) for _, group in itertools.groupby(known, lambda p: p.task)]
-        parts = [group[i : i + size] for group in of_task for i in range(0, len(group), size)]
-        queue = deque(parts)
-        found: dict[str, Program] = {}
-
-        def extract(index: int) -> None:
-            with contextlib.suppress(IndexError):
-                while True:
-                    found.update((p.key, p) for p in self._extract(index, queue.popleft()))
-
-        list(self._threads.map(extract, range(len(self._workers))))
-        return [found.get(program.key, program) for program in programs]
-
-    def _extract(self, index: int, programs: list[Program]) -> list[Program]:
-        """One child's work; a trace that brings it down has no features, nothing else is lost."""
-        task = programs[0].task
-        request = {"do": "features", "task": task.hash, "traces": [p.trace for p in programs]}
-        try:
-            values, error = self._ask(index, task, request, PROPOSE_TIMEOUT_S)
-        except WorkFailed:  # the task itself does not load
-            return programs
-        if error is not None:
-            if len(programs) == 1:
-                return programs
-            return [done for p in programs for done in self._extract(index, [p])]
-        return [
-            p if text is None else replace(p, stores=_decoded(text))
-            for p, text in zip(programs, values, strict=True)
-        ]
 
     def measure(
         self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None
     ) -> list[Measurement]:
         """See `Measurer.measure`."""
-        done = {m.program.key: m for m in self.measure_each(programs, incumbent_s)}
-        return [done[program.key] for program in programs]
+        return in_order(programs, self.measure_each(programs, incumbent_s))
 
     def measure_each(
-        self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None
+        self,
+        programs: Sequence[Program],
+        incumbent_s: Mapping[str, float] | None = None,
+        cold: bool = False,
     ) -> Iterator[Measurement]:
-        """Yields each measurement as it is made, not in the order of `programs`."""
+        """Yields each measurement as it is made; see `DeviceMeasurer.measure_each`."""
         best = dict(incumbent_s or {})
         size = BUILDS_AHEAD * len(self._workers)
         for start in range(0, len(programs), size):
@@ -198,30 +87,11 @@ class LocalMeasurer:
             with timing():
                 for index, share in shares:  # a child's programs in a row
                     for program, error in share:
-                        result = self._run(index, program, error, best)
+                        result = self._run(index, program, error, best, cold)
                         if result.latency_s is not None:
                             known = best.get(program.task.hash, result.latency_s)
                             best[program.task.hash] = min(known, result.latency_s)
                         yield result
-
-    def cold_s(self, programs: Sequence[Program]) -> dict[str, float]:
-        """Median seconds of a run whose weights are in no cache, by task; failures are left out.
-
-        Args:
-            programs: One of each task.
-        """
-        found: dict[str, float] = {}
-        for program in programs:
-            with building():
-                error = self._ensure_built(0, program)
-            if error is None:
-                request = {"do": "run_cold", "program": program.key}
-                with timing():
-                    seconds, error = self._ask(0, program.task, request, self._run_timeout_s)
-                self._built.pop(program.key, None)
-            if error is None:
-                found[program.task.hash] = statistics.median(seconds)
-        return found
 
     def _build_from(
         self, index: int, queue: deque[Program]
@@ -235,7 +105,12 @@ class LocalMeasurer:
         return share
 
     def _run(
-        self, index: int, program: Program, error: ErrorKind | None, best: Mapping[str, float]
+        self,
+        index: int,
+        program: Program,
+        error: ErrorKind | None,
+        best: Mapping[str, float],
+        cold: bool,
     ) -> Measurement:
         # The child may have been restarted since it built the program.
         error = error or self._ensure_built(index, program)
@@ -245,31 +120,17 @@ class LocalMeasurer:
                 "do": "run",
                 "program": program.key,
                 "incumbent_s": best.get(program.task.hash),
+                **({"cold": True} if cold else {}),
             }
             allowed_s = self._allowed_run_s(best.get(program.task.hash))
             latencies, error = self._ask(index, program.task, request, allowed_s)
             self._built.pop(program.key, None)
-        return Measurement(
-            program,
-            self.profile.name,
-            tuple(latencies or ()),
-            error,
-            round(time.time(), 3),
-            self._versions,
-        )
+        return measured(program, self.profile.name, latencies or (), error)
 
     def _ensure_built(self, index: int, program: Program) -> ErrorKind | None:
         if self._built.get(program.key) == (index, self._workers[index].generation):
             return None
-        request = {
-            "do": "build",
-            "task": program.task.hash,
-            "program": program.key,
-            "trace": program.trace,
-        }
-        started = time.monotonic()
-        _, error = self._ask(index, program.task, request, self._allowed_build_s())
-        self._build_seconds.append(time.monotonic() - started)
+        _, error = self._build(index, program)
         if error is None:
             self._built[program.key] = index, self._workers[index].generation
         return error
@@ -278,65 +139,3 @@ class LocalMeasurer:
         if self._kill_floor_s is None or incumbent_s is None:
             return self._run_timeout_s
         return min(self._run_timeout_s, max(self._kill_floor_s, RUNS * SLOW_RATIO * incumbent_s))
-
-    def _allowed_build_s(self) -> float:
-        if len(self._build_seconds) < BUILDS_TO_LEARN:
-            return self._build_timeout_s
-        usual = BUILD_TIMEOUT_MEDIANS * statistics.median(list(self._build_seconds))
-        return min(self._build_timeout_s, max(BUILD_TIMEOUT_FLOOR_S, usual))
-
-    def _ask(
-        self, index: int, task: Task, request: dict[str, Any], timeout_s: float
-    ) -> tuple[Any, ErrorKind | None]:
-        """The value of a request or the kind of its failure; the child may be a new one after."""
-        try:
-            reply = self._worker_of(index, task).ask(request, timeout_s)
-        except Lost as lost:
-            return None, lost.kind
-        return reply.get("value"), reply.get("error")
-
-    def _worker_of(self, index: int, task: Task) -> Worker:
-        """The child, up and knowing the task."""
-        worker = self._workers[index]
-        worker.start()
-        if self._known.get((index, task.hash)) != worker.generation:
-            setup = {"do": "task", "task": task.hash, "module": self._tasks[task.hash][1]}
-            _checked(worker.ask(setup, PROPOSE_TIMEOUT_S), task)
-            self._known[index, task.hash] = worker.generation
-        return worker
-
-    def _propose(self, task: Task, count: int, seed: int, request: dict[str, Any]) -> list[Program]:
-        share = -(-count // len(self._workers))
-
-        def ask(index: int) -> list[Any]:
-            wanted = {"task": task.hash, "count": share, "seed": seed * 64 + index}
-            try:
-                reply = self._worker_of(index, task).ask(request | wanted, PROPOSE_TIMEOUT_S)
-            except Lost:
-                return []
-            return list(_checked(reply, task))
-
-        with building():
-            found = itertools.chain(*self._threads.map(ask, range(len(self._workers))))
-        return _programs(task, found)[:count]
-
-
-def _programs(task: Task, found: Iterable[Any]) -> list[Program]:
-    """Distinct programs from `[trace, features]` pairs."""
-    made = {trace: Program(task, trace, _decoded(features)) for trace, features in found}
-    return list(made.values())
-
-
-def _decoded(features: str) -> npt.NDArray[np.float32]:
-    values = np.frombuffer(base64.b64decode(features), np.float32)
-    return values.reshape(-1, FEATURES_PER_STORE)
-
-
-def _checked(reply: dict[str, Any], task: Task) -> Any:
-    if "error" in reply:
-        raise WorkFailed(
-            f"task {task.hash} ({task.operator}): {reply.get('message', reply['error'])}",
-            "a task whose design space TVM can generate",
-            "leave the network out, or report it with the task's hash",
-        )
-    return reply.get("value")

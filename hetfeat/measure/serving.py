@@ -1,12 +1,11 @@
 """The child's side of `worker.Worker`: a loop that answers requests."""
 
-import ctypes
 import json
-import signal
-import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
+
+from hetfeat.devices.death import die_with_parent
 
 
 def serve(
@@ -19,7 +18,7 @@ def serve(
         service: A request's `do` names its method, the rest are its arguments.
         error_kind: What to call the failure of a request.
     """
-    _die_with_parent()
+    die_with_parent()
     while True:
         try:
             request = json.loads(connection.recv_bytes())
@@ -31,10 +30,3 @@ def serve(
         except Exception as error:
             reply = {"error": error_kind(name, error), "message": str(error)[-2000:]}
         connection.send_bytes(json.dumps(reply).encode())
-
-
-def _die_with_parent() -> None:
-    """A parent that is killed must not leave a hanging program behind, on a core for ever."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)

@@ -26,7 +26,7 @@ REPEAT_S = 0.01
 """Each repeat runs the program often enough to last this long."""
 SLOW_RATIO, SLOW_S = 3.0, 0.02
 """A first run over both 3x the best so far and 20 ms settles the matter: no repeats."""
-COLD_RUNS = 20
+COLD_RUNS, FLUSH = 20, "cache_flush_cpu_non_first_arg"
 STEADY_SPREAD, ROUNDS = 0.1, 3
 """Repeats that differ by more are taken again, up to so many rounds; the steadiest are kept."""
 
@@ -68,20 +68,21 @@ class Service:
 
     def build(self, task: str, program: str, trace: str) -> None:
         """Compiles a program in memory and keeps it for `run`."""
-        candidate = as_candidate(replay(self._spaces[task].module, trace))
-        module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(candidate.sch.mod)
-        library = tvm.compile(module, self._target).jit()
+        executable, arguments = self._compiled(task, trace)
+        library = executable.jit()
         library["main"]  # LLVM compiles on the first look-up: here, not in the timed run
-        arguments = [
-            self._array(position, tuple(int(n) for n in a.shape), str(a.dtype))
-            for position, a in enumerate(candidate.args_info)
-        ]
-        self._built[program] = library, arguments
+        self._built[program] = library, [self._array(i, *a) for i, a in enumerate(arguments)]
 
-    def run(self, program: str, incumbent_s: float | None) -> list[float]:
-        """Seconds of one run, a mean per repeat; the built program is let go."""
+    def run(self, program: str, incumbent_s: float | None, cold: bool = False) -> list[float]:
+        """Seconds of one run, a mean per repeat; the built program is let go.
+
+        `cold`: of single runs, each after all arguments but the first have left the caches. In a
+        network the first, the data, has just been written; the weights are long gone.
+        """
         library, arguments = self._built.pop(program)
         (first,) = self._timed(library, arguments, number=1, repeat=1)
+        if cold:
+            return self._timed(library, arguments, number=1, repeat=COLD_RUNS, before=FLUSH)
         if first > max(SLOW_RATIO * (incumbent_s or float("inf")), SLOW_S):
             return [first]
         number = max(1, round(REPEAT_S / first))
@@ -90,24 +91,19 @@ class Service:
             rounds.append(self._timed(library, arguments, number, REPEATS))
         return min(rounds, key=spread)
 
-    def run_cold(self, program: str) -> list[float]:
-        """Seconds of single runs, each after all arguments but the first have left the caches.
+    def _compiled(self, task: str, trace: str) -> tuple[Any, list[tuple[tuple[int, ...], str]]]:
+        """A program's executable, and the shape and type of each of its arguments."""
+        candidate = as_candidate(replay(self._spaces[task].module, trace))
+        module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(candidate.sch.mod)
+        arguments = [(tuple(int(n) for n in a.shape), str(a.dtype)) for a in candidate.args_info]
+        return tvm.compile(module, self._target), arguments
 
-        In a network the first, the data, has just been written; the weights are long gone.
-        """
-        library, arguments = self._built.pop(program)
-        library["main"](*arguments)
+    def _timed(
+        self, library: Any, arguments: Any, number: int, repeat: int, before: str = ""
+    ) -> list[float]:
         timer = library.time_evaluator(
-            "main",
-            self._device,
-            number=1,
-            repeat=COLD_RUNS,
-            f_preproc="cache_flush_cpu_non_first_arg",
+            "main", self._device, number=number, repeat=repeat, f_preproc=before
         )
-        return [float(s) for s in timer(*arguments).results]
-
-    def _timed(self, library: Any, arguments: Any, number: int, repeat: int) -> list[float]:
-        timer = library.time_evaluator("main", self._device, number=number, repeat=repeat)
         return [float(s) for s in timer(*arguments).results]
 
     def _array(self, position: int, shape: tuple[int, ...], dtype: str) -> Any:
@@ -122,7 +118,7 @@ def error_kind(request: str, error: Exception) -> ErrorKind:
     """The kind of a failed request."""
     if isinstance(error, MemoryError) or "bad_alloc" in str(error):
         return "memory"
-    kinds: dict[str, ErrorKind] = {"build": "build", "run": "run", "run_cold": "run"}
+    kinds: dict[str, ErrorKind] = {"build": "build", "run": "run"}
     return kinds.get(request, "schedule")
 
 

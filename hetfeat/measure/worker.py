@@ -140,6 +140,10 @@ class Worker:
     def close(self) -> None:
         """Kills the child for good; another thread's `ask` ends with `Lost`. Then call `stop`."""
         self._closing.set()
+        self.kill()
+
+    def kill(self) -> None:
+        """Kills the child now; another thread's `ask` ends with `Lost`."""
         if (process := self._process) is not None:
             process.kill()
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from hetfeat.dataset.store import RecordStore
-from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.records import Program, Task
 from hetfeat.schedules.trace import Trace, dump, without_postproc
 
@@ -99,7 +99,7 @@ class ScheduleLibrary:
 
 
 def starts_of(
-    library: ScheduleLibrary, task: Task, proposer: LocalMeasurer, seed: int
+    library: ScheduleLibrary, task: Task, proposer: DeviceMeasurer, seed: int
 ) -> list[Program]:
     """Programs for a task carried over from its nearest donors, nearest first."""
     donors = library.nearest(task, DONORS)

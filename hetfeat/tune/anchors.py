@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hetfeat.dataset import notes
 from hetfeat.dataset.store import RecordStore
-from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.records import Program, Task
 
 COUNT = 4
@@ -32,7 +32,7 @@ class Anchors:
             self._programs.append(Program(task, trace))
             self._last_s = float("-inf")
 
-    def measure_if_due(self, measurers: Sequence[LocalMeasurer]) -> None:
+    def measure_if_due(self, measurers: Sequence[DeviceMeasurer]) -> None:
         """Measures all anchors on all devices if it is time to."""
         if time.monotonic() - self._last_s < EVERY_S:
             return

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from hetfeat.dataset import notes
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
-from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.records import Measurement, Program, Task, spread
 from hetfeat.tune.anchors import Anchors
 from hetfeat.tune.evaluation import evaluation_order
@@ -76,7 +76,7 @@ class _Known:
 
 
 def collect(
-    store: RecordStore, measurers: Sequence[LocalMeasurer], tasks: Iterable[Task], plan: Plan
+    store: RecordStore, measurers: Sequence[DeviceMeasurer], tasks: Iterable[Task], plan: Plan
 ) -> Iterator[Progress]:
     """Measures until every task has its programs, or no more are found.
 
@@ -95,7 +95,7 @@ class _Collecting:
     def __init__(
         self,
         store: RecordStore,
-        measurers: Sequence[LocalMeasurer],
+        measurers: Sequence[DeviceMeasurer],
         tasks: list[Task],
         plan: Plan,
     ) -> None:
@@ -150,7 +150,7 @@ class _Collecting:
             self._anchors.offer(task, known.best()[0])
 
     def _measure(
-        self, measurer: LocalMeasurer, task: Task, batch: list[Program]
+        self, measurer: DeviceMeasurer, task: Task, batch: list[Program]
     ) -> Iterator[Progress]:
         known = self._of(measurer, task)
         incumbent = {task.hash: min(known.latency_s.values(), default=float("inf"))}
@@ -173,7 +173,7 @@ class _Collecting:
         else:
             known.latency_s[measurement.program.trace] = measurement.latency_s
 
-    def _missing(self, measurer: LocalMeasurer, task: Task) -> list[Program]:
+    def _missing(self, measurer: DeviceMeasurer, task: Task) -> list[Program]:
         """Programs that the first device has run and this one has not met, after an interrupt."""
         here, first = self._of(measurer, task), self._measurers[0]
         keys = self._of(first, task).latency_s.keys()
@@ -201,7 +201,7 @@ class _Collecting:
         ran = (self._of(measurer, task).latency_s.keys() for measurer in self._measurers)
         return len(set.intersection(*(set(traces) for traces in ran)))
 
-    def _of(self, measurer: LocalMeasurer, task: Task) -> _Known:
+    def _of(self, measurer: DeviceMeasurer, task: Task) -> _Known:
         return self._known[measurer.profile.name].setdefault(task.hash, _Known())
 
 

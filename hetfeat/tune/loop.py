@@ -12,7 +12,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.features.assemble import batch_of, examples_of
-from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.base import DeviceLost, DeviceMeasurer
 from hetfeat.models.base import CostModel
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.base import Score
@@ -138,7 +138,7 @@ class Tuned:
         resumed: Programs found measured already.
         failed: Measured programs without a latency, in this run.
         seconds: Wall time of this run.
-        interrupted: Ended by the user before its budget.
+        interrupted: Ended before its budget: by the user, or because the device was lost.
     """
 
     best: dict[str, Measurement] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class Tuned:
 
 def tune(
     tasks: Sequence[tuple[Task, int]],
-    measurer: LocalMeasurer,
+    measurer: DeviceMeasurer,
     model: CostModel | None,
     journal: RecordStore,
     budget: Budget,
@@ -176,8 +176,8 @@ def tune(
         library: Fast programs of other tasks and devices, tried first where they fit.
 
     Returns:
-        The best programs, and the model's choice where nothing ran. Ctrl-C ends the loop early
-        and keeps the former.
+        The best programs, and the model's choice where nothing ran. Ctrl-C, or a device that is
+        lost, ends the loop early and keeps the former.
     """
     started = time.monotonic()
     profile = measurer.profile
@@ -224,6 +224,9 @@ def tune(
         if model is not None:
             tuned.picked = _picked(states, ways or {})
     except KeyboardInterrupt:
+        tuned.interrupted = True
+    except DeviceLost as error:
+        log.warning("tuning ends with what it has: %s", error)
         tuned.interrupted = True
     tuned.seconds = time.monotonic() - started
     tuned.best = {s.task.hash: s.best for s in states if s.best}

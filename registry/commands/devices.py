@@ -1,5 +1,6 @@
 """`hetfeat devices`: profiles of devices, and probing this machine."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -43,21 +44,32 @@ def show(name: str) -> dict[str, Any]:
 @_cli.option("--name", help="Name of the profile.  [default: made of CPU, ISA and threads]")
 @_cli.option("--isa", type=click.Choice(["avx512", "avx2", "sse42"]), help="Widest vectors used.")
 @_cli.option("--threads", type=click.IntRange(1), help="Threads.  [default: all usable cores]")
+@_cli.option("--tracker", help="HOST:PORT of the tracker by which others reach this machine.")
 @_cli.option("--out", type=Path, help="YAML file to write.  [default: this machine's cache]")
 def probe_machine(
-    name: str | None, isa: str | None, threads: int | None, out: Path | None
+    name: str | None,
+    isa: str | None,
+    threads: int | None,
+    tracker: str | None,
+    out: Path | None,
 ) -> dict[str, Any]:
     """Detect this machine and measure its figures anew."""
+    from hetfeat.devices.fleet.route import Address, rpc_route
+    from hetfeat.devices.host import cpu_model
     from hetfeat.devices.probe import probe, remember
     from hetfeat.devices.profile import save_profile
 
-    if (isa or threads) and not out:
+    if (isa or threads or tracker) and not out:
         raise RequestError(
-            "--isa or --threads without --out",
-            "a file, since `local` is the whole machine",
+            "--isa, --threads or --tracker without --out",
+            "a file, since `local` is the whole machine, here",
             "add --out FILE",
         )
+    address = Address.parse(tracker) if tracker else None
     profile = probe(name, threads, isa)
+    if address:
+        route = rpc_route(address, profile.name, cpu_model())
+        profile = dataclasses.replace(profile, route=route)
     if out:
         save_profile(profile, out)
     else:

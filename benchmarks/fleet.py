@@ -1,0 +1,213 @@
+"""Tuning over TVM's RPC: time with one server and with two, and what breaking things costs.
+
+    PYTHONPATH=. python benchmarks/fleet.py speed [--trials 32] [--rounds 3]
+    PYTHONPATH=. python benchmarks/fleet.py faults [--trials 32] [--only "nothing"]
+
+`speed` tunes matrix products on one server and on two, in turns; each server is pinned to a core of
+its own, and building shares those cores. `faults` breaks something in the middle of a tuning and
+compares what was asked for with what the journal holds. Both print Markdown; docs/fleet.md holds
+their last run.
+"""
+
+import argparse
+import collections
+import platform
+import random
+import signal
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hetfeat.dataset import notes
+from hetfeat.dataset.schema import from_table
+from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.probe import FAMILY_OF_MACHINE
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.devices.tvm import host_target
+from hetfeat.measure.remote.measurer import RemoteMeasurer
+from hetfeat.records import Program
+from hetfeat.tune.loop import Budget, tune
+from hetfeat.workloads.tvm import describe, save_workload
+from tests import fleets, kernels
+
+SIZES = (128, 160)
+"""Of the matrix products; each is a task."""
+BREAK_AFTER = 10
+"""Records before something is broken."""
+PATIENCE_S = 45.0
+"""Of the measurer in `faults`; its default is longer."""
+
+
+class Setting:
+    """Two servers, one of them behind a link, unless a fault asks for others."""
+
+    def __init__(self, servers: int = 2) -> None:
+        self.fleet = fleets.Fleet("bench")
+        port = fleets.free_port()
+        self.link = fleets.Link(port)
+        self.first = self.fleet.start_server(threads=1, port=port, advertise=fleets.PROXY_HOST)
+        self.others = [self.fleet.start_server(threads=1) for _ in range(servers - 1)]
+        self.over = threading.Event()
+
+    def close(self) -> None:
+        self.over.set()
+        self.link.close()
+        self.fleet.close()
+
+
+def replaced(setting: Setting, threads: int = 1, after_s: float = 5.0) -> None:
+    setting.first.kill()
+    time.sleep(after_s)
+    setting.fleet.start_server(threads=threads, wait=False)
+
+
+def tracker_restarted(setting: Setting) -> None:
+    setting.fleet.stop_tracker()
+    time.sleep(3)
+    setting.fleet.start_tracker()
+
+
+def delayed(setting: Setting) -> None:
+    setting.link.delay_s = 0.1
+
+
+def cut_now_and_then(setting: Setting) -> None:
+    draw = random.Random(0)
+    while not setting.over.wait(draw.uniform(0.5, 4.0)):
+        setting.link.cut()
+
+
+def frozen(setting: Setting) -> None:
+    setting.link.frozen = True
+    time.sleep(10)
+    setting.link.frozen = False
+
+
+FAULTS: dict[str, tuple[int, Callable[[Setting], object]]] = {
+    "nothing": (2, lambda s: None),
+    "one of two servers is killed": (2, lambda s: s.first.kill()),
+    "one of two servers hangs (SIGSTOP)": (2, lambda s: s.first.signal(signal.SIGSTOP)),
+    "the process of a session is killed": (1, lambda s: s.first.kill_session()),
+    "the only server is killed, another comes 5 s later": (1, replaced),
+    "one of two servers is replaced by a machine with more threads": (
+        2,
+        lambda s: replaced(s, threads=2, after_s=0.0),
+    ),
+    "the tracker is restarted, 3 s in between": (2, tracker_restarted),
+    "the link to the only server takes 100 ms more each way": (1, delayed),
+    "the link to the only server breaks every 0.5 to 4 s": (1, cut_now_and_then),
+    "the link to the only server stands still for 10 s": (1, frozen),
+    "the only server is killed for good": (1, lambda s: s.first.kill()),
+    "the tracker is killed for good": (2, lambda s: s.fleet.stop_tracker()),
+}
+"""What is broken -> servers there are, and how."""
+
+
+def tuned_over(
+    profile: DeviceProfile, trials: int, on_record: Callable[[int], None] = lambda count: None
+) -> dict[str, Any]:
+    """Tunes the matrix products over a route into a journal, and says what it holds then."""
+    modules = {describe(m): save_workload(m) for m in map(kernels.matmul, SIZES)}
+    asked: list[Program] = []
+    with tempfile.TemporaryDirectory() as folder:
+        journal = RecordStore.create(Path(folder) / "journal")
+        aside = partial(notes.quarantine, journal.path)
+        with RemoteMeasurer(profile, aside, patience_s=PATIENCE_S) as measurer:
+            for task, module in modules.items():
+                measurer.add_task(task, module)
+            measure_each, count = measurer.measure_each, iter(range(1, 10**6))
+
+            def noting(programs, incumbent_s=None):
+                asked.extend(programs)
+                for found in measure_each(programs, incumbent_s):
+                    on_record(next(count))
+                    yield found
+
+            measurer.measure_each = noting
+            budget = Budget(seconds=600, trials_per_task=0, trials=trials)
+            tuned = tune([(task, 1) for task in modules], measurer, None, journal, budget, seed=0)
+        records = [m for table in journal.scan() for m in from_table(table)]
+        keys = collections.Counter(m.program.key for m in records)
+        return {
+            "asked": len(asked),
+            "recorded": len(records),
+            "lost": len({p.key for p in asked} - set(keys)),
+            "twice": sum(times - 1 for times in keys.values()),
+            "blamed": sum(m.error in ("crash", "timeout", "run") for m in records),
+            "quarantined": collections.Counter(
+                row["reason"] for row in notes.noted(journal.path, notes.QUARANTINE)
+            ),
+            "ended": "with what it had" if tuned.interrupted else "as planned",
+            "seconds": tuned.seconds,
+        }
+
+
+def over_rpc(fleet: fleets.Fleet) -> DeviceProfile:
+    """This machine, one thread of it, as a device behind the tracker."""
+    return DeviceProfile(
+        name="bench",
+        family=FAMILY_OF_MACHINE[platform.machine()],
+        target=host_target(1),
+        threads=1,
+        # No peak: servers share this machine with builds, their speed says nothing of who they are.
+        route={"kind": "rpc", "tracker": str(fleet.tracker), "key": fleet.key},
+    )
+
+
+def faults(only: str | None, trials: int) -> None:
+    print("| what was broken | tuning ended | asked | recorded | lost | twice | blamed | s |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name, (servers, break_it) in FAULTS.items():
+        if only and only != name:
+            continue
+        setting = Setting(servers)
+
+        def breaking(count: int, break_it=break_it, setting=setting) -> None:
+            if count == BREAK_AFTER:
+                threading.Thread(target=break_it, args=[setting], daemon=True).start()
+
+        row = tuned_over(over_rpc(setting.fleet), trials, breaking)
+        setting.close()
+        aside = "".join(f"; turned away: {reason}" for reason in row["quarantined"])
+        shown = [row[key] for key in ("asked", "recorded", "lost", "twice", "blamed")]
+        cells = [name, f"{row['ended']}{aside}", *shown, f"{row['seconds']:.0f}"]
+        print("|", " | ".join(map(str, cells)), "|", flush=True)
+
+
+def speed(trials: int, rounds: int) -> None:
+    fleet = fleets.Fleet("bench")
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    print("| round | servers | trials | s |\n| --- | --- | --- | --- |")
+    for number in range(rounds):
+        for servers in (1, 2) if number % 2 == 0 else (2, 1):
+            for core in range(servers):
+                fleet.start_server(threads=1, core=core)
+            row = tuned_over(over_rpc(fleet), trials)
+            fleet.stop_servers()
+            seconds[servers].append(row["seconds"])
+            print(f"| {number + 1} | {servers} | {row['recorded']} | {row['seconds']:.1f} |")
+    fleet.close()
+    medians = {servers: statistics.median(found) for servers, found in seconds.items()}
+    print(f"\nmedian: {medians[1]:.1f} s with one, {medians[2]:.1f} s with two")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["speed", "faults"])
+    parser.add_argument("--trials", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=list(FAULTS))
+    given = parser.parse_args()
+    if given.what == "speed":
+        speed(given.trials, given.rounds)
+    else:
+        faults(given.only, given.trials)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Bundles on servers of the device that they were compiled for."""

@@ -1,0 +1,108 @@
+"""A bundle on its device, as verification and timing want it."""
+
+import json
+import logging
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hetfeat.deploy.bench import Latency
+from hetfeat.deploy.bundle import Array, sample_inputs
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import WorkFailed
+from hetfeat.measure.remote.lane import connect, lost
+from hetfeat.measure.worker import Lost, Worker
+
+log = logging.getLogger(__name__)
+
+CHILD = "hetfeat.deploy.remote.tvm"
+SESSION_S = 900.0
+LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 300.0, 120.0
+"""All parameters cross the link; emulated devices are slow."""
+ATTEMPTS, REST_S = 4, 5.0
+
+T = TypeVar("T")
+
+
+class _Broken(Exception):
+    """The session broke, or the server failed."""
+
+
+class DeviceBundle:
+    """A bundle that a server of its device has loaded."""
+
+    def __init__(self, worker: Worker, folder: Path, work: Path) -> None:
+        self._worker, self._folder, self._work = worker, folder, work
+        self._ask({"do": "load", "folder": str(folder)}, LOAD_TIMEOUT_S)
+
+    def run(self, inputs: Sequence[Array]) -> Array:
+        """The output for inputs, computed on the device."""
+        output = self._work / "output.npy"
+        request = {"do": "run", "inputs": self._written(inputs), "output": str(output)}
+        self._ask(request, RUN_TIMEOUT_S)
+        found: Array = np.load(output, allow_pickle=False)
+        return found
+
+    def latency(self, rounds: int, batch: int | None = None) -> Latency:
+        """Latency on the device, on the sample, its rows repeated to fill a batch size."""
+        inputs = sample_inputs(self._folder)
+        if batch:
+            inputs = [np.resize(value, (batch, *value.shape[1:])) for value in inputs]
+        request = {"do": "time", "inputs": self._written(inputs), "rounds": rounds}
+        times_ms = [1e3 * s for s in self._ask(request, RUN_TIMEOUT_S)]
+        return Latency(statistics.median(times_ms), min(times_ms), max(times_ms))
+
+    def _written(self, inputs: Sequence[Array]) -> list[str]:
+        paths = [str(self._work / f"input_{number}.npy") for number in range(len(inputs))]
+        for path, value in zip(paths, inputs, strict=True):
+            np.save(path, value, allow_pickle=False)
+        return paths
+
+    def _ask(self, request: dict[str, Any], timeout_s: float) -> Any:
+        try:
+            reply = self._worker.ask(request, timeout_s)
+        except Lost as gone:
+            raise _Broken(
+                f"the session ended while asked to {request['do']}: {gone.kind}"
+            ) from gone
+        if "error" in reply:
+            raise _Broken(str(reply["message"]))
+        return reply.get("value")
+
+
+def on_device(profile: DeviceProfile, folder: Path, do: Callable[[DeviceBundle], T]) -> T:
+    """What `do` returns for a bundle on a server of the device; from the start if one is lost.
+
+    Raises:
+        DeviceLost: No server held out, in so many attempts.
+        WorkFailed: Raised by `do`, or a bundle that fails on every server.
+    """
+    worker = Worker(CHILD, [json.dumps(profile.target)], profile.threads)
+    trouble, met = "", False
+    with tempfile.TemporaryDirectory(prefix="hetfeat-bundle-") as work:
+        try:
+            for attempt in range(ATTEMPTS):
+                time.sleep(REST_S if attempt else 0.0)
+                _, found = connect(worker, profile, SESSION_S)
+                trouble = found or ""
+                if found is None:
+                    met = True
+                    try:
+                        return do(DeviceBundle(worker, folder, Path(work)))
+                    except _Broken as broken:
+                        trouble = str(broken)
+                log.warning("device '%s': %s", profile.name, trouble)
+        finally:
+            worker.stop()
+    if met:
+        raise WorkFailed(
+            f"the bundle on device '{profile.name}' ({trouble})",
+            "a bundle that runs there",
+            "deploy again: what was measured is kept in the journal",
+        )
+    raise lost(profile, trouble)

@@ -1,0 +1,128 @@
+"""Starting TVM's tracker and servers, and asking a tracker what it has."""
+
+import contextlib
+import ipaddress
+import json
+import logging
+import socket
+import struct
+import subprocess
+import sys
+from typing import Any
+
+from hetfeat.devices.fleet.route import LOOPBACK, Address
+from hetfeat.errors import RequestError, WorkFailed
+
+log = logging.getLogger(__name__)
+
+ANSWER_TIMEOUT_S = 10.0
+
+
+def start_tracker(address: Address) -> int:
+    """Runs a tracker until it ends or this process is interrupted; its exit code."""
+    _check_free(address)
+    _warn_unless_loopback(address.host)
+    log.info("tracker on %s; Ctrl-C ends it", address)
+    return _run("hetfeat.devices.fleet.tracker", address.host, str(address.port))
+
+
+def start_server(
+    address: Address, tracker: Address, key: str, threads: int, advertise: str | None
+) -> int:
+    """Runs a server until it ends or this process is interrupted; its exit code.
+
+    Args:
+        address: Where to listen; the next free port if this one is taken.
+        tracker: The tracker to report to.
+        key: The device's key there.
+        threads: Threads that programs run with.
+        advertise: Host that clients are to connect to; None for the one the tracker sees.
+    """
+    _warn_unless_loopback(address.host)
+    settings = {
+        "address": [address.host, address.port],
+        "tracker": [tracker.host, tracker.port],
+        "key": key,
+        "threads": threads,
+        "advertise": advertise,
+    }
+    log.info("server '%s' for the tracker on %s; Ctrl-C ends it", key, tracker)
+    return _run("hetfeat.devices.fleet.server", json.dumps(settings))
+
+
+def status(tracker: Address) -> list[dict[str, Any]]:
+    """The devices of a tracker by key: servers, how many are free, clients waiting, addresses.
+
+    Raises:
+        WorkFailed: No tracker answers there.
+    """
+    summary = _summary(tracker)
+    servers: dict[str, list[str]] = {key: [] for key in summary["queue_info"]}
+    for server in summary["server_info"]:
+        key = server["key"].removeprefix("server:")
+        servers.setdefault(key, []).append(":".join(map(str, server["addr"])))
+    idle = {"free": 0, "pending": 0}
+    return [
+        {
+            "device": key,
+            "servers": len(found),
+            "free": summary["queue_info"].get(key, idle)["free"],
+            "waiting": summary["queue_info"].get(key, idle)["pending"],
+            "addresses": sorted(found),
+        }
+        for key, found in sorted(servers.items())
+    ]
+
+
+def _summary(tracker: Address) -> dict[str, Any]:
+    """What the tracker says; TVM's own client would wait a minute for one that is not there."""
+    from tvm.rpc import base
+
+    try:
+        with socket.create_connection((tracker.host, tracker.port), ANSWER_TIMEOUT_S) as link:
+            link.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
+            if struct.unpack("<i", base.recvall(link, 4)) != (base.RPC_TRACKER_MAGIC,):
+                raise ValueError("not TVM's tracker")
+            base.sendjson(link, [base.TrackerCode.SUMMARY])
+            _, summary = base.recvjson(link)
+    except (OSError, ValueError) as error:
+        raise WorkFailed(
+            f"tracker {tracker}, which does not answer ({error})",
+            "a TVM RPC tracker",
+            "start one with `hetfeat fleet start-tracker`, or correct --tracker",
+        ) from error
+    found: dict[str, Any] = summary
+    return found
+
+
+def _check_free(address: Address) -> None:
+    """Raises RequestError where TVM would end with a traceback."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address.host, address.port))
+        except OSError as error:
+            raise RequestError(
+                f"tracker address {address} ({error.strerror})",
+                "an address of this machine that is free",
+                "choose another --host or --port",
+            ) from error
+
+
+def _warn_unless_loopback(host: str) -> None:
+    loopback = host == "localhost"
+    with contextlib.suppress(ValueError):
+        loopback = loopback or ipaddress.ip_address(host).is_loopback
+    if not loopback:
+        log.warning(
+            "listening on %s: TVM's RPC knows no passwords, and whoever reaches it runs code here; "
+            "on a network that others use, listen on %s and tunnel (docs/fleet.md)",
+            host,
+            LOOPBACK,
+        )
+
+
+def _run(module: str, *arguments: str) -> int:
+    """0 if a child ends well, 1 if not; it ends with this process, however that ends."""
+    return int(subprocess.run([sys.executable, "-m", module, *arguments]).returncode != 0)

@@ -1,0 +1,49 @@
+"""Whether a server is the device that its key says."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hetfeat.devices.fleet.route import route_of
+from hetfeat.devices.probe import FAMILY_OF_MACHINE
+from hetfeat.devices.profile import DeviceProfile
+
+SPEED_FACTOR = 2.0
+"""A server this much slower or faster than the profile's peak is another machine, a throttled or a
+busy one."""
+
+
+def mismatch(profile: DeviceProfile, report: Mapping[str, Any]) -> str | None:
+    """What a server reports that its profile contradicts, or None.
+
+    Args:
+        profile: The device it should be.
+        report: From `measure.remote.tvm.Session.connect`.
+    """
+    if not report:
+        return "a server that does not say what machine it is; start it with hetfeat"
+    cpu = route_of(profile).cpu
+    if FAMILY_OF_MACHINE.get(report["machine"]) != profile.family:
+        return f"{report['machine']}, not {profile.family}"
+    if cpu is not None and report["cpu"] != cpu:
+        return f"processor '{report['cpu']}', not '{cpu}'"
+    if report["missing"]:
+        return f"'{report['cpu']}' without {', '.join(report['missing'])}"
+    if report["threads"] != profile.threads or report["cores"] < profile.threads:
+        return (
+            f"{report['threads']} threads on {report['cores']} cores, "
+            f"not {profile.threads} on as many or more"
+        )
+    return slow_or_fast(profile, report["gflops"])
+
+
+def fast_enough(profile: DeviceProfile) -> float:
+    """GFLOP/s that a server of the device reaches at least; 0 for a profile without a peak."""
+    return (profile.peak_gflops or 0.0) / SPEED_FACTOR
+
+
+def slow_or_fast(profile: DeviceProfile, gflops: float) -> str | None:
+    """How far a server's speed is off, or None; a profile without a peak allows any."""
+    peak = profile.peak_gflops
+    if peak is None or fast_enough(profile) <= gflops <= peak * SPEED_FACTOR:
+        return None
+    return f"{gflops:.3g} GFLOP/s, not within {SPEED_FACTOR:g} times {peak:.3g}"

@@ -1,0 +1,74 @@
+"""The way to a device: a tracker and the key that its servers have there."""
+
+from dataclasses import dataclass
+
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import RequestError
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_TRACKER = f"{LOOPBACK}:9190"
+"""TVM's own port; also what a route means that names no tracker, as those of presets do."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """A host and a TCP port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """`HOST:PORT`.
+
+        Raises:
+            RequestError: It is something else.
+        """
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+            raise RequestError(
+                f"address '{text}'", f"HOST:PORT, say {DEFAULT_TRACKER}", "correct it"
+            )
+        return cls(host, int(port))
+
+
+@dataclass(frozen=True)
+class Route:
+    """How a device is reached over RPC.
+
+    Attributes:
+        tracker: Where the tracker listens, as seen from here.
+        key: What the device's servers are called there.
+        cpu: The processor's own name, where the profile tells: a server must report the same.
+    """
+
+    tracker: Address
+    key: str
+    cpu: str | None = None
+
+
+def route_of(profile: DeviceProfile) -> Route:
+    """The RPC route of a profile.
+
+    Raises:
+        RequestError: The profile has none, or one that cannot be read.
+    """
+    given = profile.route
+    known = {"kind", "tracker", "key", "cpu"}
+    texts = all(isinstance(value, str) for value in given.values())
+    if given.get("kind") != "rpc" or not given.get("key") or not set(given) <= known or not texts:
+        raise RequestError(
+            f"route {given} of device '{profile.name}'",
+            "kind: rpc, with a key, and perhaps tracker (HOST:PORT) and cpu",
+            "write one with `hetfeat devices probe --tracker HOST:PORT --out FILE`",
+        )
+    tracker = Address.parse(given.get("tracker", DEFAULT_TRACKER))
+    return Route(tracker, given["key"], given.get("cpu"))
+
+
+def rpc_route(tracker: Address, key: str, cpu: str) -> dict[str, str]:
+    """A route as a profile keeps it."""
+    return {"kind": "rpc", "tracker": str(tracker), "key": key, "cpu": cpu}

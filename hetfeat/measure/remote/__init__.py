@@ -1,0 +1,1 @@
+"""Measuring on servers of a TVM RPC tracker."""

@@ -1,0 +1,153 @@
+"""Programs on their way to a device: each is settled once, whatever becomes of servers."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hetfeat.records import ErrorKind, Measurement, Program
+
+STRIKES: Mapping[str, int] = {"crash": 3, "timeout": 2}
+"""A program is blamed only once so many sessions, whose servers had passed their check, have ended
+with it."""
+
+
+@dataclass
+class Job:
+    """A built program.
+
+    Attributes:
+        program: The program.
+        library: Where it was built.
+        arguments: Shape and type of each of its arguments.
+        strikes: Sessions it may have ended.
+        suspected: Instance of the server, and the crashes that it had counted, where the last of
+            these sessions broke.
+    """
+
+    program: Program
+    library: Path
+    arguments: Sequence[Any]
+    strikes: int = 0
+    suspected: tuple[str, int] | None = None
+
+
+@dataclass
+class Batch:
+    """The programs of one call, shared by those who build, those who run, and who waits.
+
+    Attributes:
+        open: Programs not settled yet.
+        best_s: Best latency so far by task hash.
+        cold: Whether weights leave the caches before each run.
+    """
+
+    open: int
+    best_s: dict[str, float]
+    cold: bool = False
+    _ready: deque[Job] = field(default_factory=deque)
+    _settled: deque[Measurement] = field(default_factory=deque)
+    _suspects: list[Job] = field(default_factory=list)
+    _last_s: float = field(default_factory=time.monotonic)
+    _failure: BaseException | None = None
+    _stopped: bool = False
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def add(self, job: Job) -> None:
+        """Offers a program to be run, also one that was taken before."""
+        with self._changed:
+            self._ready.append(job)
+            self._changed.notify_all()
+
+    def has_work(self) -> bool:
+        """Waits until a program is ready to be run, or all is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self.is_over)
+            return not self.is_over
+
+    def take(self, wait_s: float) -> Job | None:
+        """A program to run; None if all is over, or none is ready for so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self.is_over, wait_s)
+            return self._ready.popleft() if self._ready and not self.is_over else None
+
+    def settle(self, measurements: Sequence[Measurement]) -> None:
+        """Hands results over."""
+        with self._changed:
+            self._settled += measurements
+            self._last_s = time.monotonic()
+            self.open -= len(measurements)
+            self._changed.notify_all()
+
+    def note(self, measurement: Measurement) -> None:
+        """Remembers the best latency, before the result is settled."""
+        task, latency_s = measurement.program.task.hash, measurement.latency_s
+        if latency_s is not None:
+            with self._changed:
+                self.best_s[task] = min(latency_s, self.best_s.get(task, latency_s))
+
+    def results(self) -> Iterator[Measurement]:
+        """Yields what is settled until all is, or raises what went wrong."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._settled or self.is_over)
+                if not self._settled:
+                    break
+                found = self._settled.popleft()
+            yield found
+        if self._failure is not None:
+            raise self._failure
+
+    def fail(self, error: BaseException) -> None:
+        """Ends it all; results that are settled are still handed over."""
+        with self._changed:
+            self._failure = self._failure or error
+            self._stopped = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Ends it all: nobody waits for results any more."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def rest(self, seconds: float) -> None:
+        """Waits, unless it is all over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_over, seconds)
+
+    def blame(self, job: Job, kind: ErrorKind, report: Mapping[str, Any]) -> bool:
+        """Counts a session that ended with a program; whether that is the program's own doing.
+
+        Args:
+            job: The program.
+            kind: `timeout`, or how else the session ended.
+            report: What the server had said of itself.
+        """
+        job.strikes += 1
+        if kind != "timeout":  # of which the server knows nothing
+            with self._changed:
+                job.suspected = report["instance"], report["crashes"]
+                self._suspects.append(job)
+        return job.strikes >= STRIKES.get(kind, STRIKES["crash"])
+
+    def acquit(self, report: Mapping[str, Any]) -> None:
+        """Takes strikes back where the server says that nothing crashed: the link broke."""
+        with self._changed:
+            for job in self._suspects:
+                if job.suspected == (report["instance"], report["crashes"]):
+                    job.strikes, job.suspected = job.strikes - 1, None
+            self._suspects = [job for job in self._suspects if job.suspected is not None]
+
+    @property
+    def silent_s(self) -> float:
+        """How long nothing has been settled."""
+        return time.monotonic() - self._last_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all are settled, or the rest is given up."""
+        return self._stopped or self.open == 0

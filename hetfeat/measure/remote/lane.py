@@ -1,0 +1,194 @@
+"""One session at a time, with whichever server of a device is free."""
+
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hetfeat.devices.fleet.identity import fast_enough, mismatch, slow_or_fast
+from hetfeat.devices.fleet.route import route_of
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.measure.base import DeviceLost, measured
+from hetfeat.measure.remote.batch import Batch, Job
+from hetfeat.measure.worker import Lost, Worker
+from hetfeat.records import ErrorKind, Measurement
+
+log = logging.getLogger(__name__)
+
+SHARE, SHARE_S = 8, 12.0
+"""Programs of a session at most, and the age at which it begins no other."""
+WAIT_S = 1.0
+"""A session waits so long for a program that is still being built."""
+MARGIN_S = 5.0
+CONNECT_TIMEOUT_S = 30.0
+PROBE_TIMEOUT_S = 10.0
+FIRST_REST_S, LONGEST_REST_S = 0.5, 8.0
+
+Quarantine = Callable[[Sequence[Measurement], str], None]
+"""Takes measurements that must not count, and the reason; none, if a server was turned away."""
+
+
+class Lane:
+    """Runs programs of a batch, session after session.
+
+    Args:
+        worker: Child that talks to the server, killed when it hangs.
+        profile: The device that the server must be.
+        run_timeout_s: Longest that sending and running a program may take.
+        patience_s: How long nothing may succeed before the device counts as lost.
+        quarantine: Where measurements go that a check discredits.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        profile: DeviceProfile,
+        run_timeout_s: float,
+        patience_s: float,
+        quarantine: Quarantine,
+    ) -> None:
+        self.worker = worker
+        self._profile = profile
+        self._run_timeout_s, self._patience_s = run_timeout_s, patience_s
+        self._quarantine = quarantine
+        self._turned_away: str | None = None
+        self.rests_until_s = 0.0
+        """By the monotonic clock: it waited for a server in vain while others did all the work."""
+
+    def run(self, batch: Batch) -> None:
+        """Runs programs until all of the batch are settled."""
+        rest_s = FIRST_REST_S
+        session_s = SHARE_S + self._run_timeout_s + MARGIN_S
+        while batch.has_work():
+            report, trouble = connect(self.worker, self._profile, session_s)
+            if trouble is None:
+                batch.acquit(report)
+                trouble = self._share(batch, report)
+                rest_s = FIRST_REST_S
+            elif report.get("instance", self._turned_away) != self._turned_away:
+                self._turned_away = report["instance"]
+                self._quarantine((), trouble)
+            if trouble is None or batch.is_over:
+                continue
+            log.warning("device '%s': %s", self._profile.name, trouble)
+            if batch.silent_s > self._patience_s:
+                batch.fail(lost(self._profile, trouble))
+            batch.rest(random.uniform(0.5, 1.5) * rest_s)  # out of step with what recurs
+            rest_s = min(2 * rest_s, LONGEST_REST_S)
+
+    def _share(self, batch: Batch, report: Mapping[str, Any]) -> str | None:
+        """Runs programs in one session; they count once its last probe agrees with the first.
+
+        Returns:
+            What went wrong with the session, or None.
+        """
+        done: list[tuple[Job, Measurement]] = []
+        began_s = time.monotonic()
+        job = batch.take(0.0)  # while this one waited for a server, another may have taken it
+        while job is not None:
+            incumbent_s = batch.best_s.get(job.program.task.hash)
+            latencies, kind = self._run(job, incumbent_s, batch.cold)
+            broken = kind is not None and kind != "run"
+            if kind is not None and broken and not batch.blame(job, kind, report):
+                batch.add(job)
+            else:
+                device, there = self._profile.name, report["tvm"]
+                done.append((job, measured(job.program, device, latencies, kind, there)))
+                batch.note(done[-1][1])
+            if broken:
+                batch.settle([measurement for _, measurement in done])
+                return f"a session ended in a program ({kind})"
+            old = len(done) >= SHARE or time.monotonic() - began_s > SHARE_S
+            job = None if old else batch.take(WAIT_S)
+        reason = self._last_probe() if done else None
+        close(self.worker)
+        if reason is None:
+            batch.settle([measurement for _, measurement in done])
+        else:
+            self._quarantine([measurement for _, measurement in done], reason)
+            for again, _ in done:
+                batch.add(again)
+        return reason
+
+    def _run(
+        self, job: Job, incumbent_s: float | None, cold: bool
+    ) -> tuple[Sequence[float], ErrorKind | None]:
+        """Latencies, or `run` for a program that failed; any other kind is a lost session."""
+        request = {
+            "do": "run_file",
+            "program": job.program.key,
+            "path": str(job.library),
+            "arguments": job.arguments,
+            "incumbent_s": incumbent_s,
+            "cold": cold,
+        }
+        try:
+            reply = self.worker.ask(request, self._run_timeout_s)
+        except Lost as gone:
+            return (), gone.kind
+        if "error" in reply:
+            return (), "run"
+        return (reply["value"], None) if reply["value"] is not None else ((), "crash")
+
+    def _last_probe(self) -> str | None:
+        """Why what the session measured must not count, or None."""
+        try:
+            reply = self.worker.ask(
+                {"do": "gflops", "enough": fast_enough(self._profile)}, PROBE_TIMEOUT_S
+            )
+        except Lost:
+            return None  # a broken link says nothing against what came before
+        return slow_or_fast(self._profile, reply["value"]) if "value" in reply else None
+
+
+def connect(
+    worker: Worker, profile: DeviceProfile, session_s: float
+) -> tuple[dict[str, Any], str | None]:
+    """Opens a session with a server, which must be the device.
+
+    Args:
+        worker: Child that holds the session.
+        profile: The device.
+        session_s: After which the server ends it, if this side has gone or a program hangs.
+
+    Returns:
+        What the server reports, empty without a server; and why it cannot be used, or None.
+    """
+    route = route_of(profile)
+    request = {
+        "do": "connect",
+        "host": route.tracker.host,
+        "port": route.tracker.port,
+        "key": route.key,
+        "session_s": session_s,
+        "enough": fast_enough(profile),
+    }
+    try:
+        reply = worker.ask(request, CONNECT_TIMEOUT_S)
+    except Lost as gone:
+        return {}, f"no session within {CONNECT_TIMEOUT_S:g} s ({gone.kind})"
+    if "error" in reply:
+        return {}, " ".join(str(reply["message"]).split())
+    report: dict[str, Any] = reply["value"]
+    reason = mismatch(profile, report)
+    if reason is not None:
+        close(worker)
+    return report, reason
+
+
+def close(worker: Worker) -> None:
+    """Ends a session."""
+    with contextlib.suppress(Lost):  # the next session has a new child
+        worker.ask({"do": "close"}, PROBE_TIMEOUT_S)
+
+
+def lost(profile: DeviceProfile, trouble: str) -> DeviceLost:
+    """The error for a device that cannot be had."""
+    route = route_of(profile)
+    return DeviceLost(
+        f"device '{profile.name}', key '{route.key}' at tracker {route.tracker} ({trouble})",
+        "a server that is the device",
+        "see `hetfeat fleet status`; the same command goes on from what was measured",
+    )
