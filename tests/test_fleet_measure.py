@@ -44,14 +44,14 @@ def shared_measurer(device, shared_fleet, quarantined):
     # A peak that any server agrees with: tests run beside other work.
     profile = dataclasses.replace(device, route=route, peak_gflops=None)
     take = lambda found, reason: quarantined.append((list(found), reason))  # noqa: E731
-    with RemoteMeasurer(profile, take, run_timeout_s=4.0, patience_s=20.0) as made:
+    with RemoteMeasurer(profile, take, run_timeout_s=4.0, patience_s=60.0) as made:
         yield made
 
 
 @pytest.fixture
 def measurer(shared_measurer, quarantined, monkeypatch):
     """A measurer that soon gives up what hangs."""
-    monkeypatch.setattr(lane, "CONNECT_TIMEOUT_S", 6.0)
+    monkeypatch.setattr(lane, "CONNECT_TIMEOUT_S", 15.0)
     monkeypatch.setattr(lane, "SHARE_S", 2.0)
     monkeypatch.setattr(lane, "MARGIN_S", 1.0)
     quarantined.clear()
