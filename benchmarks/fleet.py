@@ -18,7 +18,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -38,8 +38,8 @@ from hetfeat.tune.loop import Budget, tune
 from hetfeat.workloads.tvm import describe, save_workload
 from tests import fleets, kernels
 
-SIZES = (128, 160)
-"""Of the matrix products; each is a task."""
+FAULT_SIZES, SPEED_SIZES = (128, 160), (512, 768)
+"""Of the matrix products, each a task: quick ones, and such that take longer to run than to build."""
 BREAK_AFTER, BREAK_S = 12, 0.03
 """Programs sent to servers before something is broken, and how long the next one has run then."""
 PATIENCE_S = 45.0
@@ -125,9 +125,9 @@ def broken_in_a_run(break_it: Callable[[], object]) -> Iterator[None]:
         yield
 
 
-def tuned_over(profile: DeviceProfile, trials: int) -> dict[str, Any]:
+def tuned_over(profile: DeviceProfile, sizes: Sequence[int], trials: int) -> dict[str, Any]:
     """Tunes the matrix products over a route into a journal, and says what it holds then."""
-    modules = {describe(m): save_workload(m) for m in map(kernels.matmul, SIZES)}
+    modules = {describe(m): save_workload(m) for m in map(kernels.matmul, sizes)}
     asked: list[Program] = []
     with tempfile.TemporaryDirectory() as folder:
         journal = RecordStore.create(Path(folder) / "journal")
@@ -180,7 +180,7 @@ def faults(only: str | None, trials: int) -> None:
             continue
         setting = Setting(servers)
         with broken_in_a_run(partial(break_it, setting)):
-            row = tuned_over(over_rpc(setting.fleet), trials)
+            row = tuned_over(over_rpc(setting.fleet), FAULT_SIZES, trials)
         setting.close()
         aside = "".join(f"; turned away: {reason}" for reason in row["quarantined"])
         shown = [row[key] for key in ("asked", "recorded", "unmeasured", "twice", "blamed")]
@@ -196,7 +196,7 @@ def speed(trials: int, rounds: int) -> None:
         for servers in (1, 2) if number % 2 == 0 else (2, 1):
             for core in range(servers):
                 fleet.start_server(threads=1, core=core)
-            row = tuned_over(over_rpc(fleet), trials)
+            row = tuned_over(over_rpc(fleet), SPEED_SIZES, trials)
             fleet.stop_servers()
             seconds[servers].append(row["seconds"])
             print(f"| {number + 1} | {servers} | {row['recorded']} | {row['seconds']:.1f} |")
