@@ -39,7 +39,7 @@ from hetfeat.workloads.tvm import describe, save_workload
 from tests import fleets, kernels
 
 FAULT_SIZES, SPEED_SIZES = (128, 160), (512, 768)
-"""Of the matrix products, each a task: quick ones, and such that take longer to run than to build."""
+"""Of the matrix products, each a task: quick ones; ones slower to run than to build."""
 BREAK_AFTER, BREAK_S = 12, 0.03
 """Programs sent to servers before something is broken, and how long the next one has run then."""
 PATIENCE_S = 45.0
@@ -63,10 +63,15 @@ class Setting:
         self.fleet.close()
 
 
-def replaced(setting: Setting, threads: int = 1, after_s: float = 5.0) -> None:
+def replaced(setting: Setting) -> None:
     setting.first.kill()
-    time.sleep(after_s)
-    setting.fleet.start_server(threads=threads, wait=False)
+    time.sleep(5)
+    setting.fleet.start_server(threads=1, wait=False)
+
+
+def replaced_by_another(setting: Setting) -> None:
+    setting.fleet.start_server(threads=2)
+    setting.first.kill()
 
 
 def tracker_restarted(setting: Setting) -> None:
@@ -97,10 +102,7 @@ FAULTS: dict[str, tuple[int, Callable[[Setting], object]]] = {
     "one of two servers hangs (SIGSTOP)": (2, lambda s: s.first.signal(signal.SIGSTOP)),
     "the process of a session is killed": (1, lambda s: s.first.kill_session()),
     "the only server is killed, another comes 5 s later": (1, replaced),
-    "one of two servers is replaced by a machine with more threads": (
-        2,
-        lambda s: replaced(s, threads=2, after_s=0.0),
-    ),
+    "one of two servers is replaced by a machine with more threads": (2, replaced_by_another),
     "the tracker is restarted, 3 s in between": (2, tracker_restarted),
     "the link to the only server takes 100 ms more each way": (1, delayed),
     "the link to the only server breaks every 0.5 to 4 s": (1, cut_now_and_then),
