@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo py
 VENV_PYTHON := .venv/bin/python
 
 .PHONY: help env quickstart test lint format gate clean distclean \
-	services services-stop test-services races crashes scale store-scale searches fleet-faults
+	services services-stop test-services races crashes scale store-scale searches test-fleet fleet-faults
 .DEFAULT_GOAL := help
 
 help: ## Says what there is to make
@@ -54,6 +54,9 @@ store-scale: env ## Every pass over stores of 10^4 to 10^6 records; an hour for 
 
 searches: env ## Compares searches on recorded spaces; resumable; ARGS="--data DIR --repeats 20"
 	$(VENV_PYTHON) benchmarks/search.py $(ARGS)
+
+test-fleet: env ## The tests that break servers, trackers and links; five minutes
+	$(VENV_PYTHON) -m pytest -m fleet $(ARGS)
 
 fleet-faults: env ## Breaks servers, trackers and links while tuning; ten minutes
 	PYTHONPATH=. $(VENV_PYTHON) benchmarks/fleet.py faults $(ARGS)

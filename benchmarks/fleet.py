@@ -18,10 +18,12 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from hetfeat.dataset import notes
 from hetfeat.dataset.schema import from_table
@@ -30,15 +32,16 @@ from hetfeat.devices.probe import FAMILY_OF_MACHINE
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.devices.tvm import host_target
 from hetfeat.measure.remote.measurer import RemoteMeasurer
+from hetfeat.measure.worker import Worker
 from hetfeat.records import Program
 from hetfeat.tune.loop import Budget, tune
 from hetfeat.workloads.tvm import describe, save_workload
 from tests import fleets, kernels
 
-SIZES = (128, 160)
-"""Of the matrix products; each is a task."""
-BREAK_AFTER = 10
-"""Records before something is broken."""
+FAULT_SIZES, SPEED_SIZES = (128, 160), (512, 768)
+"""Of the matrix products, each a task: quick ones; ones slower to run than to build."""
+BREAK_AFTER, BREAK_S = 12, 0.03
+"""Programs sent to servers before something is broken, and how long the next one has run then."""
 PATIENCE_S = 45.0
 """Of the measurer in `faults`; its default is longer."""
 
@@ -60,10 +63,15 @@ class Setting:
         self.fleet.close()
 
 
-def replaced(setting: Setting, threads: int = 1, after_s: float = 5.0) -> None:
+def replaced(setting: Setting) -> None:
     setting.first.kill()
-    time.sleep(after_s)
-    setting.fleet.start_server(threads=threads, wait=False)
+    time.sleep(5)
+    setting.fleet.start_server(threads=1, wait=False)
+
+
+def replaced_by_another(setting: Setting) -> None:
+    setting.fleet.start_server(threads=2)
+    setting.first.kill()
 
 
 def tracker_restarted(setting: Setting) -> None:
@@ -94,10 +102,7 @@ FAULTS: dict[str, tuple[int, Callable[[Setting], object]]] = {
     "one of two servers hangs (SIGSTOP)": (2, lambda s: s.first.signal(signal.SIGSTOP)),
     "the process of a session is killed": (1, lambda s: s.first.kill_session()),
     "the only server is killed, another comes 5 s later": (1, replaced),
-    "one of two servers is replaced by a machine with more threads": (
-        2,
-        lambda s: replaced(s, threads=2, after_s=0.0),
-    ),
+    "one of two servers is replaced by a machine with more threads": (2, replaced_by_another),
     "the tracker is restarted, 3 s in between": (2, tracker_restarted),
     "the link to the only server takes 100 ms more each way": (1, delayed),
     "the link to the only server breaks every 0.5 to 4 s": (1, cut_now_and_then),
@@ -108,11 +113,23 @@ FAULTS: dict[str, tuple[int, Callable[[Setting], object]]] = {
 """What is broken -> servers there are, and how."""
 
 
-def tuned_over(
-    profile: DeviceProfile, trials: int, on_record: Callable[[int], None] = lambda count: None
-) -> dict[str, Any]:
+@contextmanager
+def broken_in_a_run(break_it: Callable[[], object]) -> Iterator[None]:
+    """Breaks something while a program runs on a server."""
+    sent, ask = iter(range(10**6)), Worker.ask
+
+    def noting(self: Worker, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        if request["do"] == "run_file" and next(sent) == BREAK_AFTER:
+            threading.Timer(BREAK_S, break_it).start()
+        return ask(self, request, timeout_s)
+
+    with mock.patch.object(Worker, "ask", noting):
+        yield
+
+
+def tuned_over(profile: DeviceProfile, sizes: Sequence[int], trials: int) -> dict[str, Any]:
     """Tunes the matrix products over a route into a journal, and says what it holds then."""
-    modules = {describe(m): save_workload(m) for m in map(kernels.matmul, SIZES)}
+    modules = {describe(m): save_workload(m) for m in map(kernels.matmul, sizes)}
     asked: list[Program] = []
     with tempfile.TemporaryDirectory() as folder:
         journal = RecordStore.create(Path(folder) / "journal")
@@ -120,13 +137,11 @@ def tuned_over(
         with RemoteMeasurer(profile, aside, patience_s=PATIENCE_S) as measurer:
             for task, module in modules.items():
                 measurer.add_task(task, module)
-            measure_each, count = measurer.measure_each, iter(range(1, 10**6))
+            measure_each = measurer.measure_each
 
             def noting(programs, incumbent_s=None):
                 asked.extend(programs)
-                for found in measure_each(programs, incumbent_s):
-                    on_record(next(count))
-                    yield found
+                yield from measure_each(programs, incumbent_s)
 
             measurer.measure_each = noting
             budget = Budget(seconds=600, trials_per_task=0, trials=trials)
@@ -136,7 +151,7 @@ def tuned_over(
         return {
             "asked": len(asked),
             "recorded": len(records),
-            "lost": len({p.key for p in asked} - set(keys)),
+            "unmeasured": len({p.key for p in asked} - set(keys)),
             "twice": sum(times - 1 for times in keys.values()),
             "blamed": sum(m.error in ("crash", "timeout", "run") for m in records),
             "quarantined": collections.Counter(
@@ -160,21 +175,17 @@ def over_rpc(fleet: fleets.Fleet) -> DeviceProfile:
 
 
 def faults(only: str | None, trials: int) -> None:
-    print("| what was broken | tuning ended | asked | recorded | lost | twice | blamed | s |")
+    print("| what was broken | tuning ended | asked | recorded | unmeasured | twice | blamed | s |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, (servers, break_it) in FAULTS.items():
         if only and only != name:
             continue
         setting = Setting(servers)
-
-        def breaking(count: int, break_it=break_it, setting=setting) -> None:
-            if count == BREAK_AFTER:
-                threading.Thread(target=break_it, args=[setting], daemon=True).start()
-
-        row = tuned_over(over_rpc(setting.fleet), trials, breaking)
+        with broken_in_a_run(partial(break_it, setting)):
+            row = tuned_over(over_rpc(setting.fleet), FAULT_SIZES, trials)
         setting.close()
         aside = "".join(f"; turned away: {reason}" for reason in row["quarantined"])
-        shown = [row[key] for key in ("asked", "recorded", "lost", "twice", "blamed")]
+        shown = [row[key] for key in ("asked", "recorded", "unmeasured", "twice", "blamed")]
         cells = [name, f"{row['ended']}{aside}", *shown, f"{row['seconds']:.0f}"]
         print("|", " | ".join(map(str, cells)), "|", flush=True)
 
@@ -187,7 +198,7 @@ def speed(trials: int, rounds: int) -> None:
         for servers in (1, 2) if number % 2 == 0 else (2, 1):
             for core in range(servers):
                 fleet.start_server(threads=1, core=core)
-            row = tuned_over(over_rpc(fleet), trials)
+            row = tuned_over(over_rpc(fleet), SPEED_SIZES, trials)
             fleet.stop_servers()
             seconds[servers].append(row["seconds"])
             print(f"| {number + 1} | {servers} | {row['recorded']} | {row['seconds']:.1f} |")

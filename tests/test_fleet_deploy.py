@@ -94,6 +94,7 @@ def deployed(device, tmp_path_factory):
     return folder
 
 
+@pytest.mark.fleet
 def test_a_server_that_dies_while_a_bundle_is_verified(there, fleet, deployed):
     """Everything is done again on the other one."""
     inputs = bundle.sample_inputs(deployed)
@@ -111,6 +112,7 @@ def test_a_server_that_dies_while_a_bundle_is_verified(there, fleet, deployed):
     assert np.array_equal(output, bundle.load_bundle(deployed).run(inputs))
 
 
+@pytest.mark.fleet
 def test_nobody_to_verify_on(there, fleet, deployed, monkeypatch):
     monkeypatch.setattr(remote, "ATTEMPTS", 2)
     monkeypatch.setattr(remote, "REST_S", 0.1)
@@ -119,6 +121,7 @@ def test_nobody_to_verify_on(there, fleet, deployed, monkeypatch):
         remote.on_device(other, deployed, lambda on: on)
 
 
+@pytest.mark.fleet
 def test_a_changed_bundle_is_not_sent(there, deployed, tmp_path, monkeypatch):
     monkeypatch.setattr(remote, "ATTEMPTS", 1)
     copied = shutil.copytree(deployed, tmp_path / "bundle")

@@ -85,6 +85,8 @@ class RemoteMeasurer(Children):
 
     def __enter__(self) -> Self:
         status(self._route.tracker)  # where no tracker is, nothing need be started
+        for lane in self._lanes[: self._servers()]:
+            lane.worker.start()  # importing TVM takes a while
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
