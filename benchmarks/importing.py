@@ -64,6 +64,23 @@ SOURCES = [
     ("ansor", "tvm-ci-18c", ["tvm_ci_ansor/matmul.hist1*", "tvm_ci_ansor/matmul.json"]),
     ("ansor", "tvm-ci-6c", ["tvm_ci_ansor/sparse*"]),
     ("ansor", "tvm-ci-cpu", ["tvm_ci_ansor/matmul.hist[24]*"]),
+    ("metaschedule", "zen4-avx512-2t", ["local_cpu/zen4-avx512-2t"]),
+    ("metaschedule", "zen4-avx2-2t", ["local_cpu/zen4-avx2-2t"]),
+    ("metaschedule", "zen4-sse42-2t", ["local_cpu/zen4-sse42-2t"]),
+    ("metaschedule", "zen4-avx512-1t", ["local_cpu/zen4-avx512-1t"]),
+    ("metaschedule", "nvidia-a100", ["metaschedule_legacy/a100_resnet34"]),
+    ("metaschedule", "apple-metal", ["metaschedule_legacy/mlc_llm"]),
+    ("kernel-tuner", "nvidia-v100", ["gemm_spaces/GEMM_V100*"]),
+    ("kernel-tuner", "nvidia-p100", ["gemm_spaces/GEMM_P100*"]),
+    ("kernel-tuner", "nvidia-gtx-1080-ti", ["gemm_spaces/GEMM_GTX_1080Ti*"]),
+    ("kernel-tuner", "nvidia-gtx-titan-x", ["gemm_spaces/GEMM_GTX_Titan_X*"]),
+    ("kernel-tuner", "nvidia-rtx-2070-super", ["gemm_spaces/GEMM_RTX_2070*"]),
+    ("kernel-tuner", "nvidia-titan-rtx", ["gemm_spaces/GEMM_TITAN_RTX*"]),
+    ("kernel-tuner", "nvidia-rtx-2080-ti", ["gemm_spaces/hub"]),
+    ("kernel-tuner", "nvidia-rtx-a4000", ["conv_spaces/A4000*"]),
+    ("kernel-tuner", "nvidia-rtx-a6000", ["conv_spaces/A6000*"]),
+    ("kernel-tuner", "amd-radeon-pro-w6600", ["conv_spaces/W6600*"]),
+    ("kernel-tuner", "nvidia-gtx-680", ["gemm_spaces/uci_sgemm"]),
 ]
 
 

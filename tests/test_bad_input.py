@@ -46,7 +46,7 @@ def here(tmp_path: Path, device, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run bundle --input x.npy --output y.npy", "hetfeat deploy"),
         ("run bundle --input x.npy", "--output"),
         ("deploy --device laptop", "'local', 'here'"),
-        ("deploy --trials 0", "--trials"),
+        ("deploy --trials -1", "--trials"),
         ("deploy --effort heroic", "heroic"),
     ],
 )

@@ -122,6 +122,15 @@ class TestDeploying:
         assert version.tags["parent_model_uri"] == f"models:/{MODEL}/1"
         assert version.run_id == deployed.report["run_id"]
 
+    def test_without_trials_the_model_picks_the_programs(self, registry, monkeypatch, capfd):
+        monkeypatch.chdir(registry.folder)
+        line = deploy_line(registry, "one-shot", "nets:tiny", "--trials", "0")
+        made = hetfeat(capfd, *line)
+        assert made.code == 0, made.errors
+        assert made.value["trials"] == 0
+        manifest = json.loads((registry.folder / "one-shot" / "bundle.json").read_text())
+        assert all(task["trace"] and task["latency_s"] is None for task in manifest["tasks"])
+
     def test_no_draft_is_left(self, deployed):
         names = {path.name for path in deployed.folder.iterdir()}
         assert not [name for name in names if name.startswith(".bundle") or "draft" in name]
@@ -206,7 +215,7 @@ class TestDeploying:
             (("--model", "costmodel.nonsense"), "costmodel.nonsense"),
             (("--stage", "nowhere"), "staging"),
             (("--stage", "staging"), "staging"),
-            (("--trials", "0"), "--trials"),
+            (("--trials", "-1"), "--trials"),
             (("--batch", "0"), "--batch"),
             (("--batch", "1,1"), "twice"),
             (("--network", "nothing.onnx"), "a file that exists"),
@@ -254,6 +263,9 @@ def test_without_a_model_it_tunes_from_scratch_for_several_batches(
     assert manifest["any_rows"] is True
     assert hetfeat(capfd, *line).value["reused"] is True
     assert hetfeat(capfd, *line, "--stage", "production").code == 2
+    refused = hetfeat(capfd, *line, "--trials", "0", "--out", "one-shot")
+    assert refused.code == 2 and "no cost model" in refused.errors
+    assert not list(registry_here.glob("one-shot*"))
 
 
 class TestBench:
