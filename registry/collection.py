@@ -15,7 +15,7 @@ from hetfeat.dataset.notes import evaluation_tasks
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.measure.choice import measurer_of
+from hetfeat.measure.choice import measurers_of
 from hetfeat.records import Task
 from hetfeat.tune.anchors import drift
 from hetfeat.tune.collect import Plan, Progress, collect
@@ -133,7 +133,7 @@ def measure(
     builders = max(profile.threads for profile in profiles)
     with contextlib.ExitStack() as stack:
         stack.enter_context(shown)
-        measurers = [measurer_of(profile, store.path, builders) for profile in profiles]
+        measurers = measurers_of(profiles, store.path, builders)
         for measurer in measurers:
             stack.enter_context(measurer)
             for task in tasks.values():

@@ -50,6 +50,13 @@ def calling(function: str, *arguments: int) -> tvm.IRModule:
     )
 
 
+def in_parallel(module: tvm.IRModule) -> tvm.IRModule:
+    """The same kernel with its loop spread over the threads."""
+    schedule = tvm.s_tir.Schedule(module)
+    schedule.parallel(schedule.get_loops(schedule.get_sblock("result"))[0])
+    return schedule.mod
+
+
 def allocating(size_bytes: int) -> tvm.IRModule:
     """Asks for working memory as compiled programs do for their intermediate buffers."""
     cpu, device, float_code, bits = (tirx.const(n, "int32") for n in (1, 0, 2, 32))

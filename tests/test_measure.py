@@ -1,5 +1,6 @@
 """The measuring children, with candidates that crash, hang and eat memory."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -13,6 +14,7 @@ import kernels
 import psutil
 import pytest
 
+from hetfeat.measure.choice import measurers_of
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.measure.worker import Lost, Worker
 
@@ -71,6 +73,37 @@ def test_cold_runs_fetch_their_weights_from_memory(measurer):
     cold = {m.program: m for m in measurer.measure_each([large, crashing, small], cold=True)}
     assert [cold[p].error for p in (large, crashing, small)] == [None, "crash", None]
     assert cold[large].latency_s > 1.5 * warm.latency_s
+
+
+def test_one_build_serves_devices_that_differ_in_threads_only(device, tmp_path, monkeypatch):
+    single = dataclasses.replace(
+        device, name="single", threads=1, target=device.target | {"num-cores": 1}
+    )
+    asked: list[str] = []
+    ask = Worker.ask
+
+    def noting(self, request, timeout_s):
+        asked.append(request["do"])
+        return ask(self, request, timeout_s)
+
+    monkeypatch.setattr(Worker, "ask", noting)
+    sleeping = [kernels.in_parallel(kernels.calling("usleep", 500 + i)) for i in range(3)]
+    with contextlib.ExitStack() as stack:
+        pair = [stack.enter_context(m) for m in measurers_of([device, single], tmp_path)]
+        programs = [kernels.known_to(pair[0], module) for module in sleeping]
+        both, alone, again = (m.measure(programs) for m in (*pair, pair[0]))
+    assert {m.device for m in both} == {"here"} and {m.device for m in alone} == {"single"}
+    for fast, slow, repeated in zip(both, alone, again, strict=True):
+        assert slow.latency_s > 1.7 * fast.latency_s  # half of the threads: all sleep alike
+        assert slow.latency_s > 1.7 * repeated.latency_s
+    assert asked.count("build") == 2 * len(programs)  # both; let go; again
+
+
+def test_devices_with_other_instructions_are_built_apart(device, tmp_path):
+    older = dataclasses.replace(device, target=device.target | {"mcpu": "x86-64-v2"})
+    more = dataclasses.replace(device, threads=3, target=device.target | {"num-cores": 3})
+    workers = [m._workers for m in measurers_of([device, older, more], tmp_path)]
+    assert len({id(each) for each in workers}) == 3
 
 
 def test_traces_that_do_not_replay_are_data(measurer):

@@ -1,5 +1,6 @@
 """The measurer that a device's route asks for."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,3 +22,28 @@ def measurer_of(profile: DeviceProfile, store: Path, builders: int | None = None
     if profile.route.get("kind") == "local":
         return LocalMeasurer(profile, builders=builders)
     return RemoteMeasurer(profile, partial(quarantine, store))
+
+
+def measurers_of(
+    profiles: Sequence[DeviceProfile], store: Path, builders: int | None = None
+) -> list[DeviceMeasurer]:
+    """A measurer of each device; those that run the same machine code build it once."""
+    made: list[DeviceMeasurer] = []
+    for profile in profiles:
+        for other in made:
+            if isinstance(other, LocalMeasurer) and _runs_code_of(profile, other.profile):
+                made.append(other.beside(profile))
+                break
+        else:
+            made.append(measurer_of(profile, store, builders))
+    return made
+
+
+def _runs_code_of(profile: DeviceProfile, other: DeviceProfile) -> bool:
+    """Whether only the number of threads differs: a child of `other` can lower it, not raise it."""
+    code, others = ({**p.target, "num-cores": None} for p in (profile, other))
+    return (
+        code == others
+        and profile.route.get("kind") == other.route.get("kind") == "local"
+        and profile.threads <= other.threads
+    )

@@ -1,9 +1,11 @@
 """Measures on this machine: several children build in parallel, one at a time runs."""
 
 import contextlib
+import copy
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
+from typing import Any, Self
 
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
@@ -59,6 +61,18 @@ class LocalMeasurer(Children):
         )
         self._run_timeout_s, self._kill_floor_s = run_timeout_s, kill_floor_s
         self._built: dict[str, tuple[int, int]] = {}
+        self._run_options: dict[str, Any] = {}
+
+    def beside(self, profile: DeviceProfile) -> Self:
+        """A measurer of the same machine code with another number of threads, by these children.
+
+        What ran here stays built until it has run there, too. It lives as long as this one.
+        """
+        other = copy.copy(self)
+        other.profile = profile
+        other._run_options = {"threads": profile.threads}
+        self._run_options = {"threads": self.profile.threads, "keep": True}
+        return other
 
     def measure(
         self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None
@@ -78,11 +92,11 @@ class LocalMeasurer(Children):
         for start in range(0, len(programs), size):
             for worker in self._workers:
                 worker.restart_above(RESTART_BYTES)
-            queue = deque(programs[start : start + size])
+            some = programs[start : start + size]
+            queue = deque(program for program in some if self._holder(program) is None)
+            kept = [[p for p in some if self._holder(p) == i] for i in range(len(self._workers))]
             with building():
-                built = self._threads.map(
-                    self._build_from, range(len(self._workers)), repeat(queue)
-                )
+                built = self._threads.map(self._build_from, range(len(kept)), kept, repeat(queue))
                 shares = list(enumerate(built))
             with timing():
                 for index, share in shares:  # a child's programs in a row
@@ -94,10 +108,10 @@ class LocalMeasurer(Children):
                         yield result
 
     def _build_from(
-        self, index: int, queue: deque[Program]
+        self, index: int, kept: list[Program], queue: deque[Program]
     ) -> list[tuple[Program, ErrorKind | None]]:
-        """Lets one child build from the queue until it is empty."""
-        share = []
+        """Lets one child build from the queue until it is empty, beside what it still holds."""
+        share: list[tuple[Program, ErrorKind | None]] = [(program, None) for program in kept]
         with contextlib.suppress(IndexError):
             while True:
                 program = queue.popleft()
@@ -121,14 +135,21 @@ class LocalMeasurer(Children):
                 "program": program.key,
                 "incumbent_s": best.get(program.task.hash),
                 **({"cold": True} if cold else {}),
+                **self._run_options,
             }
             allowed_s = self._allowed_run_s(best.get(program.task.hash))
             latencies, error = self._ask(index, program.task, request, allowed_s)
-            self._built.pop(program.key, None)
+            if error is not None or "keep" not in self._run_options:
+                self._built.pop(program.key, None)
         return measured(program, self.profile.name, latencies or (), error)
 
+    def _holder(self, program: Program) -> int | None:
+        """The child that has it built."""
+        index, generation = self._built.get(program.key, (0, -1))
+        return index if self._workers[index].generation == generation else None
+
     def _ensure_built(self, index: int, program: Program) -> ErrorKind | None:
-        if self._built.get(program.key) == (index, self._workers[index].generation):
+        if self._holder(program) == index:
             return None
         _, error = self._build(index, program)
         if error is None:

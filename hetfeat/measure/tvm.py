@@ -27,6 +27,8 @@ REPEAT_S = 0.01
 SLOW_RATIO, SLOW_S = 3.0, 0.02
 """A first run over both 3x the best so far and 20 ms settles the matter: no repeats."""
 COLD_RUNS, FLUSH = 20, "cache_flush_cpu_non_first_arg"
+BIG_CORES_FIRST = 1
+"""How TVM's thread pool chooses cores."""
 STEADY_SPREAD, ROUNDS = 0.1, 3
 """Repeats that differ by more are taken again, up to so many rounds; the steadiest are kept."""
 
@@ -73,13 +75,22 @@ class Service:
         library["main"]  # LLVM compiles on the first look-up: here, not in the timed run
         self._built[program] = library, [self._array(i, *a) for i, a in enumerate(arguments)]
 
-    def run(self, program: str, incumbent_s: float | None, cold: bool = False) -> list[float]:
-        """Seconds of one run, a mean per repeat; the built program is let go.
+    def run(
+        self,
+        program: str,
+        incumbent_s: float | None,
+        cold: bool = False,
+        threads: int | None = None,
+        keep: bool = False,
+    ) -> list[float]:
+        """Seconds of one run, a mean per repeat; the built program is let go unless `keep`.
 
         `cold`: of single runs, each after all arguments but the first have left the caches. In a
         network the first, the data, has just been written; the weights are long gone.
         """
-        library, arguments = self._built.pop(program)
+        library, arguments = self._built[program] if keep else self._built.pop(program)
+        if threads is not None:
+            tvm.get_global_func("runtime.config_threadpool")(BIG_CORES_FIRST, threads)
         (first,) = self._timed(library, arguments, number=1, repeat=1)
         if cold:
             return self._timed(library, arguments, number=1, repeat=COLD_RUNS, before=FLUSH)
