@@ -80,6 +80,7 @@ SOURCES = [
     ("kernel-tuner", "nvidia-rtx-a4000", ["conv_spaces/A4000*"]),
     ("kernel-tuner", "nvidia-rtx-a6000", ["conv_spaces/A6000*"]),
     ("kernel-tuner", "amd-radeon-pro-w6600", ["conv_spaces/W6600*"]),
+    ("kernel-tuner", "nvidia-gtx-680", ["gemm_spaces/uci_sgemm"]),
 ]
 
 

@@ -11,6 +11,7 @@ import pytest
 import spaces
 import stores
 
+from hetfeat.dataset.importers import files
 from hetfeat.dataset.importers.kernel_tuner import read, read_recording
 from hetfeat.dataset.importers.run import import_records
 from hetfeat.dataset.schema import from_table
@@ -73,7 +74,7 @@ class TestReading:
 
 def uci(folder: Path, table: str) -> Path:
     path = folder / "uci.zip"
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("sgemm_product_dataset/sgemm_product.csv", table)
         archive.writestr("__MACOSX/._sgemm_product.csv", b"\0")
     return path
@@ -108,7 +109,7 @@ class TestDamage:
     def test_gzip_that_is_cut_off(self, tmp_path):
         path = tmp_path / "cache.json.gz"
         path.write_bytes(gzip.compress(json.dumps(spaces.whole()).encode())[:-20])
-        with pytest.raises(DataError, match="cannot be unpacked"):
+        with pytest.raises(DataError, match="damaged or cut off"):
             read_recording(path)
 
     @pytest.mark.parametrize("table", ["", "A,Run1 (ms)\n", "A,B\n1,2\n", "A,Run1 (ms)\nx,1\n"])
@@ -120,6 +121,16 @@ class TestDamage:
         (tmp_path / "uci.zip").write_text("A,Run1 (ms)\n1,2\n")
         with pytest.raises(DataError, match="not a zip"):
             read_recording(tmp_path / "uci.zip")
+
+    def test_what_grows_out_of_proportion(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(files, "BOMB_BYTES", 1000)
+        table = uci(tmp_path, "A,Run1 (ms)\n" + "1,2\n" * 100_000)
+        with pytest.raises(DataError, match="grows to 400012 bytes"):
+            read_recording(table)
+        cache = tmp_path / "cache.json.gz"
+        cache.write_bytes(gzip.compress(b'{"cache": {}}' + b" " * 10**6))
+        with pytest.raises(DataError, match="250 times its compressed size"):
+            read_recording(cache)
 
     def test_no_file(self, tmp_path):
         with pytest.raises(DataError, match="no file"):
@@ -138,6 +149,13 @@ class TestImporting:
         best = min((m for m in measured if m.latency_s), key=lambda m: m.latency_s)
         assert json.loads(best.program.trace) == {"BM": 32, "BN": 16, "V": 2, "S": 1, "K": 32}
         assert best.latency_s == pytest.approx(1e-3)
+
+    def test_the_table_of_uci(self, tmp_path):
+        path = uci(tmp_path, "A,B,Run1 (ms),Run2 (ms)\n1,2,3.5,4\n1,4,5,6\n2,4,0,\n")
+        counts = import_records("kernel-tuner", "gtx", [path], tmp_path / "store")
+        assert (counts.read, counts.kept, counts.failed) == (3, 2, 1)
+        (first, *_) = from_table(RecordStore.open(tmp_path / "store").read())
+        assert first.latencies_s == pytest.approx((3.5e-3, 4e-3))
 
     def test_a_torn_file_is_counted(self, tmp_path):
         (batch,) = read([cache_file(tmp_path, torn(spaces.whole()))], "gpu")

@@ -84,6 +84,24 @@ def read_lines(
         yield [rest]
 
 
+def read_whole(path: Path) -> bytes:
+    """All of a file, decompressed if it is gzip.
+
+    Raises:
+        DataError: It is damaged, cut off or a bomb.
+    """
+    damage: Counter[str] = Counter()
+    content = b"".join(_chunks(path, damage))
+    for what in damage:
+        raise DataError(f"'{path}': {what}", "a whole file", "fetch it again")
+    return content
+
+
+def is_bomb(size: int, compressed: int) -> bool:
+    """Whether data grow out of all proportion when they are decompressed."""
+    return size > max(BOMB_BYTES, BOMB_RATIO * compressed)
+
+
 def _chunks(path: Path, skipped: Counter[str]) -> Iterator[bytes]:
     try:
         with path.open("rb") as raw:
@@ -102,7 +120,7 @@ def _bounded(file: gzip.GzipFile, size: int, skipped: Counter[str]) -> Iterator[
     done = 0
     while chunk := file.read1(CHUNK_BYTES):
         done += len(chunk)
-        if done > max(BOMB_BYTES, BOMB_RATIO * size):
+        if is_bomb(done, size):
             skipped[f"rest of a file of more than {BOMB_RATIO} times its compressed size"] += 1
             return
         yield chunk

@@ -4,7 +4,6 @@ A cache is JSON, plain or gzipped: of one run (`time`) or, as the benchmark hub 
 all timings of a configuration (`times`). The UCI table is a zip with one CSV of four runs.
 """
 
-import gzip
 import hashlib
 import itertools
 import json
@@ -21,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hetfeat.dataset.importers.base import Batch, batch_of
+from hetfeat.dataset.importers.files import is_bomb, read_whole
+from hetfeat.dataset.importers.looks import UCI_TABLE, uci_table
 from hetfeat.errors import DataError
 from hetfeat.records import ErrorKind, Measurement, Program, Task
 
@@ -104,11 +105,7 @@ def _read_cache(path: Path) -> Recording:
 
 def _load_json(path: Path) -> Any:
     try:
-        content = path.read_bytes()
-        text = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-        return json.loads(text)
-    except (OSError, EOFError, zlib.error) as error:
-        raise _bad(path, f"cannot be unpacked ({error})") from error
+        return json.loads(read_whole(path))
     except ValueError as error:
         raise _bad(path, f"not whole JSON ({error})") from error
 
@@ -134,17 +131,20 @@ def _is_time(value: Any) -> bool:
 def _read_uci(path: Path) -> Recording:
     import pandas as pd
 
+    found = uci_table(path)
+    if found is None:
+        raise _bad(path, f"not a zip with {UCI_TABLE}")
+    if is_bomb(found.file_size, found.compress_size):
+        raise _bad(path, f"{UCI_TABLE} grows to {found.file_size} bytes")
     try:
-        with zipfile.ZipFile(path) as archive:
-            (name,) = [n for n in archive.namelist() if Path(n).name == "sgemm_product.csv"]
-            with archive.open(name) as file:
-                table = pd.read_csv(file)
+        with zipfile.ZipFile(path) as archive, archive.open(found) as file:
+            table = pd.read_csv(file)
         timed = [str(column) for column in table.columns if str(column).startswith("Run")]
         names = tuple(str(column) for column in table.columns if column not in timed)
         times_ms = table[timed].to_numpy(np.float64)
         configurations = table[list(names)].to_numpy(np.int64)
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error, pd.errors.ParserError) as error:
-        raise _bad(path, f"not a zip with a whole sgemm_product.csv ({error})") from error
+        raise _bad(path, f"{UCI_TABLE} is not whole ({error})") from error
     if not timed or not len(table):
         raise _bad(path, "its table is empty")
     valid = np.isfinite(times_ms) & (times_ms > 0)

@@ -1,11 +1,15 @@
 """What a file looks like, so that one of another format is refused by name."""
 
+import contextlib
 import re
+import zipfile
 from pathlib import Path
 
 from hetfeat.dataset.importers.files import head
 
 METASCHEDULE_RECORDS = "MetaSchedule records"
+UCI_TABLE = "sgemm_product.csv"
+"""The file within the ZIP archive of UCI SGEMM."""
 _MAGIC = (
     (b"PK\x03\x04", "a ZIP archive"),
     (b"PAR1", "Parquet"),
@@ -31,6 +35,8 @@ def look(path: Path) -> tuple[str | None, str]:
     begin = head(path)
     if not begin.strip():
         return None, "an empty file"
+    if begin.startswith(b"PK") and uci_table(path) is not None:
+        return "kernel-tuner", "the table of UCI SGEMM"
     for magic, words in _MAGIC:
         if begin.startswith(magic):
             return None, words
@@ -43,3 +49,10 @@ def look(path: Path) -> tuple[str | None, str]:
     if b"\0" in begin:
         return None, "a binary file"
     return None, f"text that begins with {lines[0][:30].decode(errors='replace')!r}"
+
+
+def uci_table(path: Path) -> zipfile.ZipInfo | None:
+    """Where the table of UCI SGEMM stands in a ZIP archive; None if it is not one of it."""
+    with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        return next((f for f in archive.infolist() if Path(f.filename).name == UCI_TABLE), None)
+    return None
