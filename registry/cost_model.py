@@ -1,6 +1,7 @@
 """A trained cost model as an MLflow model and as a version in the registry."""
 
 import importlib.metadata
+import itertools
 import json
 import tempfile
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.dataset.store import RecordStore
+from hetfeat.features.assemble import WITH_STORES
 from hetfeat.models.base import CostModel
 from registry.manifest import write_manifest
 from registry.versions import Version, register
@@ -98,6 +100,7 @@ def signature() -> "ModelSignature":
                 *texts,
                 ColSpec("double", "flops"),
                 ColSpec(Array(DataType.double), "stores"),
+                ColSpec("string", "trace"),
                 ColSpec("string", "profile"),
             ]
         ),
@@ -106,12 +109,12 @@ def signature() -> "ModelSignature":
 
 
 def input_example(store: RecordStore) -> "pd.DataFrame":
-    """The first programs of a store that have features, as input of the logged model."""
-    import pyarrow.compute as pc
-
-    columns = ["operator", "shapes", "dtype", "flops", "stores"]
-    usable = store.scan([*columns, "device"], where=pc.field("stores").is_valid())
-    frame = next(table for table in usable if len(table)).slice(0, _EXAMPLE_ROWS).to_pandas()
+    """The first programs of a store, if possible with features, as input of the logged model."""
+    columns = ["operator", "shapes", "dtype", "flops", "stores", "trace"]
+    wanted = [*columns, "device"]
+    tables = itertools.chain(store.scan(wanted, where=WITH_STORES), store.scan(wanted))
+    frame = next(table for table in tables if len(table)).slice(0, _EXAMPLE_ROWS).to_pandas()
+    frame["stores"] = [() if stores is None else stores for stores in frame["stores"]]
     profiles: dict[str, Any] = {
         name: json.dumps(profile.to_dict()) for name, profile in store.devices().items()
     }

@@ -3,7 +3,8 @@
 Input: one row a program, with the columns of a record store and the device's profile:
 
     operator, shapes, dtype, flops   as in the store's shards
-    stores                           per-store features, double [stores * 164]
+    stores                           per-store features, double [stores * 164], perhaps none
+    trace                            the schedule's trace as JSON
     profile                          the device profile as JSON
 
 Output: `score` (higher is faster, comparable inside a task on a device) and `y` (estimate of
@@ -48,7 +49,7 @@ def _program(row: Any) -> Program:
     shapes = tuple(tuple(shape) for shape in json.loads(row.shapes))
     task = Task("", row.operator, shapes, row.dtype, float(row.flops))
     stores = np.asarray(row.stores, np.float32).reshape(-1, FEATURES_PER_STORE)
-    return Program(task, "", stores)
+    return Program(task, row.trace, stores)
 
 
 set_model(CostModelFunction())

@@ -37,8 +37,26 @@ def programs(of: Task, count: int, seed: int) -> list[Program]:
     for i in range(count):
         stores = np.zeros((int(rng.integers(1, 4)), 164), np.float32)
         stores[:, LEARNABLE] = rng.uniform(0, 6, (len(stores), len(LEARNABLE)))
-        made.append(Program(of, f"[[{seed},{i}],[]]", stores))
+        made.append(Program(of, f"[[],[[{seed},{i}]]]", stores))
     return made
+
+
+def make_traced_store(path: Path, tasks: int, per_task: int) -> RecordStore:
+    """Programs without per-store features: a loop of 4096 is split, and the middle is fastest."""
+    store = RecordStore.create(path)
+    store.add_device(profile("a"))
+    rng = np.random.default_rng(0)
+    for number in range(tasks):
+        of = task(number)
+        for i in range(per_task):
+            inner = 2 ** int(rng.integers(0, 13))
+            split = '["Split",["l1","v1","v2"],[1],["l2","l3"]]'
+            draw = '["SamplePerfectTile",["l1"],[2,4096],["v1","v2"]]'
+            program = Program(of, f"[[{draw},{split}],[[0,[{4096 // inner},{inner}]],[9,[{i}]]]]")
+            latency_s = 1e-5 * (1 + abs(np.log2(inner) - 6)) * float(rng.uniform(0.99, 1.01))
+            store.append([Measurement(program, "a", (latency_s,), None, 1.0, "tvm")])
+    store.compact()
+    return store
 
 
 def measured(program: Program, device: DeviceProfile, failed: bool = False) -> Measurement:

@@ -101,6 +101,8 @@ def test_a_parameter_that_a_class_lacks_is_nan():
     assert math.isnan(value(gpu, columns.HARDWARE, "num_cores"))
     assert value(gpu, columns.HARDWARE, "warp_size") == 5
     assert value(cpu, columns.HARDWARE, "threads") == 1
+    assert value(cpu, columns.HARDWARE, "lanes") == 3
+    assert value(gpu, columns.HARDWARE, "lanes") == 5
 
 
 def test_a_store_and_its_programs_give_the_same_features(tmp_path):
@@ -178,13 +180,26 @@ def test_the_newest_of_any_measurements_counts(written, compact_after):
 
 def test_programs_without_features_are_left_out_and_counted(tmp_path):
     store = stores.make_store(tmp_path / "s", devices=("a",), tasks=2, per_task=3)
-    bare = Program(stores.task(0), "[[9],[]]")
+    bare = Program(stores.task(0), "[[],[[9,9]]]")
     store.append([Measurement(bare, "a", (), "schedule", 1.0, "")])
     assembled = assemble(store)
     assert assembled.without_features == 1
     assert bare.key not in assembled.examples.program
-    with pytest.raises(DataError, match="1 programs without per-store features"):
-        batch_of([bare], store.devices()["a"])
+
+
+def test_records_of_which_none_has_features_have_their_traces(tmp_path):
+    store = stores.make_traced_store(tmp_path / "s", tasks=3, per_task=4)
+    assembled = assemble(store)
+    assert assembled.without_features == 0
+    batch = assembled.examples.batch
+    assert len(batch.stores) == 0
+    np.testing.assert_array_equal(np.diff(batch.step_offsets), 1)  # a split each
+    factors = [column.name for column in columns.TRACE].index("split0_factor0")
+    assert len(set(batch.trace[:, factors].tolist())) > 1
+    some = np.array([7, 2, 2])
+    taken = batch.take(some)
+    np.testing.assert_array_equal(taken.steps, batch.steps[some])
+    np.testing.assert_array_equal(taken.trace, batch.trace[some])
 
 
 def test_an_empty_store_is_refused(tmp_path):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hetfeat.dataset.splits import split_examples
 from hetfeat.errors import DataError, RequestError
 from hetfeat.features.assemble import assemble, batch_of
-from hetfeat.features.batch import Batch, Examples
+from hetfeat.features.batch import Examples
 from hetfeat.models.base import CostModel
 from hetfeat.models.calibration import fit_calibration
 from hetfeat.models.evaluate import evaluate
@@ -369,8 +369,23 @@ def test_an_unseen_device_is_scored(model, sides):
 def test_programs_without_stores_are_scored(model):
     n = 3
     batch = batch_of(stores.programs(stores.task(1), n, seed=1), stores.profile("a"))
-    none = Batch(batch.stores[:0], np.zeros(n + 1, np.int64), batch.task, batch.hardware)
+    none = dataclasses.replace(batch, stores=batch.stores[:0], offsets=np.zeros(n + 1, np.int64))
     assert np.isfinite(model.predict(none)).all()
+
+
+def test_programs_known_by_their_traces_alone_are_learnt_from(name, tmp_path):
+    """As other schedulers' records are: what decides is how a loop was split."""
+    store = stores.make_traced_store(tmp_path / "s", tasks=6, per_task=32)
+    examples = assemble(store).examples
+    assert not len(examples.batch.stores)
+    split = split_examples(examples, "by_task", 0)
+    sides = [examples.take(side) for side in (split.train, split.valid, split.test)]
+    made = build(name, "quick", 0, {})
+    made.fit(*sides[:2])
+    made.save(tmp_path / "model")
+    for model in (made, load_model(tmp_path / "model")):
+        found = evaluate(model, *sides)
+        assert found.metrics["pca"] > 0.9
 
 
 def test_an_untrained_model_says_so(name, sides):

@@ -131,7 +131,7 @@ def test_a_support_set_moves_predictions_towards_what_was_measured(attention):
     told = made.predict(rest.batch, support)
     lied = made.predict(rest.batch, reversed_speed(support))
     assert accuracy(told, rest) > accuracy(lied, rest) + 0.1
-    assert accuracy(told, rest) > accuracy(made.predict(rest.batch), rest) - 0.02
+    assert accuracy(told, rest) > accuracy(made.predict(rest.batch), rest) - 0.03
 
 
 def test_the_order_of_a_support_set_does_not_matter(attention):

@@ -1,5 +1,7 @@
 """Boosted trees: their objective, and the tables they read."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import stores
@@ -8,6 +10,7 @@ from hetfeat.errors import RequestError
 from hetfeat.features import columns
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Batch, Examples
+from hetfeat.features.trace import WIDTH
 from hetfeat.models.aggregate import flat_features, table_names, table_of
 from hetfeat.models.engines.trees import TableObjective
 from hetfeat.models.hyperparameters import build
@@ -65,12 +68,16 @@ def test_flat_columns_fold_the_stores():
     batch = Batch(
         stores_of,
         np.array([0, 2, 2, 3]),
+        np.full((3, len(columns.TRACE)), 3, np.float32),
+        np.zeros((0, WIDTH), np.float32),
+        np.zeros(4, np.int64),
         np.ones((3, len(columns.TASK)), np.float32),
         np.full((3, len(columns.HARDWARE)), 2, np.float32),
     )
     flat = dict(zip(table_names("flat"), flat_features(batch).T.tolist(), strict=True))
     assert flat["main.vectorize_product"] == [1, 0, 4]
     assert flat["total.vectorize_product"] == pytest.approx([np.log2(9), 0, 4])
+    assert flat["trace.split0_factor0"] == [3, 3, 3]
     assert flat["task.flops"] == [1, 1, 1]
     assert flat["hardware.threads"] == [2, 2, 2]
 
@@ -86,7 +93,8 @@ def test_a_row_a_store_is_summed_by_program(examples):
     assert table.rows.shape == (len(examples.batch.stores), len(table_names("sum")))
     counts = np.diff(examples.batch.offsets)
     np.testing.assert_array_equal(table.sums(np.ones(len(table.rows))), counts)
-    context = np.concatenate([examples.batch.task, examples.batch.hardware], axis=1)
+    batch = examples.batch
+    context = np.concatenate([batch.trace, batch.task, batch.hardware], axis=1)
     np.testing.assert_array_equal(table.rows[:, 164:], context[table.program])
 
 
@@ -98,9 +106,7 @@ def test_summed_margins_add_up(name, examples):
     batch = examples.batch
     i = int(np.flatnonzero(np.diff(batch.offsets) == 2)[0])
     both = batch.take(np.array([i]))
-    apart = Batch(
-        both.stores, np.arange(3), np.repeat(both.task, 2, 0), np.repeat(both.hardware, 2, 0)
-    )
+    apart = replace(batch.take(np.array([i, i])), stores=both.stores, offsets=np.arange(3))
     np.testing.assert_allclose(made.predict(apart).prod(), made.predict(both)[0], rtol=1e-5)
 
 

@@ -106,10 +106,22 @@ class TestByHand:
             "bind_threadIdx.x_extent": 45,
             "cache_shared": 1,
             "vectorize_extent": 7,
+            "lanes_extent": 45,
             "unroll_max_step": 64,
         }
         found = {name: float(vector[at]) for name, at in AT.items() if vector[at]}
         assert found == pytest.approx({k: scaled(v)[0] for k, v in expected.items()}, rel=1e-6)
+
+    def test_a_grid_of_blocks_stands_for_a_parallel_loop(self):
+        lines = [["Split", ["l0", n, n + 1], [1], [f"l{n}", f"l{n + 1}"]] for n in (2, 4, 8)]
+        axes = {"l2": "blockIdx.x", "l4": "blockIdx.y", "l8": "threadIdx.x"}
+        bound = [["Bind", [loop], [axis], []] for loop, axis in axes.items()]
+        grid = [[*lines, *bound], []]
+        loop = [[["Split", ["l0", 8, 3], [1], ["l1", "l2"]], ["Parallel", ["l1"], [], []]], []]
+        of_grid, of_loop = features.vectors([json.dumps(grid), json.dumps(loop)])
+        assert of_grid[AT["units_extent"]] == of_loop[AT["units_extent"]] == scaled(8)[0]
+        assert of_grid[AT["lanes_extent"]] == scaled(8)[0]
+        assert of_grid[AT["parallel_extent"]] == of_loop[AT["lanes_extent"]] == 0
 
     @pytest.mark.parametrize(
         "wrong", ["", "{}", "[]", "[[[]],[]]", "[[1],[]]", '[[["A",1,2,3]],[]]']
@@ -122,14 +134,14 @@ class TestByHand:
 
 def test_columns_have_names_of_their_own():
     assert len(set(labels(TRACE))) == len(TRACE) == features.vectors([]).shape[1]
-    assert features.sequences([]).shape == (0, 25, 22)
+    assert features.sequences([]).shape == (0, features.STEPS, features.WIDTH)
 
 
 class TestRealTraces:
     def test_of_both_schedulers_are_read(self, packaged, imported):
         for column in (packaged, imported):
             vectors = features.vectors(column)
-            sequences = features.sequences(column, features.GPU_SEQUENCE)
+            sequences = features.sequences(column)
             assert vectors.dtype == sequences.dtype == np.float32
             assert np.isfinite(vectors).all()
             assert np.isfinite(sequences).all()
@@ -161,6 +173,6 @@ class TestRealTraces:
         if len(changed[1]) < len(json.loads(kept)[1]):
             return  # a compute location left to be sampled
         before, after = features.vectors([kept, traces.dump(changed)])
-        sequences = features.sequences([kept, traces.dump(changed)], features.GPU_SEQUENCE)
+        sequences = features.sequences([kept, traces.dump(changed)])
         assert (before != after).any()
         assert (sequences[0] != sequences[1]).any()

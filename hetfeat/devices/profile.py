@@ -14,6 +14,7 @@ FAMILIES = ("cpu-x86", "cpu-arm", "gpu-nvidia", "gpu-amd", "gpu-apple")
 PROFILE_VERSION = 2
 """Of the file; 1 had neither the figures of caches and scalars nor those of data sheets."""
 REQUIRED = {"name": str, "family": str, "target": dict, "threads": int}
+FP32_BYTES = 4
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
@@ -83,6 +84,11 @@ class DeviceProfile:
                 f"one of {', '.join(FAMILIES)}",
                 "correct the profile",
             )
+
+    @property
+    def lanes(self) -> int | None:
+        """fp32 elements that run in step: a warp's, or those of a vector register."""
+        return self.warp_size or (self.vector_unit_bytes and self.vector_unit_bytes // FP32_BYTES)
 
     def to_dict(self) -> dict[str, Any]:
         """The profile as plain data, with the version of its fields."""

@@ -26,11 +26,12 @@ from hetfeat.errors import DataError
 from hetfeat.features.batch import Batch, Examples, Floats, concatenate
 from hetfeat.features.hardware import hardware_vector
 from hetfeat.features.task import task_vector
+from hetfeat.features.trace import steps, vectors
 from hetfeat.records import Measurement, Program, Task
 
 _COLUMNS = [
     *("device", "task", "operator", "shapes", "dtype", "flops", "program"),
-    *("latencies_s", "unix_s", "stores"),
+    *("trace", "latencies_s", "unix_s", "stores"),
 ]
 WITH_STORES = pc.field("stores").is_valid()
 _TASK_FIELDS = ["task", "operator", "shapes", "dtype", "flops"]
@@ -63,23 +64,21 @@ class Assembled:
 def batch_of(programs: Sequence[Program], profile: DeviceProfile) -> Batch:
     """Features of programs on a device, as the tuner asks for them each round.
 
+    A program without per-store features has its trace alone.
+
     Raises:
-        DataError: A program has no per-store features.
+        DataError: A trace is none.
     """
-    stores = [program.stores for program in programs if program.stores is not None]
-    if len(stores) < len(programs):
-        raise DataError(
-            f"{len(programs) - len(stores)} programs without per-store features",
-            "features extracted before prediction",
-            "leave such programs out",
-        )
-    counts = [len(rows) for rows in stores]
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     none = np.empty((0, FEATURES_PER_STORE), np.float32)
+    stores = [none if program.stores is None else program.stores for program in programs]
+    offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in stores])]).astype(np.int64)
+    traces = [program.trace for program in programs]
     tasks = [task_vector(program.task) for program in programs]
     task = np.stack(tasks) if tasks else np.empty((0, len(task_vector(_NO_TASK))), np.float32)
     hardware = np.tile(hardware_vector(profile), (len(programs), 1))
-    return Batch(np.concatenate([none, *stores]), offsets, task, hardware)
+    return Batch(
+        np.concatenate([none, *stores]), offsets, vectors(traces), *steps(traces), task, hardware
+    )
 
 
 def examples_of(measurements: Sequence[Measurement], profile: DeviceProfile) -> Examples:
@@ -148,7 +147,7 @@ def map_examples(
     store: RecordStore,
     function: Callable[[Examples], T],
     over: Over = map,
-    usable: pc.Expression | None = WITH_STORES,
+    with_stores: bool | None = None,
 ) -> Iterator[Part[T]]:
     """Applies a function to all usable records of a store, a bounded piece at a time.
 
@@ -159,12 +158,16 @@ def map_examples(
         function: Called with the examples of each piece, perhaps in another process.
         over: What calls it for each piece and gives the results in order: `map`, or
             `features.cluster.over(client)` for the machines of a Dask cluster.
-        usable: Which records; by default those with per-store features.
+        with_stores: Whether to leave out records without per-store features; by default where
+            others have them. Imported records of other schedulers have their traces alone.
 
     Raises:
         DataError: The store is damaged, or a device has records and no profile.
     """
     pieces = list(store.pieces())
+    if with_stores is None:
+        with_stores = any(t.num_rows for t in store.scan(["program"], where=WITH_STORES))
+    usable = WITH_STORES if with_stores else None
     older = older_duplicates(pieces, usable)
     work = partial(_work, function, usable, store.path, store.devices())
     return over(work, ((piece, older.get(i, [])) for i, piece in enumerate(pieces)))
@@ -193,7 +196,15 @@ def _itself(examples: Examples) -> Examples:
 
 def _examples(rows: pa.Table, path: Path, profiles: dict[str, DeviceProfile]) -> Examples:
     stores, offsets = _stores(rows["stores"], path)
-    batch = Batch(stores, offsets, _tasks(rows), _hardware(rows, path, profiles))
+    traces = rows["trace"].to_pylist()
+    batch = Batch(
+        stores,
+        offsets,
+        vectors(traces),
+        *steps(traces),
+        _tasks(rows),
+        _hardware(rows, path, profiles),
+    )
     return Examples(
         batch,
         median_latencies(rows["latencies_s"]),

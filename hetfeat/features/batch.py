@@ -11,12 +11,15 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Batch:
-    """Features of n programs; S is the number of buffer stores of all of them together.
+    """Features of n programs; S is the number of buffer stores of all of them, P that of the steps.
 
     Attributes:
         stores: Per-store features, float32 [S, 164]; the rows of program i are
-            `offsets[i]:offsets[i + 1]`.
+            `offsets[i]:offsets[i + 1]`, none for a program that only its trace tells of.
         offsets: int64 [n + 1].
+        trace: The schedule's trace as a vector, float32 [n, len(columns.TRACE)].
+        steps: The same as a sequence of primitives (`trace.steps`), float32 [P, trace.WIDTH].
+        step_offsets: As `offsets`, of `steps`.
         task: Task features, float32 [n, len(columns.task)].
         hardware: Hardware features, float32 [n, len(columns.hardware)]; NaN where the hardware
             class lacks the parameter.
@@ -24,6 +27,9 @@ class Batch:
 
     stores: Floats
     offsets: npt.NDArray[np.int64]
+    trace: Floats
+    steps: Floats
+    step_offsets: npt.NDArray[np.int64]
     task: Floats
     hardware: Floats
 
@@ -32,11 +38,27 @@ class Batch:
 
     def take(self, index: npt.NDArray[np.int64]) -> "Batch":
         """The programs of `index` (integer positions), in that order."""
-        counts = np.diff(self.offsets)[index]
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
-        rows = np.repeat(self.offsets[index], counts) + within
-        return Batch(self.stores[rows], offsets, self.task[index], self.hardware[index])
+        stores, offsets = _taken(self.offsets, index)
+        steps, step_offsets = _taken(self.step_offsets, index)
+        return Batch(
+            self.stores[stores],
+            offsets,
+            self.trace[index],
+            self.steps[steps],
+            step_offsets,
+            self.task[index],
+            self.hardware[index],
+        )
+
+
+def _taken(
+    offsets: npt.NDArray[np.int64], index: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The rows of the programs of `index`, and where each one's begin among them."""
+    counts = np.diff(offsets)[index]
+    taken = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    within = np.arange(taken[-1]) - np.repeat(taken[:-1], counts)
+    return np.repeat(offsets[index], counts) + within, taken
 
 
 @dataclass(frozen=True)
@@ -80,13 +102,21 @@ class Examples:
 def concatenate(parts: Sequence[Examples]) -> Examples:
     """Examples one after the other; there must be at least one part."""
     batches = [part.batch for part in parts]
-    starts = np.cumsum([0, *(len(batch.stores) for batch in batches)])
-    ends = [batch.offsets[1:] + start for batch, start in zip(batches, starts, strict=False)]
     batch = Batch(
         np.concatenate([batch.stores for batch in batches]),
-        np.concatenate([np.zeros(1, np.int64), *ends]),
+        _joined([batch.offsets for batch in batches]),
+        np.concatenate([batch.trace for batch in batches]),
+        np.concatenate([batch.steps for batch in batches]),
+        _joined([batch.step_offsets for batch in batches]),
         np.concatenate([batch.task for batch in batches]),
         np.concatenate([batch.hardware for batch in batches]),
     )
     columns = [field.name for field in fields(Examples) if field.name != "batch"]
     return Examples(batch, *(np.concatenate([getattr(p, c) for p in parts]) for c in columns))
+
+
+def _joined(offsets: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """Where the rows of each program begin, once the rows of all parts lie end to end."""
+    starts = np.cumsum([0, *(part[-1] for part in offsets)])
+    ends = [part[1:] + start for part, start in zip(offsets, starts, strict=False)]
+    return np.concatenate([np.zeros(1, np.int64), *ends])

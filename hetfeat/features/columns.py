@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hetfeat.errors import DataError
 
-FEATURES_VERSION = 2
+FEATURES_VERSION = 3
 """Version of the whole set, logged with each run; a model's own check is by column."""
 
 
@@ -128,6 +128,7 @@ HARDWARE = (
     Column("threads", "log2(count)"),
     Column("num_cores", "log2(count)"),
     Column("vector_unit_bytes", "log2(bytes)"),
+    Column("lanes", "log2(count)"),
     Column("cache_line_bytes", "log2(bytes)"),
     Column("max_shared_memory_per_block_bytes", "log2(bytes)"),
     Column("max_local_memory_per_block_bytes", "log2(bytes)"),
@@ -172,10 +173,16 @@ TRACE = (
     *(Column(f"bind_{name}_extent", _COUNT) for name in THREADS),
     *(Column(f"cache_{scope}", _COUNT) for scope in SCOPES),
     *(Column(f"{kind}_extent", _COUNT) for kind in ("parallel", "vectorize", "unroll")),
+    Column("units_extent", _COUNT),
+    Column("lanes_extent", _COUNT),
     Column("unroll_max_step", _COUNT),
     Column("parallel_jobs", _COUNT),
 )
-"""Columns of a schedule's trace; an extent is the largest there is, 0 if it is not known."""
+"""Columns of a schedule's trace; an extent is the largest there is, 0 if it is not known.
+
+Two mean the same on every class of hardware: `units_extent` counts what runs on different cores or
+multiprocessors (a parallel loop, a grid of blocks), `lanes_extent` what runs in step (a vector, the
+threads of a block)."""
 
 
 def labels(columns: tuple[Column, ...]) -> list[str]:

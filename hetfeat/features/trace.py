@@ -18,8 +18,8 @@ from hetfeat.errors import DataError
 from hetfeat.features.batch import Floats
 from hetfeat.features.columns import PARTS, PRIMITIVES, SCOPES, SPLITS, THREADS, TRACE
 
-CPU_SEQUENCE, GPU_SEQUENCE = (25, 22), (40, 20)
-"""Steps and width that TLP (Zhai et al., ASPLOS 2023) found to hold almost every program."""
+STEPS, WIDTH = 40, 22
+"""The longest and the widest that TLP (Zhai et al., ASPLOS 2023) needs for almost every program."""
 
 _POSTPROC = "EnterPostproc"
 _LOOKUPS = {
@@ -37,6 +37,8 @@ _WORDS = {
     word: number for number, word in enumerate((*THREADS, *SCOPES, *sorted(_UNROLL), _JOBS), 2)
 }
 """Words among an instruction's attributes; 0 is none, 1 any other."""
+KINDS, WORDS = len(PRIMITIVES) + 2, len(_WORDS) + 2
+"""How many numbers the first two columns of a step can have."""
 _ID = {name: number for number, name in enumerate(PRIMITIVES)}
 _OTHER = len(PRIMITIVES)
 _AT = {column.name: number for number, column in enumerate(TRACE)}
@@ -47,12 +49,13 @@ _EXTENT = {
 }
 _CACHE = {scope: _AT[f"cache_{scope}"] for scope in SCOPES}
 _STEP, _PARALLEL_JOBS = _AT["unroll_max_step"], _AT["parallel_jobs"]
+_UNITS, _LANES = _AT["units_extent"], _AT["lanes_extent"]
 
 Step = tuple[str, str, list[float]]
 """Primitive, word among its attributes if there is one, numbers."""
 
 
-def sequences(traces: Collection[Any], shape: tuple[int, int] = CPU_SEQUENCE) -> Floats:
+def sequences(traces: Collection[Any], shape: tuple[int, int] = (STEPS, WIDTH)) -> Floats:
     """Traces as sequences of primitives, up to where post-processing starts.
 
     A step is the primitive's number (1 + its place in `columns.PRIMITIVES`, 0 for padding), the
@@ -98,6 +101,21 @@ def vectors(traces: Collection[Any]) -> Floats:
     return _scaled(made)
 
 
+def steps(traces: Collection[Any]) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """The sequences end to end, without padding, of `STEPS` steps at most.
+
+    Returns:
+        float32 [steps, WIDTH], and where each program's begin, int64 [programs + 1].
+
+    Raises:
+        DataError: A trace is none.
+    """
+    padded = sequences(traces)
+    there = padded[:, :, 0] > 0
+    offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int64)
+    return padded[there], offsets
+
+
 def _vector(trace: str) -> list[float]:
     row = [0.0] * len(TRACE)
     row[_PRODUCTS : _PRODUCTS + PARTS] = [1.0] * PARTS
@@ -121,7 +139,15 @@ def _vector(trace: str) -> list[float]:
                 row[_PARALLEL_JOBS] = max(row[_PARALLEL_JOBS], numbers[0])
         elif word in _CACHE:
             row[_CACHE[word]] += 1
+    row[_UNITS] = max(row[_EXTENT["Parallel"]], _product(row, "blockIdx."))
+    row[_LANES] = max(row[_EXTENT["Vectorize"]], _product(row, "threadIdx."))
     return row
+
+
+def _product(row: list[float], threads: str) -> float:
+    """Of the extents bound to the axes of blocks or threads; 0 where none is."""
+    extents = [row[at] for name, at in _EXTENT.items() if name.startswith(threads) and row[at]]
+    return math.prod(extents) if extents else 0.0
 
 
 def _scaled(values: npt.NDArray[np.floating[Any]]) -> Floats:

@@ -1,7 +1,8 @@
 """Programs as tables, for models that read rows: `flat`, a row a program, or `sum`, a row a store.
 
 The flat row holds two folds of the stores, chosen by measurement (docs/models.md): the store that
-computes most, as it is; the sum of all, taken of the quantities and not of their logarithms.
+computes most, as it is; the sum of all, taken of the quantities and not of their logarithms. Trace,
+task and hardware stand beside them.
 With `sum` the margin of a program is the sum over its stores of what the trees say of each
 ("pack-sum" in TVM).
 """
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from hetfeat.errors import RequestError
 from hetfeat.features.batch import Batch, Floats
-from hetfeat.features.columns import HARDWARE, STORE, TASK
+from hetfeat.features.columns import HARDWARE, STORE, TASK, TRACE
 
 TABLES = ("flat", "sum")
 FOLDS = ("main", "total")
@@ -51,9 +52,13 @@ def table_of(batch: Batch, kind: str) -> Table:
         return Table(flat_features(batch), np.arange(len(batch)), len(batch))
     if kind != "sum":
         raise RequestError(f"stores {kind!r}", f"one of {', '.join(TABLES)}", "choose one of them")
-    program = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))
-    context = np.concatenate([batch.task, batch.hardware], axis=1)
-    return Table(np.concatenate([batch.stores, context[program]], axis=1), program, len(batch))
+    counts = np.diff(batch.offsets)
+    rows = np.maximum(counts, 1)  # a program that only its trace tells of has one, too
+    program = np.repeat(np.arange(len(batch)), rows)
+    stores = np.zeros((len(program), len(STORE)), np.float32)
+    stores[np.repeat(counts > 0, rows)] = batch.stores
+    context = np.concatenate([batch.trace, batch.task, batch.hardware], axis=1)
+    return Table(np.concatenate([stores, context[program]], axis=1), program, len(batch))
 
 
 def table_names(kind: str) -> list[str]:
@@ -61,6 +66,7 @@ def table_names(kind: str) -> list[str]:
     folds = FOLDS if kind == "flat" else ("store",)
     return [
         *(f"{fold}.{column.name}" for fold in folds for column in STORE),
+        *(f"trace.{column.name}" for column in TRACE),
         *(f"task.{column.name}" for column in TASK),
         *(f"hardware.{column.name}" for column in HARDWARE),
     ]
@@ -85,7 +91,7 @@ def flat_features(batch: Batch) -> Floats:
             ],
             axis=1,
         )
-    return np.concatenate([flat, batch.task, batch.hardware], axis=1)
+    return np.concatenate([flat, batch.trace, batch.task, batch.hardware], axis=1)
 
 
 def _main_stores(batch: Batch, quantity: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

@@ -19,7 +19,12 @@ from hetfeat.models.side import Side, refuse_empty, side_of
 
 Floats = npt.NDArray[np.float64]
 
-COLUMNS = {"store": columns.STORE, "task": columns.TASK, "hardware": columns.HARDWARE}
+COLUMNS = {
+    "store": columns.STORE,
+    "trace": columns.TRACE,
+    "task": columns.TASK,
+    "hardware": columns.HARDWARE,
+}
 _LARGEST_MARGIN = 30.0
 """exp of it is far from overflow and beyond any difference that matters."""
 
@@ -162,7 +167,7 @@ class EngineModel:
         try:
             recorded = head["columns"]
             for kind, current in COLUMNS.items():
-                columns.refuse_other_columns(recorded[kind], current, f"model '{folder}'")
+                columns.refuse_other_columns(recorded.get(kind, []), current, f"model '{folder}'")
             model = cls(type(cls.defaults)(**head["parameters"]))
             curve = head["calibration"]
             model._calibration = Calibration(tuple(curve["score"]), tuple(curve["y"]))

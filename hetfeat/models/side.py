@@ -63,7 +63,8 @@ def refuse_empty(side: Side, name: str) -> None:
 def _refuse_impossible(examples: Examples) -> None:
     """NaN is a latency (the program failed) and a hardware figure (the class has none)."""
     measured = examples.latency_s[~np.isnan(examples.latency_s)]
-    features = (examples.batch.stores, examples.batch.task)
+    batch = examples.batch
+    features = (batch.stores, batch.trace, batch.steps, batch.task)
     wrong = {
         "latencies that are not positive": not (np.isfinite(measured) & (measured > 0)).all(),
         "features that are not finite": not all(np.isfinite(part).all() for part in features),

@@ -88,7 +88,8 @@ def train(
     batch, check = train.examples.batch, valid.examples.batch
     scaling = Scaling.of(batch)
     with nets.torch_threads(), nets.seeded(settings.seed):
-        net = AttentionNet(settings, torch.unique(_hardware(batch), dim=0))
+        devices = torch.unique(_hardware(batch), dim=0)
+        net = AttentionNet(settings, scaling.step_width, devices)
         fitted = FittedAttention(net, scaling)
         best = nets.Best(net, watch, lambda: fitted.margins(check, None))
         _descend(settings, net, list(net.parameters()), scaling, train, best)
@@ -114,7 +115,7 @@ def fine_tune(
 def read(folder: Path, files: set[str], settings: AttentionParameters) -> FittedAttention:
     """The network of a folder."""
     weights, scaling = nets.read_weights(folder, files)
-    net = AttentionNet(settings, weights["known"])
+    net = AttentionNet(settings, scaling.step_width, weights["known"])
     net.load_state_dict(weights)
     return FittedAttention(net.eval(), scaling)
 

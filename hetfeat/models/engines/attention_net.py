@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from hetfeat.models.engines.inputs import CONTEXT_WIDTH, STORE_WIDTH, Inputs
+from hetfeat.models.engines.inputs import CONTEXT_WIDTH, Inputs
 from hetfeat.models.nets import AttentionParameters
 
 LABELS = 3
@@ -20,12 +20,12 @@ class AttentionNet(nn.Module):
 
     known: torch.Tensor
 
-    def __init__(self, settings: AttentionParameters, known: torch.Tensor) -> None:
+    def __init__(self, settings: AttentionParameters, step_width: int, known: torch.Tensor) -> None:
         super().__init__()
         width, half = settings.width, settings.width // 2
         self.unrolling = settings.unrolling
         self.register_buffer("known", known)
-        self.step = nn.Linear(STORE_WIDTH, width)
+        self.step = nn.Linear(step_width, width)
         self.context = nn.Linear(CONTEXT_WIDTH, width)
         self.sequence = nn.LSTM(width, half, settings.layers, batch_first=True, bidirectional=True)
         self.embed = nn.Linear(width, width)

@@ -1,4 +1,8 @@
-"""Batches of programs as tensors that a network can read: standardised, and no NaN among them."""
+"""Batches of programs as tensors that a network can read: standardised, and no NaN among them.
+
+The sequence that a network reads is that of a program's stores or, if it learnt from programs that
+only their traces tell of, that of the schedule's primitives.
+"""
 
 from dataclasses import dataclass
 from typing import Self
@@ -8,10 +12,10 @@ import numpy.typing as npt
 import torch
 
 from hetfeat.features.batch import Batch
-from hetfeat.features.columns import HARDWARE, STORE, TASK
+from hetfeat.features.columns import HARDWARE, STORE, TASK, TRACE
+from hetfeat.features.trace import KINDS, WORDS
 
-STORE_WIDTH = len(STORE)
-CONTEXT_WIDTH = len(TASK) + 2 * len(HARDWARE)
+CONTEXT_WIDTH = len(TRACE) + len(TASK) + 2 * len(HARDWARE)
 _FLAT = 1e-3
 """A column that varies less than this in training says nothing, and is not blown up."""
 _FARTHEST = 6.0
@@ -25,7 +29,7 @@ class Inputs:
     Attributes:
         steps: The vectors of the sequences end to end, float32 [S, w].
         lengths: Steps of each program, int64 [n].
-        context: Task, hardware, and which hardware figures there are, float32 [n, c].
+        context: Trace, task, hardware, and which hardware figures there are, float32 [n, c].
     """
 
     steps: torch.Tensor
@@ -67,7 +71,8 @@ class Scaling:
     def of(cls, batch: Batch) -> Self:
         """The scaling that standardises a batch."""
         tensors = {}
-        for name, values in (("steps", batch.stores), ("context", _context(batch))):
+        steps = batch.stores if len(batch.stores) else _primitives(batch.steps)
+        for name, values in (("steps", steps), ("context", _context(batch))):
             known = np.where(np.isfinite(values), values, np.nan).astype(np.float64)
             some = np.isfinite(known).any(axis=0) if len(known) else np.zeros(known.shape[1], bool)
             mean, scale = np.zeros(known.shape[1]), np.ones(known.shape[1])
@@ -80,11 +85,19 @@ class Scaling:
 
     def __call__(self, batch: Batch) -> Inputs:
         """The programs of a batch, standardised."""
+        steps, offsets = batch.stores, batch.offsets
+        if self.step_width != len(STORE):
+            steps, offsets = _primitives(batch.steps), batch.step_offsets
         return Inputs(
-            self._scaled("steps", batch.stores),
-            torch.from_numpy(np.diff(batch.offsets)),
+            self._scaled("steps", steps),
+            torch.from_numpy(np.diff(offsets)),
             self._scaled("context", _context(batch)),
         )
+
+    @property
+    def step_width(self) -> int:
+        """Numbers in a step; it tells stores from primitives."""
+        return len(self.tensors["steps.mean"])
 
     def _scaled(self, name: str, values: npt.NDArray[np.float32]) -> torch.Tensor:
         mean, scale = self.tensors[f"{name}.mean"], self.tensors[f"{name}.scale"]
@@ -96,4 +109,11 @@ class Scaling:
 
 def _context(batch: Batch) -> npt.NDArray[np.float32]:
     lacking = np.isnan(batch.hardware).astype(np.float32)
-    return np.concatenate([batch.task, batch.hardware, lacking], axis=1)
+    return np.concatenate([batch.trace, batch.task, batch.hardware, lacking], axis=1)
+
+
+def _primitives(steps: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Steps of traces with a column for each primitive and each word in place of their numbers."""
+    kinds, words = np.eye(KINDS, dtype=np.float32), np.eye(WORDS, dtype=np.float32)
+    kind, word = steps[:, 0].astype(np.int64), steps[:, 1].astype(np.int64)
+    return np.concatenate([kinds[kind], words[word], steps[:, 2:]], axis=1)

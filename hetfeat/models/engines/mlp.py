@@ -16,7 +16,7 @@ from torch import nn
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.engines import net as nets
-from hetfeat.models.engines.inputs import CONTEXT_WIDTH, STORE_WIDTH, Inputs, Scaling
+from hetfeat.models.engines.inputs import CONTEXT_WIDTH, Inputs, Scaling
 from hetfeat.models.engines.losses import loss_of
 from hetfeat.models.nets import MlpParameters
 from hetfeat.models.side import Side
@@ -28,9 +28,9 @@ DAMAGED = nets.DAMAGED
 class MlpNet(nn.Module):
     """Margins of programs."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, step_width: int) -> None:
         super().__init__()
-        self.step = nn.Linear(STORE_WIDTH, width)
+        self.step = nn.Linear(step_width, width)
         self.context = nn.Linear(CONTEXT_WIDTH, width)
         self.encode = nn.Linear(width, width)
         self.refine = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
@@ -80,7 +80,7 @@ def train(settings: MlpParameters, train: Side, valid: Side, on_epoch: OnEpoch |
     scaling = Scaling.of(train.examples.batch)
     check = scaling(valid.examples.batch)
     with nets.torch_threads(), nets.seeded(settings.seed):
-        net = MlpNet(settings.width)
+        net = MlpNet(settings.width, scaling.step_width)
         best = nets.Best(net, watch, lambda: _margins(net, check))
         _descend(settings, net, list(net.parameters()), scaling, train, best)
         best.restore()
@@ -98,7 +98,7 @@ def fine_tune(settings: MlpParameters, fitted: FittedMlp, records: Side) -> Fitt
 def read(folder: Path, files: set[str], settings: MlpParameters) -> FittedMlp:
     """The network of a folder."""
     weights, scaling = nets.read_weights(folder, files)
-    net = MlpNet(settings.width)
+    net = MlpNet(settings.width, scaling.step_width)
     net.load_state_dict(weights)
     return FittedMlp(net.eval(), scaling)
 
