@@ -7,7 +7,8 @@
 A cell is a model, a split, a seed and what was left out; it is trained in a process of its own and
 is one JSON line of FILE. Cells that FILE holds are not trained again, so that an interrupted run
 goes on. by_target has a cell for each held-out device; by_target_new holds out the device and
-tests on tasks that were trained on no device.
+tests on tasks that were trained on no device; by_class holds out all of the device's class: CPU
+records teach of a GPU, GPU records of a CPU.
 """
 
 import argparse
@@ -29,11 +30,13 @@ from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
+from hetfeat.features.columns import HARDWARE
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.table import MODELS
 
-SPLITS = ("within_task", "by_task", "by_target", "by_target_new")
+SPLITS = ("within_task", "by_task", "by_target", "by_target_new", "by_class")
+WARP = [column.name for column in HARDWARE].index("warp_size")
 FIGURES = ("pca", "rmse", "r2", "top1", "top5", "train_s", "programs_per_s", "memory_mb")
 CHANCE = ("random", "constant")
 REMEASURED = "remeasured"
@@ -56,12 +59,18 @@ class Cell:
 
 def sides_of(examples: Examples, cell: Cell) -> tuple[Examples, Examples, Examples]:
     """Train, valid and test of a cell."""
+    held = examples.device.astype(str) == cell.holdout
+    if cell.split == "by_class":
+        gpu = np.isfinite(examples.batch.hardware[:, WARP])
+        others = examples.take(np.flatnonzero(gpu != gpu[held][0]))
+        split = split_examples(others, "by_task", cell.seed)
+        rest = np.concatenate([split.train, split.test])
+        return others.take(rest), others.take(split.valid), examples.take(np.flatnonzero(held))
     if cell.split != "by_target_new":
         holdout = (cell.holdout,) if cell.holdout else ()
         split = split_examples(examples, cell.split, cell.seed, holdout)
         return tuple(examples.take(side) for side in (split.train, split.valid, split.test))
     split = split_examples(examples, "by_task", cell.seed)
-    held = examples.device.astype(str) == cell.holdout
     return (
         examples.take(split.train[~held[split.train]]),
         examples.take(split.valid[~held[split.valid]]),
@@ -158,7 +167,9 @@ def wanted(given: argparse.Namespace, devices: list[str]) -> Iterator[Cell]:
     settings = json.loads(given.settings)
     for split, seed in itertools.product(given.splits.split(","), given.seeds.split(",")):
         held = (
-            (given.holdout.split(",") if given.holdout else devices) if "target" in split else [""]
+            (given.holdout.split(",") if given.holdout else devices)
+            if "target" in split or split == "by_class"
+            else [""]
         )
         for device, model, without in itertools.product(
             held if len(devices) > 1 or held == [""] else [],
