@@ -88,12 +88,28 @@ def test_the_nearest_come_first_each_with_its_best():
     assert len(ScheduleLibrary(donors).nearest(wanted, 2)) == 2
 
 
+def test_the_device_s_own_come_first_and_a_program_comes_once():
+    task = conv("wanted", 28, 64)
+    fast_on = {"b": ("both", "only there"), "a": ("both", "only here")}
+    donors = [
+        Donor(task, device, trace, 1.0 + turn)
+        for device, fast in fast_on.items()
+        for turn, trace in enumerate(fast)
+    ]
+    found = ScheduleLibrary(donors, "a").nearest(task, 10)
+    assert [(d.device, d.trace) for d in found] == [
+        ("a", "both"),
+        ("a", "only here"),
+        ("b", "only there"),
+    ]
+
+
 def test_a_library_withholds_the_device_s_own_records_of_the_network(tmp_path):
     store = stores.make_store(tmp_path / "records", devices=("a", "b"), tasks=2)
     held, other = stores.task(0), stores.task(1)
     library = ScheduleLibrary.of(store, "a", [held])
     assert {d.device for d in library.nearest(held, 99)} == {"b"}
-    assert {d.device for d in library.nearest(other, 99)} == {"a", "b"}
+    assert {d.device for d in library.nearest(other, 99)} == {"a"}  # b ran the same programs
     found = library.nearest(held, 99)
     assert [d.latency_s for d in found] == sorted(d.latency_s for d in found)
 

@@ -42,7 +42,8 @@ class Donor:
 class ScheduleLibrary:
     """The fastest programs of each task on each device."""
 
-    def __init__(self, donors: Iterable[Donor]) -> None:
+    def __init__(self, donors: Iterable[Donor], device: str = "") -> None:
+        self._device = device
         self._by_operator: dict[str, list[Donor]] = {}
         for donor in donors:
             self._by_operator.setdefault(donor.task.operator, []).append(donor)
@@ -75,27 +76,35 @@ class ScheduleLibrary:
                 heapq.heappush(best, (-min(row["latencies_s"]), row["trace"]))
                 if len(best) > KEPT_PER_TASK:
                     heapq.heappop(best)
-        return cls(
+        donors = (
             Donor(tasks[task], name, trace, -negative_s)
             for (name, task), best in fastest.items()
             for negative_s, trace in best
         )
+        return cls(donors, device)
 
     def nearest(self, task: Task, count: int) -> list[Donor]:
-        """Up to `count` donors: of the task itself, then of the tasks nearest in shape."""
+        """Up to `count` donors: of the task itself, then of the tasks nearest in shape.
+
+        Of a task, those that were fast on the device itself come before those of others, and a
+        program that was fast on several comes once.
+        """
         near = [
-            (distance, donor.latency_s, donor.trace, donor)
+            (distance, donor.device != self._device, donor.latency_s, donor.trace, donor)
             for donor in self._by_operator.get(task.operator, ())
             if (distance := _distance(task, donor.task)) is not None
         ]
         # The second best of the nearest task comes after the best of the second nearest.
-        turns: dict[tuple[str, str], int] = {}
+        turns: dict[str, int] = {}
+        known: set[tuple[str, str]] = set()
         ordered = []
-        for distance, latency_s, trace, donor in sorted(near, key=lambda one: one[:3]):
-            key = (donor.device, donor.task.hash)
-            turns[key] = turns.get(key, 0) + 1
-            ordered.append((turns[key] * (1.0 + distance), latency_s, trace, donor))
-        return [one[3] for one in heapq.nsmallest(count, ordered, key=lambda one: one[:3])]
+        for distance, foreign, latency_s, trace, donor in sorted(near, key=lambda one: one[:4]):
+            key = donor.task.hash
+            if (key, trace) not in known:
+                known.add((key, trace))
+                turns[key] = turns.get(key, 0) + 1
+                ordered.append((turns[key] * (1.0 + distance), foreign, latency_s, trace, donor))
+        return [one[4] for one in heapq.nsmallest(count, ordered, key=lambda one: one[:4])]
 
 
 def starts_of(
