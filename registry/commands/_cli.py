@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from hetfeat.errors import HetfeatError, RequestError
 from registry.commands import _output
@@ -127,6 +128,15 @@ class LazyGroup(Group):
         if not isinstance(found, click.Command):
             raise TypeError(f"{module}:{attribute} is not a click command")
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What may follow; from the table alone, so that the Tab key is quick."""
+        names = [
+            CompletionItem(name, help=line)
+            for name, (_, line) in self.table.items()
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands from the table alone."""
