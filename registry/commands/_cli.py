@@ -1,5 +1,6 @@
 """What every command shares: one result on standard output, one line for what went wrong."""
 
+import errno
 import functools
 import importlib
 import logging
@@ -11,7 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from hetfeat.errors import HetfeatError, RequestError
+from hetfeat.errors import HetfeatError, RequestError, WorkFailed
 from registry.commands import _output
 from registry.commands._params import COUNTS, EFFORT, NAMES, SWITCH, argument, option, seed
 
@@ -32,6 +33,12 @@ __all__ = [
 
 PROGRAM = "hetfeat"
 INTERRUPTED = 130
+_OWN = ("hetfeat", "registry", "mlproject")
+_OF_THE_MACHINE = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
+    *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
+}
+"""What a path or a disk may be guilty of; any other error of the system is a defect."""
 
 Value = Mapping[str, Any]
 Render = Callable[[Value], str]
@@ -165,6 +172,12 @@ def run(group: click.Command, arguments: Sequence[str] | None = None) -> int:
         return 0
     except click.ClickException as error:
         return _fail(_usage_line(error), RequestError.exit_code)
+    except ModuleNotFoundError as error:
+        return _fail(str(_missing(error)), WorkFailed.exit_code)
+    except OSError as error:
+        if error.errno not in _OF_THE_MACHINE:
+            raise
+        return _fail(str(_unusable(error)), WorkFailed.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted; what was done is kept", INTERRUPTED)
     return code if isinstance(code, int) else 0
@@ -177,8 +190,31 @@ def _unknown_command(given: str, names: Sequence[str], path: str) -> RequestErro
     return RequestError(f"command '{given}'", " or ".join(near), f"`{path} --help` lists them all")
 
 
+def _missing(error: ModuleNotFoundError) -> WorkFailed:
+    package = (error.name or str(error)).partition(".")[0]
+    if package in _OWN:
+        raise error
+    return WorkFailed(
+        f"the package '{package}', which is not installed",
+        "the packages of pyproject.toml",
+        f"`hetfeat doctor --environment true` lists what is missing; `pip install {package}`",
+    )
+
+
+def _unusable(error: OSError) -> WorkFailed:
+    return WorkFailed(
+        f"'{error.filename}' ({error.strerror})" if error.filename else str(error.strerror),
+        "a place that can be written, with room left",
+        "choose another, or ask who owns it",
+    )
+
+
 def _usage_line(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".")
+    message = message.replace("a valid integer range", "a whole number")
+    message = message.replace("a valid float range", "a number").replace(
+        "a valid float", "a number"
+    )
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{message}; see `{context.command_path if context else PROGRAM} --help`"
 
