@@ -1,5 +1,6 @@
 """What every command shares: one result on standard output, one line for what went wrong."""
 
+import contextlib
 import errno
 import functools
 import importlib
@@ -239,4 +240,9 @@ class _StderrHandler(logging.StreamHandler[Any]):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
-        super().emit(record)
+        with contextlib.ExitStack() as stack:
+            if "tqdm" in sys.modules:  # a bar steps aside for the line
+                from tqdm import tqdm
+
+                stack.enter_context(tqdm.external_write_mode(file=sys.stderr))
+            super().emit(record)
