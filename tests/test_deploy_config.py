@@ -1,6 +1,7 @@
 """`hetfeat deploy --config`: several at once, one of which fails; and files that are none."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,7 +116,8 @@ class TestAsking:
 
 @pytest.mark.slow
 @pytest.mark.tvm
-def test_two_networks_for_real(registry_here, device_file, capfd):
+def test_two_networks_for_real(registry_here, device_file, project, capfd, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(project), str(project / "tests")]))
     write(
         {
             "device": str(device_file),
