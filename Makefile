@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo python3)
 VENV_PYTHON := .venv/bin/python
 
-.PHONY: help env quickstart test lint format gate clean distclean \
+.PHONY: help env quickstart test lint docs format gate clean distclean \
 	services services-stop test-services races crashes scale store-scale searches test-fleet fleet-faults
 .DEFAULT_GOAL := help
 
@@ -23,6 +23,10 @@ lint: env ## What the gate checks without running tests
 	.venv/bin/ruff format --check .
 	$(VENV_PYTHON) -m mypy
 	.venv/bin/lint-imports --no-logo
+	@$(MAKE) --no-print-directory docs
+
+docs: env ## The documentation as a site in site/; a broken link or anchor is an error
+	NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict
 
 format: env ## Rewrites the sources as the gate wants them
 	.venv/bin/ruff check --fix .
@@ -62,7 +66,7 @@ fleet-faults: env ## Breaks servers, trackers and links while tuning; ten minute
 	PYTHONPATH=. $(VENV_PYTHON) benchmarks/fleet.py faults $(ARGS)
 
 clean: ## Removes what builds and tests leave, keeps .venv
-	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean ## Removes .venv and the servers' own environment, too

@@ -35,6 +35,7 @@ COMMANDS = {
         "registry.commands.retention:command",
         "Remove old archived versions that nothing needs.",
     ),
+    "cache": ("registry.commands.cache:command", "Bound the copies kept on this machine."),
     "deploy": ("registry.commands.deploy:command", "Tune and compile a network for a device."),
     "run": ("registry.commands.run:command", "Run a bundle."),
     "bench": ("registry.commands.bench:command", "Time a bundle, beside other engines."),

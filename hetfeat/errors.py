@@ -1,5 +1,7 @@
 """One tree of errors; every message says what was given, what was expected and what to do."""
 
+from collections.abc import Iterable
+
 
 class HetfeatError(Exception):
     """Root of the errors that a command turns into one line and an exit code.
@@ -39,3 +41,25 @@ class GateRefused(HetfeatError):
     """A promotion gate said no."""
 
     exit_code = 3
+
+
+def not_one_of(what: str, given: str, known: Iterable[str], action: str) -> RequestError:
+    """The error of a name that is none of the known ones; it says which was probably meant.
+
+    Args:
+        what: What is named so, in a word.
+        given: The name.
+        known: All there are.
+        action: What to do where none is near.
+    """
+    names = list(known)
+    action = did_you_mean(given, names) or action
+    return RequestError(f"{what} '{given}'", f"one of {', '.join(names)}", action)
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str | None:
+    """A question after the nearest of the known names, or None where none is near."""
+    import difflib  # only here: start-up stays quick
+
+    near = difflib.get_close_matches(given, list(known), 1)
+    return f"did you mean '{near[0]}'?" if near else None

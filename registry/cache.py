@@ -13,6 +13,8 @@ from typing import Any
 from hetfeat.errors import DataError
 from registry.manifest import check_manifest
 
+DRAFT = ".draft-"
+
 
 def home() -> Path:
     """Where hetfeat keeps what it can fetch again: `$HETFEAT_HOME`, or the user's cache."""
@@ -36,6 +38,8 @@ def find(manifest_sha256: str) -> Path | None:
     except DataError:
         shutil.rmtree(folder, ignore_errors=True)
         return None
+    with contextlib.suppress(OSError):  # of another user, or read-only
+        os.utime(folder)  # when it was last used, for `hetfeat cache prune`
     return folder
 
 
@@ -43,7 +47,7 @@ def find(manifest_sha256: str) -> Path | None:
 def draft() -> Iterator[Path]:
     """An empty folder on the disk of the cache, gone afterwards unless `keep` took it."""
     models_folder().mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".draft-", dir=models_folder()))
+    folder = Path(tempfile.mkdtemp(prefix=DRAFT, dir=models_folder()))
     try:
         yield folder
     finally:

@@ -128,6 +128,12 @@ def in_our_words(error: Exception, doing: str) -> HetfeatError:
             "a user with the permission EDIT on it",
             "ask its owner or an administrator of the server",
         )
+    if "out-of-date database schema" in text:
+        return WorkFailed(
+            f"no way to {doing} (a tracking store made by another version of MLflow)",
+            "a store with this version's tables",
+            "back it up and run `mlflow db upgrade URI`, or use the MLflow that made it",
+        )
     if code in MISSING:
         return RequestError(
             f"no way to {doing} ({text})",

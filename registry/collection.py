@@ -2,14 +2,10 @@
 
 import contextlib
 import dataclasses
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from hetfeat.dataset.notes import evaluation_tasks
 from hetfeat.dataset.store import RecordStore
@@ -21,9 +17,7 @@ from hetfeat.tune.anchors import drift
 from hetfeat.tune.collect import Plan, Progress, collect
 from hetfeat.workloads.networks import load_network, split_batch
 from registry import tracking
-
-SECONDS_A_LINE = 10.0
-"""How often progress is shown where standard error is no terminal."""
+from registry.progress import progress as progress_of
 
 
 def collect_networks(
@@ -123,16 +117,10 @@ def measure(
     """Measures until every task has its programs; what the store holds counts."""
     progress = Progress()
     dense = plan.evaluation_tasks * max(0, plan.evaluation_programs - plan.programs_per_task)
-    shown = tqdm(
-        total=(len(tasks) * plan.programs_per_task + dense) * len(profiles),
-        unit="program",
-        file=sys.stderr,
-        mininterval=0.5 if sys.stderr.isatty() else SECONDS_A_LINE,
-        disable=bool(os.environ.get("HETFEAT_QUIET")),
-    )
+    total = (len(tasks) * plan.programs_per_task + dense) * len(profiles)
     builders = max(profile.threads for profile in profiles)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(shown)
+        show = stack.enter_context(progress_of(total, "program"))
         measurers = measurers_of(profiles, store.path, builders)
         for measurer in measurers:
             stack.enter_context(measurer)
@@ -140,8 +128,7 @@ def measure(
                 measurer.add_task(task, modules[task.hash])
         try:
             for progress in collect(store, measurers, list(tasks.values()), plan):
-                shown.n = progress.known + progress.programs
-                shown.update(0)
+                show(progress.known + progress.programs)
         finally:
             store.compact()
     return progress

@@ -28,7 +28,7 @@ class Finding:
 
     Attributes:
         code: `unfinished`, `ledger`, `edited`, `unrecorded`, `digest`, `run`, `artifacts` or
-            `lock`; of a machine, the name of a check in `registry.environment`.
+            `lock`; of a machine, the name of a check in `registry.environment`, or `device`.
         model: The registered model, or what else it was found in.
         what: What is wrong.
         action: What `--repair true` does, or what to do where that is not safe.

@@ -59,7 +59,7 @@ def evaluate_stored(
 def _load(given: str) -> tuple[str, CostModel]:
     if (Path(given) / HEAD).is_file():
         return given, load_model(Path(given))
-    if Path(given).is_dir():
+    if Path(given).is_dir() or ("/" not in given and "@" not in given):
         raise RequestError(
             f"--model '{given}'",
             f"a model's folder (with {HEAD}) or models:/NAME/VERSION",

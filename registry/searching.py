@@ -3,9 +3,9 @@
 import logging
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from hetfeat.deploy.bench import compare
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
-from hetfeat.search.base import Space, State
+from hetfeat.search.base import Space, State, Timed
 from hetfeat.search.recorded import RecordedSpace
 from hetfeat.search.run import Measure, Trial, evaluations_of, run_search
 from hetfeat.search.space import gemm_space
@@ -22,6 +22,7 @@ from hetfeat.search.strategies import check_strategies, make_search
 from hetfeat.search.warm import Prior, recorded_prior, warmed_search
 from hetfeat.tune.gemm import gemm_measurer
 from registry import tracking
+from registry.progress import progress
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,12 @@ def search_and_log(request: SearchRequest) -> dict[str, Any]:
         with tracking.tracked_run(f"search {arena.name}", {"space": arena.name}):
             settings = {"space": arena.name, "space_size": arena.space.size, "budget": budget}
             tracking.log_resolved({**settings, "repeats": request.repeats, "seed": request.seed})
-            trials = {name: _strategy(name, arena, budget, request) for name in request.strategy}
+            total = budget * request.repeats * len(request.strategy)
+            with progress(total, "evaluation") as at:
+                shown = replace(arena, measure=_counted(arena.measure, at))
+                trials = {
+                    name: _strategy(name, shown, budget, request) for name in request.strategy
+                }
             result: dict[str, Any] = {
                 "strategies": {name: _summary(found) for name, found in trials.items()},
                 "optimum_ms": _ms(arena.optimum_s),
@@ -153,6 +159,19 @@ def _strategy(name: str, arena: _Arena, budget: int, request: SearchRequest) -> 
             log.info("%s, run %d: %s ms", name, repeat, _ms(trials[-1].best_s))
         _log_curve(run.info.run_id, trials, arena.optimum_s)
     return trials
+
+
+def _counted(measure: Measure, at: Callable[[int], None]) -> Measure:
+    done = 0
+
+    def counted(states: Sequence[State]) -> Sequence[Timed]:
+        nonlocal done
+        timed = measure(states)
+        done += len(timed)
+        at(done)
+        return timed
+
+    return counted
 
 
 def _search(name: str, arena: _Arena, seed: int) -> Any:

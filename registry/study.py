@@ -8,6 +8,7 @@ for beyond the total are marked and not counted, so that the total holds for any
 workers.
 """
 
+import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,7 @@ def open_storage(given: str, tracking_uri: str) -> "BaseStorage":
         if not path.parent.is_dir() or path.is_dir():
             raise _unusable(given, "not a file in a folder that exists")
         try:
+            _refuse_other_files(path)  # Optuna appends to whatever is there
             return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
         except (OSError, ValueError) as error:  # ValueError: a line that is not JSON
             raise _unusable(given, f"{type(error).__name__}: no journal of Optuna") from error
@@ -64,6 +66,14 @@ def open_storage(given: str, tracking_uri: str) -> "BaseStorage":
     except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
         # Not the message: it may hold the URL and, with it, a password.
         raise _unusable(given.partition("://")[0] + "://...", type(error).__name__) from error
+
+
+def _refuse_other_files(path: Path) -> None:
+    """Raises ValueError where a file begins with anything but an entry of a journal."""
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file:
+            if "op_code" not in json.loads(file.readline()):
+                raise ValueError
 
 
 def counted(study: optuna.Study) -> list[FrozenTrial]:

@@ -26,6 +26,7 @@ from hetfeat.report import figures
 from registry import tracking
 from registry.cost_model import input_example, log_cost_model, register_cost_model
 from registry.names import cost_model_name
+from registry.progress import progress
 from registry.versions import (
     DATASET_TAG,
     EVALUATION_TAG,
@@ -41,7 +42,6 @@ SPLIT_SEED = 0
 """One split of a store for every seed of the model: its versions are then comparable."""
 EVALUATION = "evaluation"
 """Holds out the store's evaluation tasks, as if they were a network: by_task's default."""
-_ROUNDS_A_LINE = 50
 
 
 @dataclass(frozen=True)
@@ -211,17 +211,17 @@ def _fit(model: CostModel, data: TrainingData) -> tuple[tracking.Curve, float]:
     """Fits the model; returns its learning curve and the seconds it took."""
     curve = tracking.Curve.empty()
 
-    def on_epoch(epoch: int, values: dict[str, float]) -> None:
-        curve.add(epoch, values)
-        if epoch % _ROUNDS_A_LINE == 0:
-            shown = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
-            log.info("round %d: %s", epoch, shown)
-
     log.info(
         "training on %d records, %d held out", len(data.train), len(data.valid) + len(data.test)
     )
     start = time.perf_counter()
-    model.fit(data.train, data.valid, on_epoch)
+    with progress(model.parameters["rounds"], "round") as at:
+
+        def on_epoch(epoch: int, values: dict[str, float]) -> None:
+            curve.add(epoch, values)
+            at(epoch + 1)
+
+        model.fit(data.train, data.valid, on_epoch)
     return curve, time.perf_counter() - start
 
 

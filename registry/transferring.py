@@ -25,6 +25,7 @@ from hetfeat.tune.collect import Plan
 from registry import collection, tracking
 from registry.cost_model import input_example, log_cost_model, register_cost_model
 from registry.names import cost_model_name
+from registry.progress import progress
 from registry.pull import Pulled, pull
 from registry.training import MAIN_METRICS, evaluation_digest
 from registry.versions import (
@@ -118,7 +119,8 @@ def _transfer(
             *(source.version.uri, leaked, profile.name),
         )
     log.info("learning from %d records, testing on %d", len(data.measured), len(data.test))
-    adapted = adapt(model, tags["model"], data, EFFORT, wanted.seed)
+    with progress(data.folds, "fold") as at:
+        adapted = adapt(model, tags["model"], data, EFFORT, wanted.seed, at)
     judged = evaluate(
         adapted.model, data.measured, data.measured, data.test, store.networks(), wanted.seed
     )

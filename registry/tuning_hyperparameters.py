@@ -21,6 +21,7 @@ from registry import process, study, tracking
 from registry.client import connect
 from registry.lock import locked
 from registry.names import check_model_name, cost_model_name
+from registry.progress import progress
 from registry.training import (
     MAIN_METRICS,
     TrainingData,
@@ -159,15 +160,17 @@ def _parent_run(client: "MlflowClient", found: optuna.Study, training: TrainingR
 def _run_trials(work: _Work) -> None:
     """Runs trials until the total is reached and none runs elsewhere."""
     watch = study.Watch(work.study)
-    while True:
-        running = watch.sweep()
-        trial = study.ask(work.study, work.search.trials)
-        if trial is not None:
-            _run_trial(work, trial)
-        elif running:
-            time.sleep(_POLL_S)
-        else:
-            return
+    with progress(work.search.trials, "trial") as at:
+        while True:
+            running = watch.sweep()
+            trial = study.ask(work.study, work.search.trials)
+            if trial is not None:
+                _run_trial(work, trial)
+            elif running:
+                time.sleep(_POLL_S)
+            else:
+                return
+            at(len(study.counted(work.study)))
 
 
 def _run_trial(work: _Work, trial: optuna.Trial) -> None:

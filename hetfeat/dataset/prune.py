@@ -4,7 +4,7 @@ Docs/pruning.md says what each step is worth, and which of the paper's were chan
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -115,12 +115,25 @@ def _shares(sizes: Ints, share: float) -> Floats:
     return shares
 
 
-def prune(source: RecordStore, out: Path, fraction: float, seed: int = 0) -> Pruned:
+def prune(
+    source: RecordStore,
+    out: Path,
+    fraction: float,
+    seed: int = 0,
+    on_piece: Callable[[int], None] = lambda done: None,
+) -> Pruned:
     """Writes the chosen records of a store into a new one, in two passes.
 
     The first reads light columns, some 40 bytes a record; the second copies. The same seed gives
     the same records, whatever the shards. Records of the store's evaluation tasks, and of tasks
     that by_task holds out with them, are neither looked at nor counted: all are copied.
+
+    Args:
+        source: The store.
+        out: The new one.
+        fraction: Share of the records to keep.
+        seed: Of the choice.
+        on_piece: Called with the number of pieces read; each is read twice.
 
     Raises:
         DataError: `out` holds something, or nothing is left.
@@ -129,7 +142,7 @@ def prune(source: RecordStore, out: Path, fraction: float, seed: int = 0) -> Pru
         raise DataError(f"'{out}', which holds records", "a new folder", "choose another --out")
     pieces = list(source.pieces())
     dense = evaluation_tasks(source.path)
-    records, operators, tested = _light(pieces, dense)
+    records, operators, tested = _light(pieces, dense, on_piece)
     kept = tested.copy()
     kept[~tested] = choose(records, fraction, seed)
     if not kept[~tested].any():
@@ -139,7 +152,7 @@ def prune(source: RecordStore, out: Path, fraction: float, seed: int = 0) -> Pru
             "choose a larger --fraction or other records",
         )
     target = RecordStore.create(out)
-    _copy(pieces, kept, target)
+    _copy(pieces, kept, target, on_piece)
     for profile in source.devices().values():
         target.add_device(profile)
     workloads = source.workloads()
@@ -170,7 +183,7 @@ def light_of(
 
 
 def _light(
-    pieces: list[Piece], evaluation: list[str]
+    pieces: list[Piece], evaluation: list[str], on_piece: Callable[[int], None]
 ) -> tuple[Light, list[str], npt.NDArray[np.bool_]]:
     """Light columns of what may be pruned; of all records the operator, and if they may not."""
     older = older_duplicates(pieces)
@@ -188,6 +201,7 @@ def _light(
         latency_s[older.get(position, [])] = np.nan
         latencies.append(latency_s)
         operators += operator
+        on_piece(position + 1)
     held = _held_out(tasks, evaluation)
     group = np.concatenate([np.empty(0, np.int64), *groups])
     tested = np.array([task in held for _, task in codes], bool)[group]
@@ -214,14 +228,20 @@ def _held_out(tasks: set[tuple[str, str, str]], evaluation: list[str]) -> set[st
     return set(rows.task[held].tolist())
 
 
-def _copy(pieces: list[Piece], kept: npt.NDArray[np.bool_], target: RecordStore) -> None:
+def _copy(
+    pieces: list[Piece],
+    kept: npt.NDArray[np.bool_],
+    target: RecordStore,
+    on_piece: Callable[[int], None],
+) -> None:
     writer, start = target.writer(), 0
-    for piece in pieces:
+    for position, piece in enumerate(pieces):
         rows = piece.read(["program"]).num_rows
         chosen = kept[start : start + rows]
         if chosen.any():
             writer.add(piece.read().filter(chosen))
         start += rows
+        on_piece(len(pieces) + position + 1)
     writer.close()
 
 

@@ -17,7 +17,7 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 
-from hetfeat.errors import DataError, RequestError
+from hetfeat.errors import DataError, RequestError, not_one_of
 
 SplitKind = Literal["within_task", "by_task", "by_target"]
 SPLITS: tuple[str, ...] = get_args(SplitKind)
@@ -105,7 +105,7 @@ def split_examples(
         programs = _codes(zip(examples.task.tolist(), examples.program.tolist(), strict=True))
         valid, train = _take(programs[rest], np.zeros(len(rest), np.int64), VALID_SHARE, rng)
     else:
-        raise RequestError(f"split {kind!r}", f"one of {', '.join(SPLITS)}", "choose one")
+        raise not_one_of("split", kind, SPLITS, "choose one")
     split = Split(rest[train], rest[valid], test)
     for name in ("train", "valid", "test"):
         if not len(getattr(split, name)):

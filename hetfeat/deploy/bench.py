@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hetfeat.deploy.bundle import read_manifest
-from hetfeat.errors import RequestError, WorkFailed
+from hetfeat.errors import RequestError, WorkFailed, not_one_of
 from hetfeat.measure.worker import Lost, Worker
 
 CHILD = "hetfeat.deploy.engines"
@@ -56,7 +56,7 @@ def bench_bundle(
 
     manifest = read_manifest(folder)
     if unknown := sorted(set(peers) - set(PEERS)):
-        raise RequestError(f"peer '{unknown[0]}'", f"one of {', '.join(PEERS)}", "correct --peers")
+        raise not_one_of("peer", unknown[0], PEERS, "correct --peers")
     request = manifest["request"]
     if peers and network is None and is_plain_name(request["network"]):
         network = request["network"]

@@ -80,6 +80,7 @@ def deploy(
     tuned, cold_s = _tune(request, networks, ways, profile, source, out)
 
     build_started = time.monotonic()
+    log.info("building, tuned and untuned")
     lowered = [
         lower_fastest(found.module, target, of, cold_s)
         for found, of in zip(networks, ways, strict=True)
@@ -171,7 +172,7 @@ def _tune(
             journal,
             _budget(request, len(merged)),
             request.seed,
-            _progress({task.task: task.weight for task in merged}),
+            _progress({task.task: task.weight for task in merged}, _budget(request, len(merged))),
             competing(task.task for task in merged),
             _library(profile, merged),
         )
@@ -281,8 +282,8 @@ def _budget(request: DeployRequest, tasks: int) -> Budget:
     return dataclasses.replace(budget, trials=request.trials)
 
 
-def _progress(weights: Mapping[Task, int]) -> Callable[[Tuned, TaskState], None]:
-    """Logs a line now and then: trials, rate, and what the kernels add up to."""
+def _progress(weights: Mapping[Task, int], budget: Budget) -> Callable[[Tuned, TaskState], None]:
+    """Logs a line now and then: trials, rate, time left, and what the kernels add up to."""
     best: dict[str, float] = {}
     last = [time.monotonic()]
 
@@ -292,10 +293,14 @@ def _progress(weights: Mapping[Task, int]) -> Callable[[Tuned, TaskState], None]
         if time.monotonic() - last[0] < 10:
             return
         last[0] = time.monotonic()
+        rate = tuned.trials / max(tuned.seconds, 1e-9)
+        wanted = budget.trials - tuned.trials - tuned.resumed
         log.info(
-            "%d programs measured, %.1f a second; %d of %d tasks, kernels %.2f ms",
+            "%d programs measured, %.1f a second, %.0f s left at most; "
+            "%d of %d tasks, kernels %.2f ms",
             tuned.trials,
-            tuned.trials / max(tuned.seconds, 1e-9),
+            rate,
+            min(wanted / max(rate, 1e-9), max(0.0, budget.seconds - tuned.seconds)),
             len(best),
             len(weights),
             1e3 * network_s(weights, best),

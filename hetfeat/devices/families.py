@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from hetfeat.devices.profile import FAMILIES, DeviceProfile
-from hetfeat.errors import RequestError
+from hetfeat.errors import RequestError, not_one_of
 
 UNIONS = tuple(dict.fromkeys(family.partition("-")[0] for family in FAMILIES))
 
@@ -15,9 +15,7 @@ def devices_of_family(profiles: Mapping[str, DeviceProfile], family: str) -> lis
         RequestError: No such family, or no device of it.
     """
     if family not in (*FAMILIES, *UNIONS):
-        raise RequestError(
-            f"family {family!r}", f"one of {', '.join((*FAMILIES, *UNIONS))}", "choose one"
-        )
+        raise not_one_of("family", family, (*FAMILIES, *UNIONS), "choose one")
     found = [n for n, p in profiles.items() if family in (p.family, p.family.partition("-")[0])]
     if not found:
         present = sorted({p.family for p in profiles.values()})

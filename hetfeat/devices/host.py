@@ -9,6 +9,7 @@ CGROUP_QUOTAS = (
     Path("/sys/fs/cgroup/cpu.max"),
     Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
 )
+CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -17,6 +18,15 @@ def usable_cores() -> int:
     cores = len(os.sched_getaffinity(0))
     quota = _quota_cores()
     return max(1, min(cores, int(quota))) if quota else cores
+
+
+def memory_left_bytes() -> float:
+    """What the cgroup lets this process take yet, in bytes; infinite where it sets no bound."""
+    try:
+        bound = int(CGROUP_MEMORY.read_text())
+        return max(0, bound - int(CGROUP_MEMORY.with_name("memory.current").read_text()))
+    except (OSError, ValueError):  # ValueError: "max"
+        return float("inf")
 
 
 def cpu_model() -> str:

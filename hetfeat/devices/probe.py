@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hetfeat.devices import host
-from hetfeat.devices.presets import preset
+from hetfeat.devices.presets import preset, preset_names
 from hetfeat.devices.profile import (
     PROFILE_VERSION,
     DeviceProfile,
@@ -20,7 +20,7 @@ from hetfeat.devices.profile import (
     load_profile,
     save_profile,
 )
-from hetfeat.errors import RequestError, WorkFailed
+from hetfeat.errors import RequestError, WorkFailed, did_you_mean
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,8 @@ def find_profile(device: str) -> DeviceProfile:
         raise RequestError(
             f"device '{device}'",
             f"'local', '{profile.name}', a preset or the path of a profile file (.yaml)",
-            "see `hetfeat devices list`, or make one with `hetfeat devices probe --out FILE`",
+            did_you_mean(device, [profile.name, *preset_names()])
+            or "see `hetfeat devices list`, or make one with `hetfeat devices probe --out FILE`",
         )
     return profile
 

@@ -3,7 +3,7 @@
 import importlib
 from pathlib import Path
 
-from hetfeat.errors import RequestError
+from hetfeat.errors import not_one_of
 from hetfeat.models.base import CostModel
 from hetfeat.models.persist import read_head
 
@@ -22,7 +22,7 @@ def model_class(name: str) -> type[CostModel]:
         RequestError: No such model.
     """
     if name not in MODELS:
-        raise RequestError(f"model {name!r}", f"one of {', '.join(MODELS)}", "choose one of them")
+        raise not_one_of("model", name, MODELS, "choose one of them")
     module, attribute = MODELS[name].split(":")
     found: type[CostModel] = getattr(importlib.import_module(module), attribute)
     return found

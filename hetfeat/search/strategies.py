@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Sequence
 from typing import cast
 
-from hetfeat.errors import RequestError
+from hetfeat.errors import not_one_of
 from hetfeat.search.base import Space, StateSearch
 
 STRATEGIES = {
@@ -28,9 +28,7 @@ def check_strategies(names: Sequence[str]) -> None:
     """
     for name in names:
         if name not in STRATEGIES:
-            raise RequestError(
-                f"strategy '{name}'", f"one of {', '.join(STRATEGIES)}", "correct --strategy"
-            )
+            raise not_one_of("strategy", name, STRATEGIES, "correct --strategy")
 
 
 def make_search(name: str, space: Space, seed: int) -> StateSearch:

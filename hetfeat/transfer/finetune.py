@@ -6,6 +6,7 @@ the measured programs alone: each is scored by a model that has not seen it.
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,11 @@ class FewShot:
     measured: Examples
     fold: npt.NDArray[np.int64]
     test: Examples
+
+    @property
+    def folds(self) -> int:
+        """Parts of the cross-validation."""
+        return int(self.fold.max()) + 1
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,14 @@ def few_shot(examples: Examples, budget: int, seed: int) -> FewShot:
     return FewShot(examples.take(taken), fold[taken], examples.take(np.flatnonzero(fold < 0)))
 
 
-def adapt(source: CostModel, kind: str, data: FewShot, effort: str, seed: int) -> Adapted:
+def adapt(
+    source: CostModel,
+    kind: str,
+    data: FewShot,
+    effort: str,
+    seed: int,
+    on_fold: Callable[[int], None] = lambda done: None,
+) -> Adapted:
     """Fine-tunes, trains from scratch, decides on the measured and judges on the rest.
 
     Args:
@@ -107,6 +120,7 @@ def adapt(source: CostModel, kind: str, data: FewShot, effort: str, seed: int) -
         data: From `few_shot`.
         effort: Of the model from scratch.
         seed: Of the model from scratch.
+        on_fold: Called with the number of folds that are done, `data.folds` of them.
 
     Raises:
         DataError: The measurements are too few or too equal to learn from.
@@ -115,7 +129,7 @@ def adapt(source: CostModel, kind: str, data: FewShot, effort: str, seed: int) -
     tuned = {rounds: np.zeros(len(measured)) for rounds in STRENGTHS}
     fresh = np.zeros(len(measured))
     needed = []
-    for fold in range(int(data.fold.max()) + 1):
+    for fold in range(data.folds):
         rows, others = np.flatnonzero(data.fold == fold), np.flatnonzero(data.fold != fold)
         train, valid = measured.take(others), measured.take(rows)
         scratch, rounds = _from_scratch(train, valid, kind, effort, seed)
@@ -123,6 +137,7 @@ def adapt(source: CostModel, kind: str, data: FewShot, effort: str, seed: int) -
         fresh[rows] = scratch.predict(valid.batch)
         for strength, scores in tuned.items():
             scores[rows] = _fine_tuned(source, train, strength).predict(valid.batch)
+        on_fold(fold + 1)
 
     by_task = {strength: _pca_of_tasks(scores, measured) for strength, scores in tuned.items()}
     means = {strength: _mean(values) for strength, values in by_task.items()}

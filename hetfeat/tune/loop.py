@@ -247,6 +247,8 @@ def _picked(
 ) -> dict[str, Program]:
     """The model's choice for each task that never ran and that is the way taken then."""
     untried = [s for s in states if s.best is None and ways.get(s.task.hash, (0, None))[1] is None]
+    if untried:
+        log.info("choosing programs for %d tasks that nothing was measured of", len(untried))
     found = {state.task.hash: _or_warning(state.search.pick) for state in untried}
     return {task: program for task, program in found.items() if program is not None}
 

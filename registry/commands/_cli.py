@@ -1,5 +1,7 @@
 """What every command shares: one result on standard output, one line for what went wrong."""
 
+import contextlib
+import errno
 import functools
 import importlib
 import logging
@@ -9,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from hetfeat.errors import HetfeatError, RequestError
+from hetfeat.errors import HetfeatError, RequestError, WorkFailed
 from registry.commands import _output
 from registry.commands._params import COUNTS, EFFORT, NAMES, SWITCH, argument, option, seed
 
@@ -31,6 +34,12 @@ __all__ = [
 
 PROGRAM = "hetfeat"
 INTERRUPTED = 130
+_OWN = ("hetfeat", "registry", "mlproject")
+_OF_THE_MACHINE = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
+    *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
+}
+"""What a path or a disk may be guilty of; any other error of the system is a defect."""
 
 Value = Mapping[str, Any]
 Render = Callable[[Value], str]
@@ -128,6 +137,15 @@ class LazyGroup(Group):
             raise TypeError(f"{module}:{attribute} is not a click command")
         return found
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What may follow; from the table alone, so that the Tab key is quick."""
+        names = [
+            CompletionItem(name, help=line)
+            for name, (_, line) in self.table.items()
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands from the table alone."""
         with formatter.section("Commands"):
@@ -155,6 +173,12 @@ def run(group: click.Command, arguments: Sequence[str] | None = None) -> int:
         return 0
     except click.ClickException as error:
         return _fail(_usage_line(error), RequestError.exit_code)
+    except ModuleNotFoundError as error:
+        return _fail(str(_missing(error)), WorkFailed.exit_code)
+    except OSError as error:
+        if error.errno not in _OF_THE_MACHINE:
+            raise
+        return _fail(str(_unusable(error)), WorkFailed.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted; what was done is kept", INTERRUPTED)
     return code if isinstance(code, int) else 0
@@ -167,8 +191,31 @@ def _unknown_command(given: str, names: Sequence[str], path: str) -> RequestErro
     return RequestError(f"command '{given}'", " or ".join(near), f"`{path} --help` lists them all")
 
 
+def _missing(error: ModuleNotFoundError) -> WorkFailed:
+    package = (error.name or str(error)).partition(".")[0]
+    if package in _OWN:
+        raise error
+    return WorkFailed(
+        f"the package '{package}', which is not installed",
+        "the packages of pyproject.toml",
+        f"`hetfeat doctor --environment true` lists what is missing; `pip install {package}`",
+    )
+
+
+def _unusable(error: OSError) -> WorkFailed:
+    return WorkFailed(
+        f"'{error.filename}' ({error.strerror})" if error.filename else str(error.strerror),
+        "a place that can be written, with room left",
+        "choose another, or ask who owns it",
+    )
+
+
 def _usage_line(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".")
+    message = message.replace("a valid integer range", "a whole number")
+    message = message.replace("a valid float range", "a number").replace(
+        "a valid float", "a number"
+    )
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{message}; see `{context.command_path if context else PROGRAM} --help`"
 
@@ -193,4 +240,9 @@ class _StderrHandler(logging.StreamHandler[Any]):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
-        super().emit(record)
+        with contextlib.ExitStack() as stack:
+            if "tqdm" in sys.modules:  # a bar steps aside for the line
+                from tqdm import tqdm
+
+                stack.enter_context(tqdm.external_write_mode(file=sys.stderr))
+            super().emit(record)

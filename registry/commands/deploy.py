@@ -9,7 +9,9 @@ from registry.commands import _cli, _output
 
 
 def _render(report: Any) -> str:
-    """Latencies side by side, then what they rest on."""
+    """Latencies side by side, then what they rest on; of several, a row for each."""
+    if "deployments" in report:
+        return _output.table(report["deployments"])
     tuned = report["latency_ms"]
     rows = [{"": "tuned", "ms": tuned, "times tuned": 1.0}]
     others = {"untuned": report["untuned_ms"], **report["peers_ms"]}
@@ -33,6 +35,7 @@ def _render(report: Any) -> str:
 
 
 @_cli.command("deploy", render=_render)
+@_cli.option("--config", type=Path, help="YAML file of several deployments; its values go first.")
 @_cli.option("--device", default="local", help="local, a device's name or a profile's file.")
 @_cli.option("--network", default="resnet18", help="torchvision name, file or module:function.")
 @_cli.option("--model", help="Registered cost model.  [default: that of the device's family]")
@@ -43,8 +46,23 @@ def _render(report: Any) -> str:
 @_cli.option("--refresh", type=_cli.SWITCH, default="false", help="Replace a bundle that is there.")
 @_cli.option("--out", type=Path, default="bundle", help="Folder of the bundle.")
 @_cli.seed
-def command(**wanted: Any) -> dict[str, Any]:
-    """Tune, compile, verify and compare a network on a device; leave and register a bundle."""
-    from registry.deployment import Wanted, deploy_and_register
+def command(config: Path | None, **wanted: Any) -> dict[str, Any] | _cli.Result:
+    """Tune, compile, verify and compare a network on a device; leave and register a bundle.
 
-    return deploy_and_register(Wanted(**wanted))
+    With --config, several: each in a folder of its own below --out; exits with 1 if one failed.
+    """
+    if config is None:
+        from registry.deployment import Wanted, deploy_and_register
+
+        return deploy_and_register(Wanted(**wanted))
+    from registry.deployments import deploy_all, read_jobs
+
+    options = {option.name: option for option in click.get_current_context().command.params}
+
+    def parse(name: str, text: str) -> Any:
+        context = click.get_current_context()
+        return options[name].process_value(context, text or options[name].get_default(context))
+
+    rows = deploy_all(read_jobs(config, parse, wanted))
+    failed = sum(row["error"] is not None for row in rows)
+    return _cli.Result({"deployments": rows, "failed": failed}, exit_code=1 if failed else 0)

@@ -35,17 +35,20 @@ def _as_text(value: Mapping[str, Any]) -> str:
     "--environment",
     type=_cli.SWITCH,
     default="false",
-    help="Examine this machine and its environment, not the registry.",
+    help="Examine this machine, and the devices called NAME, not the registry.",
 )
 def command(
     names: tuple[str, ...], repair: bool, every_version: bool, environment: bool
 ) -> _cli.Result:
     """Finds what is inconsistent in the registry: in all models, or in those called NAME.
 
+    With --environment true, finds what is wrong with this machine, and with devices: NAME is then
+    what --device takes, and its tracker must answer.
+
     Exits with 1 if something is left unrepaired.
     """
     if environment:
-        return _environment(names, repair, every_version)
+        return _environment(names, repair or every_version)
     from dataclasses import asdict
 
     from registry import repair as repairs
@@ -64,18 +67,18 @@ def command(
     return _cli.Result({"findings": rows, "left": len(left)}, LEFT if left else 0)
 
 
-def _environment(names: tuple[str, ...], repair: bool, every_version: bool) -> _cli.Result:
+def _environment(devices: tuple[str, ...], repair: bool) -> _cli.Result:
     from dataclasses import asdict
 
     from hetfeat.errors import RequestError
     from registry.environment import diagnose_environment
 
-    if names or repair or every_version:
+    if repair:
         raise RequestError(
-            "--environment true with models, --repair or --every-version",
+            "--environment true with --repair or --every-version",
             "--environment true alone: what is wrong with a machine is not repaired for you",
             "leave the others out",
         )
-    findings = diagnose_environment()
+    findings = diagnose_environment(devices)
     rows = [{**asdict(finding), "repaired": False} for finding in findings]
     return _cli.Result({"findings": rows, "left": len(rows)}, LEFT if rows else 0)

@@ -4,7 +4,12 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
+import socket
 import sqlite3
+import subprocess
+import sys
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +17,12 @@ from pathlib import Path
 import pytest
 
 import mlproject
+from hetfeat.devices import host
 from hetfeat.devices.probe import remember
+from hetfeat.devices.profile import save_profile
 from registry import environment
 from registry.commands import _cli
+from registry.traps import machine, packages, tracking
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +32,15 @@ def here(tmp_path: Path, new_registry, monkeypatch) -> Path:
     monkeypatch.setenv("HETFEAT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", new_registry(tmp_path))
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    for variable in ("TVM_NUM_THREADS", "TVM_BIND_THREADS", "CXX", "CC"):
+    for variable in (
+        *("TVM_NUM_THREADS", "OMP_NUM_THREADS", "TVM_BIND_THREADS", "CXX", "CC"),
+        *("MLFLOW_RUN_ID", "MLFLOW_ENV_ROOT"),
+    ):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(machine, "DISK_BYTES", 0)  # a busy machine is not what is tested
+    monkeypatch.setattr(host, "memory_left_bytes", lambda: float("inf"))
+    roomy = type("Memory", (), {"available": 2**40})
+    monkeypatch.setattr("psutil.virtual_memory", lambda: roomy)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: ["numpy==2.0", "x==1; extra"])
     monkeypatch.setattr(importlib.metadata, "version", lambda name: {"numpy": "2.0+cpu"}.get(name))
@@ -51,12 +66,12 @@ def newer_ffi(monkeypatch, here, device):
 
 
 def tvm_dies(monkeypatch, here, device):
-    monkeypatch.setattr(environment, "_LOADS", "import os; os.kill(os.getpid(), 11)")
-    return "signal 11"
+    monkeypatch.setattr(packages, "LOADS", {"TVM": "import os; os.kill(os.getpid(), 11)"})
+    return "TVM does not load: killed by signal 11"
 
 
 def tvm_missing(monkeypatch, here, device):
-    monkeypatch.setattr(environment, "_LOADS", "import no_such_tvm")
+    monkeypatch.setattr(packages, "LOADS", {"TVM": "import no_such_tvm"})
     return "no_such_tvm"
 
 
@@ -68,6 +83,46 @@ def no_compiler(monkeypatch, here, device):
 def wrong_compiler(monkeypatch, here, device):
     monkeypatch.setenv("CXX", "no-such-compiler")
     return "no-such-compiler"
+
+
+def program(folder: Path, name: str, code: int) -> Path:
+    """A program that says why it ends with this exit code."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\necho no headers here >&2\nexit {code}\n")
+    path.chmod(0o755)
+    return path
+
+
+def broken_compiler(monkeypatch, here, device):
+    monkeypatch.setenv("CXX", str(program(here, "c++", 1)))
+    return "does not link a library: no headers here"
+
+
+def broken_nvcc(monkeypatch, here, device):
+    program(here, "nvcc", 1)
+    monkeypatch.setenv("PATH", str(here), prepend=os.pathsep)
+    return "nvcc is there and does not start"
+
+
+def many_threads(monkeypatch, here, device):
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    return "OMP_NUM_THREADS is '64' where 2 cores"
+
+
+def full_disk(monkeypatch, here, device):
+    monkeypatch.setattr(machine, "DISK_BYTES", 2**62)
+    return "GiB free for the cache"
+
+
+def disk_of_another(monkeypatch, here, device):
+    monkeypatch.setattr(os, "access", lambda path, mode: path != here)
+    return "the working folder .* cannot be written"
+
+
+def little_memory(monkeypatch, here, device):
+    # As a container of 3 GB, of which 1 is taken; tuning on two cores may take 4.5.
+    monkeypatch.setattr(host, "memory_left_bytes", lambda: 2 * 2**30)
+    return r"2\.0 GiB of memory free, where tuning takes up to 4\.5"
 
 
 def one_thread(monkeypatch, here, device):
@@ -108,6 +163,41 @@ def shared_with_optuna(monkeypatch, here, device):
     return "studies of Optuna"
 
 
+def old_database(monkeypatch, here, device):
+    with closing(sqlite3.connect(here / "mlflow.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = '1bd49d398cd23'")
+    return "another version of MLflow"
+
+
+def file_store(monkeypatch, here, device):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(here / "mlruns"))
+    return "maintenance mode"
+
+
+def run_of_another(monkeypatch, here, device):
+    monkeypatch.setenv("MLFLOW_RUN_ID", "0123")
+    return "MLFLOW_RUN_ID"
+
+
+def relative_store(monkeypatch, here, device):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    return "another folder"
+
+
+def folder_of_the_same_name(monkeypatch, here, device):
+    (here / "MLproject").write_text("name: x")
+    (here / "mlproject").mkdir()
+    return "'mlproject' beside MLproject"
+
+
+def no_environment(monkeypatch, here, device):
+    (here / "MLproject").write_text("name: x")
+    (here / "python_env.yaml").write_text("dependencies: [nothing==0]")
+    monkeypatch.setenv("MLFLOW_ENV_ROOT", str(here / "envs"))
+    monkeypatch.setenv("PATH", str(here))
+    return "no environment at .*envs"
+
+
 TRAPS = [
     ("versions", another_numpy),
     ("versions", not_installed),
@@ -116,13 +206,25 @@ TRAPS = [
     ("loads", tvm_missing),
     ("compiler", no_compiler),
     ("compiler", wrong_compiler),
+    ("compiler", broken_compiler),
+    ("cuda", broken_nvcc),
     ("threads", one_thread),
+    ("threads", many_threads),
+    ("disk", full_disk),
+    ("disk", disk_of_another),
+    ("memory", little_memory),
     ("binding", confined),
     pytest.param("profile", profile_of_another_cpu, marks=pytest.mark.tvm),
     pytest.param("profile", profile_of_more_cores, marks=pytest.mark.tvm),
     ("tracking", no_server),
     ("tracking", damaged_database),
     ("tracking", shared_with_optuna),
+    ("tracking", old_database),
+    ("tracking", file_store),
+    ("variables", run_of_another),
+    ("variables", relative_store),
+    ("project", folder_of_the_same_name),
+    ("project", no_environment),
 ]
 
 
@@ -163,10 +265,93 @@ def test_a_finding_exits_with_1(monkeypatch, here, device, capfd):
 
 def test_nothing_there_yet_is_no_trap_and_stays_so(monkeypatch, here):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{here}/other.db")
-    assert list(environment.tracking()) == []
+    assert list(tracking.tracking()) == []
     assert not (here / "other.db").exists()
 
 
 def test_a_machine_is_not_repaired(capfd):
     code, said = command(capfd, "--repair", "true")
     assert code == 2 and "alone" in said
+
+
+class TestDevices:
+    """What `doctor --environment true NAME` says of a device."""
+
+    @pytest.fixture(autouse=True)
+    def devices_only(self, monkeypatch):
+        monkeypatch.setattr(environment, "CHECKS", {})
+
+    @pytest.fixture
+    def port(self) -> int:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            return taken.getsockname()[1]
+
+    @pytest.fixture
+    def remote(self, here, device, port) -> str:
+        route = {"kind": "rpc", "tracker": f"127.0.0.1:{port}", "key": "lab"}
+        save_profile(replace(device, name="lab", route=route), here / "lab.yaml")
+        return "lab.yaml"
+
+    def found(self, capfd, name: str) -> dict:
+        code, printed = command(capfd, name)
+        assert code == printed["left"] == 1, printed
+        (finding,) = printed["findings"]
+        assert (finding["code"], finding["model"]) == ("device", name)
+        return finding
+
+    def test_a_tracker_that_does_not_answer(self, remote, port, capfd):
+        finding = self.found(capfd, remote)
+        assert f"127.0.0.1:{port}, which does not answer" in finding["what"]
+        assert "hetfeat fleet start-tracker" in finding["action"]
+
+    @pytest.mark.tvm
+    def test_a_tracker_without_a_server_of_the_device(self, remote, port, capfd, project):
+        start = [sys.executable, "-m", "hetfeat.devices.fleet.tracker", "127.0.0.1", str(port)]
+        with subprocess.Popen(start, env=os.environ | {"PYTHONPATH": str(project)}) as tracker:
+            try:
+                wait_for(port)
+                finding = self.found(capfd, remote)
+            finally:
+                tracker.kill()
+        assert "has no server 'lab' for lab" in finding["what"]
+        assert f"--tracker 127.0.0.1:{port} --key lab" in finding["action"]
+
+    def test_a_profile_that_is_torn(self, here, capfd):
+        (here / "torn.yaml").write_text("name: [")
+        assert "torn.yaml" in self.found(capfd, "torn.yaml")["what"]
+
+    def test_a_device_that_is_not_there(self, here, device, capfd):
+        remember(device)
+        assert "device 'laptop'" in self.found(capfd, "laptop")["what"]
+
+    def test_a_gpu_without_nvcc(self, here, device, capfd, monkeypatch):
+        gpu = {"target": {"kind": "cuda"}, "family": "gpu-nvidia", "route": {"kind": "rpc"}}
+        save_profile(replace(device, **gpu), here / "gpu.yaml")
+        monkeypatch.setattr(shutil, "which", lambda name: None)
+        _, printed = command(capfd, "gpu.yaml")
+        assert "no nvcc" in printed["findings"][0]["what"]
+
+
+def wait_for(port: int) -> None:
+    for _ in range(300):
+        with socket.socket() as link:
+            if link.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise TimeoutError(f"nothing listens on {port}")
+
+
+class TestMemoryOfAContainer:
+    def test_is_what_the_cgroup_leaves(self, here, monkeypatch):
+        monkeypatch.undo()
+        monkeypatch.setattr(host, "CGROUP_MEMORY", here / "memory.max")
+        (here / "memory.max").write_text("3000\n")
+        (here / "memory.current").write_text("1000\n")
+        assert host.memory_left_bytes() == 2000
+
+    def test_is_unbounded_without_a_limit(self, here, monkeypatch):
+        monkeypatch.undo()
+        monkeypatch.setattr(host, "CGROUP_MEMORY", here / "memory.max")
+        (here / "memory.max").write_text("max\n")
+        assert host.memory_left_bytes() == float("inf")

@@ -16,13 +16,14 @@ _MAGIC = (
     (b"SQLite format 3", "a SQLite database"),
     (b"\x1f\x8b", "gzip that is damaged"),
 )
-_LINES = (
+LINES: list[tuple[bytes, str | None, str]] = [
     (rb'\s*\{\s*"(i|r|v)"\s*:', "ansor", "Ansor records"),
     (rb'\s*\{\s*"(input|config|result)"\s*:', None, "an AutoTVM log"),
     (rb"\s*\[\s*\d+\s*,\s*\[", "metaschedule", METASCHEDULE_RECORDS),
     (rb'\s*\[\s*"-?\w+"\s*,\s*"', "metaschedule", "MetaSchedule workloads"),
     (rb'.*"workload_index"\s*:', "metaschedule", "networks of MetaSchedule workloads"),
-)
+]
+"""What a line begins with, the format's name (None if no importer reads it), the look in words."""
 _KERNEL_TUNER = re.compile(rb'"(device_name|tune_params_keys|tune_params|cache)"\s*:')
 
 
@@ -43,7 +44,7 @@ def look(path: Path) -> tuple[str | None, str]:
     if begin.lstrip().startswith(b"{") and _KERNEL_TUNER.search(begin):
         return "kernel-tuner", "a Kernel Tuner cache"
     lines = begin.split(b"\n")
-    for pattern, name, words in _LINES:
+    for pattern, name, words in LINES:
         if any(re.match(pattern, line) for line in lines):
             return name, words
     if b"\0" in begin:

@@ -18,7 +18,7 @@ from hetfeat.dataset.importers.table import FORMATS, importer
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.presets import preset
 from hetfeat.devices.profile import DeviceProfile, check_name
-from hetfeat.errors import DataError, RequestError
+from hetfeat.errors import DataError, not_one_of
 
 COMPRESSION_LEVEL = 3
 """Less than a store's own, so that writing does not hold up reading."""
@@ -165,9 +165,7 @@ class _Sink:
 
 def _refuse_other_formats(format_name: str, paths: Iterable[Path]) -> None:
     if format_name not in FORMATS:
-        raise RequestError(
-            f"format {format_name!r}", f"one of {', '.join(FORMATS)}", "choose one of them"
-        )
+        raise not_one_of("format", format_name, FORMATS, "choose one of them")
     for path in paths:
         looks = (look(file) for file in walk([path]))
         first = next(looks, (None, "an empty folder"))

@@ -1,0 +1,62 @@
+"""Bounds the copies of versions on this machine: the ones used longest ago go first."""
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from registry import cache
+
+IN_USE_S = 3600.0
+"""What was used this recently stays: another process may be reading it."""
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What became of the cache.
+
+    Attributes:
+        removed: Copies and leftovers of interrupted pulls that went.
+        freed_bytes: What they took.
+        kept: Copies that are left.
+        kept_bytes: What those take.
+    """
+
+    removed: int
+    freed_bytes: int
+    kept: int
+    kept_bytes: int
+
+
+def prune(max_bytes: float) -> Pruned:
+    """Removes leftovers of interrupted pulls, then copies until the rest fits.
+
+    A copy that is gone is fetched again when it is next asked for; only while the registry does
+    not answer it is missed.
+
+    Args:
+        max_bytes: What the copies may take together.
+    """
+    folder = cache.models_folder()
+    found = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    old = [path for path in found if time.time() - path.stat().st_mtime > IN_USE_S]
+    gone = [path for path in old if path.name.startswith(cache.DRAFT)]
+    copies = [path for path in found if not path.name.startswith(cache.DRAFT)]
+    sizes = {path: _bytes(path) for path in found}
+    left = sum(sizes[path] for path in copies)
+    for path in sorted(copies, key=lambda path: path.stat().st_mtime):
+        if left > max_bytes and path in old:
+            gone.append(path)
+            left -= sizes[path]
+    for path in gone:
+        shutil.rmtree(path, ignore_errors=True)
+    return Pruned(
+        removed=len(gone),
+        freed_bytes=sum(sizes[path] for path in gone),
+        kept=len(set(copies) - set(gone)),
+        kept_bytes=left,
+    )
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())

@@ -1,0 +1,28 @@
+"""`hetfeat cache`: the copies of versions that `pull` and `deploy` keep on this machine."""
+
+import dataclasses
+from typing import Any
+
+import click
+
+from registry.commands import _cli
+
+
+@click.group("cache", cls=_cli.Group)
+def command() -> None:
+    """Copies of versions on this machine."""
+
+
+@_cli.command("prune")
+@_cli.option("--max-gb", type=click.FloatRange(0), default=5.0, help="What may stay, in 1e9 bytes.")
+def prune(max_gb: float) -> dict[str, Any]:
+    """Remove copies used longest ago until the rest fits, and what interrupted pulls left."""
+    from registry import cache, cache_pruning
+
+    return {
+        "folder": cache.models_folder(),
+        **dataclasses.asdict(cache_pruning.prune(max_gb * 1e9)),
+    }
+
+
+command.add_command(prune)

@@ -1,0 +1,60 @@
+"""How far long work has come, with its rate and the time left."""
+
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from tqdm import tqdm
+
+log = logging.getLogger(__name__)
+
+LINE_S = 30.0
+"""How often a line is written where standard error is no terminal; before, nothing is."""
+LINE = "{n_fmt} of {total_fmt} {unit}s, {rate_fmt}, {remaining} left"
+LINE_WITHOUT_END = "{n_fmt} {unit}s, {rate_fmt}"
+
+
+@contextlib.contextmanager
+def progress(total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, elsewhere a line now and then; nothing with HETFEAT_QUIET.
+
+    Work of a second shows nothing, so that a refusal stays one line.
+
+    Args:
+        total: How much there is to do at most, or None where nobody knows.
+        unit: What is counted, in the singular.
+
+    Yields:
+        To be called with how much is done in all.
+    """
+    quiet = bool(os.environ.get("HETFEAT_QUIET"))
+    started = said = time.monotonic()
+    with tqdm(
+        total=total,
+        unit=unit,
+        file=sys.stderr,
+        delay=1,
+        mininterval=0.5,
+        dynamic_ncols=True,
+        leave=False,
+        disable=quiet or not sys.stderr.isatty(),
+    ) as bar:
+
+        def at(done: int) -> None:
+            nonlocal said
+            bar.update(done - bar.n)
+            now = time.monotonic()
+            if bar.disable and not quiet and now - said >= LINE_S:
+                said = now
+                log.info(as_line(done, total, now - started, unit))
+
+        yield at
+
+
+def as_line(done: int, total: int | None, seconds: float, unit: str) -> str:
+    """What a line says, such as `32 of 64 programs, 2.00program/s, 00:16 left`."""
+    form = LINE if total else LINE_WITHOUT_END
+    return str(tqdm.format_meter(done, total or 0, seconds, unit=unit, bar_format=form))

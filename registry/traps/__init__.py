@@ -1,0 +1,1 @@
+"""Traps of a machine and its environment, by what they are traps of."""

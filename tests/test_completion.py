@@ -1,0 +1,70 @@
+"""What the Tab key offers, asked for as a shell does it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+LISTS_WHAT_IT_IMPORTS = """
+import atexit, sys
+atexit.register(lambda: print("IMPORTED", *{name.partition(".")[0] for name in sys.modules}))
+import mlproject
+mlproject.main()
+"""
+
+
+def completed(project, words: str, code: str = "import mlproject; mlproject.main()") -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=project,
+        env=os.environ
+        | {
+            "_HETFEAT_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def values(project, words: str) -> list[str]:
+    return [line.partition(",")[2] for line in completed(project, words).splitlines() if line]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("hetfeat de", ["devices", "deploy"]),
+        ("hetfeat devices p", ["probe"]),
+        ("hetfeat deploy --ef", ["--effort"]),
+        ("hetfeat deploy --effort q", ["quick"]),
+        ("hetfeat promote x 1 --to st", ["staging"]),
+        ("hetfeat nothing", []),
+    ],
+)
+def test_offers(project, words, offered):
+    assert values(project, words) == offered
+
+
+def test_names_of_commands_are_offered_without_importing_one(project):
+    printed = completed(project, "hetfeat ", LISTS_WHAT_IT_IMPORTS)
+    imported = printed.split("IMPORTED")[1].split()
+    assert "registry" in imported
+    assert not {"mlflow", "numpy", "tvm", "torch", "pandas", "yaml"} & set(imported)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_script(project, shell):
+    done = subprocess.run(
+        [sys.executable, "-m", "mlproject"],
+        cwd=project,
+        env=os.environ | {"_HETFEAT_COMPLETE": f"{shell}_source"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"_HETFEAT_COMPLETE={shell}_complete" in done.stdout

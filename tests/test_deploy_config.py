@@ -1,0 +1,136 @@
+"""`hetfeat deploy --config`: several at once, one of which fails; and files that are none."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+import mlproject
+from hetfeat.devices.profile import save_profile
+from hetfeat.errors import WorkFailed
+from registry import deployments
+from registry.commands import _cli
+
+
+def deploy(capfd, *arguments: str):
+    code = _cli.run(mlproject.cli, ["deploy", *arguments, "--json"])
+    printed = capfd.readouterr()
+    return code, json.loads(printed.out) if printed.out else printed.err.splitlines()[-1]
+
+
+@pytest.fixture
+def asked(monkeypatch, device, registry_here):
+    """What each deployment was asked for; none is made. Networks called `bad` fail."""
+    wanted = []
+
+    def made(one):
+        wanted.append(one)
+        if one.network.endswith("bad"):
+            raise WorkFailed("a network", "a good one", "choose another")
+        if one.network.endswith("broken"):
+            raise ZeroDivisionError("a defect")
+        return {"latency_ms": 1.5, "trials": one.trials, "batches_ms": {}}
+
+    for name in ("a", "b"):
+        save_profile(replace(device, name=f"device-{name}"), registry_here / f"{name}.yaml")
+    monkeypatch.setattr(deployments, "deploy_and_register", made)
+    return wanted
+
+
+def write(content) -> None:
+    text = content if isinstance(content, str) else yaml.safe_dump(content)
+    Path("jobs.yaml").write_text(text)
+
+
+class TestAsking:
+    def test_every_network_goes_to_every_device(self, asked, capfd):
+        write({"device": ["a.yaml", "b.yaml"], "network": ["resnet18", "vgg16"], "out": "bundles"})
+        code, value = deploy(capfd, "--config", "jobs.yaml")
+        assert (code, value["failed"]) == (0, 0)
+        assert [str(one.out) for one in asked] == [
+            "bundles/resnet18.device-a",
+            "bundles/resnet18.device-b",
+            "bundles/vgg16.device-a",
+            "bundles/vgg16.device-b",
+        ]
+
+    def test_the_file_goes_before_the_command_line_and_that_before_defaults(self, asked, capfd):
+        write(
+            [
+                {"network": "resnet18", "batch": [1, 4], "refresh": True},
+                {"network": "vgg16", "trials": 7},
+            ]
+        )
+        deploy(capfd, "--config", "jobs.yaml", "--device", "a.yaml", "--trials", "3")
+        assert [(one.trials, one.batch, one.refresh) for one in asked] == [
+            (3, (1, 4), True),
+            (7, (1,), False),
+        ]
+        assert [one.effort for one in asked] == ["quick", "quick"]
+
+    def test_one_that_fails_does_not_stop_the_others(self, asked, capfd):
+        write({"device": "a.yaml", "network": ["m:bad", "m:broken", "no.onnx", "resnet18"]})
+        code, value = deploy(capfd, "--config", "jobs.yaml")
+        assert (code, value["failed"]) == (1, 3)
+        errors = [row["error"] for row in value["deployments"]]
+        assert errors[0] == "a network; expected a good one; choose another"
+        assert errors[1] == "ZeroDivisionError: a defect"
+        assert "no.onnx" in errors[2]
+        assert errors[3] is None
+        assert value["deployments"][3]["latency_ms"] == 1.5
+
+    def test_people_get_a_table(self, asked, capfd):
+        write({"device": "a.yaml", "network": ["resnet18", "vgg16"]})
+        assert _cli.run(mlproject.cli, ["deploy", "--config", "jobs.yaml"]) == 0
+        lines = capfd.readouterr().out.splitlines()
+        assert lines[0].split()[:2] == ["network", "device"]
+        assert [line.split()[0] for line in lines[1:]] == ["resnet18", "vgg16"]
+
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (None, "No such file"),
+            ("[", "jobs.yaml"),
+            ("resnet18", "mapping"),
+            ("[]", "mapping"),
+            ({"netwrok": "resnet18"}, "netwrok"),
+            ({"config": "other.yaml"}, "config"),
+            ({"effort": "heroic"}, "heroic"),
+            ({"trials": -1}, "--trials"),
+            ({"batch": [1, 1]}, "twice"),
+        ],
+    )
+    def test_a_file_that_is_none_is_one_line_and_nothing_is_deployed(
+        self, asked, capfd, content, said
+    ):
+        if content is not None:
+            write(content)
+        code, line = deploy(capfd, "--config", "jobs.yaml")
+        assert code == 2
+        assert line.startswith("hetfeat: ") and said in line
+        assert asked == []
+
+
+@pytest.mark.slow
+@pytest.mark.tvm
+def test_two_networks_for_real(registry_here, device_file, project, capfd, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(project), str(project / "tests")]))
+    write(
+        {
+            "device": str(device_file),
+            "network": ["nets:tiny", "nets:no_such_function", "nets:mixed"],
+            "trials": 4,
+            "out": "bundles",
+        }
+    )
+    code, value = deploy(capfd, "--config", "jobs.yaml")
+    first, second, third = value["deployments"]
+    assert (code, value["failed"]) == (1, 1)
+    assert "no_such_function" in second["error"]
+    for row in (first, third):
+        assert row["error"] is None and row["latency_ms"] > 0
+        assert (registry_here / row["bundle"] / "run.py").is_file()
+        assert row["bundle_version"].startswith("models:/network.")
