@@ -1,0 +1,178 @@
+"""Tables 5 and 6: what training costs and reaches, on all records and on pruned ones."""
+
+from collections.abc import Sequence
+
+from hetfeat.report import paper
+from hetfeat.report.cells import Row, Table, cell_of, known, median, paired, quotient
+from hetfeat.report.run import Run
+from hetfeat.report.scope import CLASSES, MODELS, SPLITS, Scope, say
+
+KEPT, TIMES = "records kept", "s, pruned / baseline"
+PCA, PCA_PRUNED = "PCA, baseline", "PCA, pruned"
+_WITHIN = 0.005
+"""PCA of two seeds differs by as much."""
+
+
+def training_table(runs: Sequence[Run], scope: Scope) -> Table:
+    """The paper's Table 5: size and training time, baseline and pruned."""
+    rows = tuple(
+        _training_row(runs, scope, hardware, model, split)
+        for hardware in CLASSES
+        for model in MODELS
+        for split in SPLITS
+    )
+    table = Table(
+        "table5",
+        "Table 5: size and training time",
+        paper.of_table("table5")["source"],
+        "Records of the training side, and seconds to train on them. The paper gives its sizes in "
+        "GB, so only the share kept compares; its seconds are of other records and machines. "
+        "Records: " + _devices(scope) + ".",
+        ("records of", "model", "split"),
+        ("records, baseline", "records, pruned", KEPT, "s, baseline", "s, pruned", TIMES),
+        rows,
+    )
+    return table.judged(
+        _compared(table, KEPT, "Pruning keeps {ours} of the records", "{paper} of its GB"),
+        _compared(table, TIMES, "Training on them takes {ours} of the time", "{paper}"),
+    )
+
+
+def _training_row(runs: Sequence[Run], scope: Scope, hardware: str, model: str, split: str) -> Row:
+    found = {
+        data: [
+            run
+            for holdout in scope.tested_on(hardware, split)
+            for run in scope.trainings(
+                runs,
+                hardware,
+                model=model,
+                split=split,
+                pruned=data == "pruned",
+                holdout=holdout,
+            )
+        ]
+        for data in ("baseline", "pruned")
+    }
+    seconds = [
+        cell_of(of, "train_s", paper.figure("table5", "seconds", hardware, data, model, split))
+        for data, of in found.items()
+    ]
+    records = [cell_of(of, _train_records) for of in found.values()]
+    gb = paper.of_table("table5")["gb"][hardware]
+    kept = quotient(records[1], records[0], gb["pruned"] / gb["baseline"])
+    theirs = paper.device_for("table5", "", hardware)
+    return Row(
+        (say(hardware), model, split),
+        (*records, kept, *seconds, quotient(seconds[1], seconds[0])),
+        paper.shown("table5", theirs),
+    )
+
+
+def accuracy_table(runs: Sequence[Run], scope: Scope) -> Table:
+    """The paper's Table 6: PCA, baseline and pruned, by split and device."""
+    tested = [
+        (hardware, device)
+        for hardware in CLASSES
+        for device in sorted(scope.measured.get(hardware, ())) or [""]
+    ]
+    rows = tuple(
+        _accuracy_row(runs, scope, hardware, device, model, split)
+        for hardware, device in tested
+        for model in MODELS
+        for split in SPLITS
+    )
+    table = Table(
+        "table6",
+        "Table 6: pairwise comparison accuracy",
+        paper.of_table("table6")["source"],
+        "The share of pairs of programs put in the right order, on records held out; chance is "
+        "0.5. by_target: the device itself was held out. The paper does not say of which model "
+        "its figures are: they stand beside each.",
+        ("device", "kind", "model", "split"),
+        (PCA, PCA_PRUNED),
+        rows,
+    )
+    pairs = [pair for name in (PCA, PCA_PRUNED) for pair in paired(table.column(name))]
+    below = [theirs - ours for ours, theirs in pairs if ours < theirs]
+    lost = [
+        row.cells[0].value - row.cells[1].value
+        for row in rows
+        if row.cells[0].value is not None and row.cells[1].value is not None
+    ]
+    return table.judged(
+        f"Ours is below the paper's in {len(below)} of {len(pairs)} cells"
+        + (f", by up to {max(below):.3f}." if below else ".")
+        if pairs
+        else "",
+        _pruning_costs(lost),
+    )
+
+
+def _accuracy_row(
+    runs: Sequence[Run], scope: Scope, hardware: str, device: str, model: str, split: str
+) -> Row:
+    theirs = paper.device_for("table6", device, hardware)
+    holdout = device if split == "by_target" else ""
+    cells = []
+    for data in ("baseline", "pruned"):
+        found = (
+            scope.trainings(
+                runs, hardware, model=model, split=split, pruned=data == "pruned", holdout=holdout
+            )
+            if device
+            else []
+        )
+        figure = paper.figure("table6", "pca", theirs, data, split)
+        cells.append(cell_of(found, lambda run: _pca_on(run, device, holdout), figure))
+    kind = scope.devices[device].kind if device else "-"
+    keys = (device or f"no {say(hardware)}", kind, model, split)
+    return Row(keys, tuple(cells), paper.shown("table6", theirs))
+
+
+def _pca_on(run: Run, device: str, holdout: str) -> float | None:
+    """PCA of the test side's records of a device; all of them where there is no other."""
+    if holdout == device or run.device == device:
+        return run.metrics.get("pca")
+    return run.metrics.get(f"pca_on.{device}")
+
+
+def _train_records(run: Run) -> float | None:
+    text = run.setting("train_records")
+    return float(text) if text else None
+
+
+def _devices(scope: Scope) -> str:
+    """The devices of the records, with what they are."""
+    parts = []
+    for hardware in CLASSES:
+        names = scope.measured.get(hardware, ())
+        kinds = sorted({scope.devices[name].kind for name in names})
+        told = f" ({', '.join(kinds)})" if names else ""
+        parts.append(f"{say(hardware)} {', '.join(names) or 'none'}{told}")
+    return "; ".join(parts)
+
+
+def _compared(table: Table, measure: str, ours: str, theirs: str) -> str:
+    """Medians of a column that is the better the smaller it is."""
+    pairs = paired(table.column(measure))
+    if not pairs:
+        return ""
+    own, other = (median([pair[side] for pair in pairs]) for side in (0, 1))
+    short = ", which saves less than the paper" if own > other else ""
+    return (
+        ours.format(ours=f"{own:.2f}")
+        + f" (median of {len(known(table.column(measure)))}), the paper's "
+        + theirs.format(paper=f"{other:.2f}")
+        + f"{short}."
+    )
+
+
+def _pruning_costs(lost: Sequence[float]) -> str:
+    """What pruning takes from PCA, in the mean over pairs of cells."""
+    if not lost:
+        return ""
+    mean = sum(lost) / len(lost)
+    what = f"costs {mean:.3f}" if mean > 0 else f"gains {-mean:.3f}"
+    judged = "" if mean <= _WITHIN else ": more than the paper, where accuracy hardly changes"
+    return f"Pruning {what} in the mean of {len(lost)}{judged}."
