@@ -108,7 +108,7 @@ def missing_searches(plan: Plan, runs: Sequence[Run]) -> Iterator[Step]:
         )
         yield Step(
             f"search gemm {scope.size.gemm} by {', '.join(strategies)}, seed {seed}",
-            partial(search_and_log, request),
+            partial(search_and_log, request, beside_libraries=False),
         )
 
 

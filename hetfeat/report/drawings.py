@@ -90,18 +90,21 @@ def bars(table: Table, measures: Mapping[str, str], unit: str) -> "Figure | None
             markersize=9,
             label="paper" if theirs and last else None,
         )
-    axis.set_yticks(range(len(rows)), _names(rows))
+    axis.set_yticks(range(len(rows)), _names(table.keys, rows))
     axis.tick_params(labelsize=8)
     axis.invert_yaxis()
-    axis.set_xlabel(unit)
+    axis.set_xlabel(unit, fontsize=9)
     if len(axis.get_legend_handles_labels()[0]) > 1:
         figure.legend(fontsize=8, frameon=False, loc="outside upper center", ncols=3)
     return figure
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
-    """Keys of each row, without those that all rows share."""
-    columns = list(zip(*(row.keys for row in rows), strict=True))
+def _names(keys: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """Keys of each row, without those that all rows share; a number with what it is of."""
+    columns = [
+        [f"{key} {value}" if value.isdigit() else value for value in column]
+        for key, column in zip(keys, zip(*(row.keys for row in rows), strict=True), strict=True)
+    ]
     telling = [column for column in columns if len(set(column)) > 1] or columns[-1:]
     return [", ".join(parts) for parts in zip(*telling, strict=True)]
 

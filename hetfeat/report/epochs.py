@@ -96,5 +96,6 @@ def _sentence(table: Table) -> str:
     factor = attention / min(trees)
     short = "" if factor <= 0.5 else "; it falls short of that"
     return (
-        f"attention's least error is {factor:.2f} of the better trees'; the paper's is half{short}."
+        f"The least error of attention is {factor:.2f} of the better trees'; the paper's is half"
+        f"{short}."
     )

@@ -58,12 +58,12 @@ def render(page: Page, sections: Sequence[Section]) -> str:
     return template.render(page=page, sections=sections, style=style, not_run=NOT_RUN)
 
 
-def number(value: float) -> str:
-    """Four digits at most, whole numbers whole."""
+def number(value: float, digits: int = 4) -> str:
+    """As many significant digits, of which at most four decimals; whole numbers whole."""
     if abs(value) >= 1000 or value == int(value):
         return f"{value:,.0f}"
-    digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
-    return f"{value:.{min(digits, 4)}f}"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{value:.{min(max(decimals, 0), 4)}f}".rstrip("0").rstrip(".")
 
 
 def seeds(cell: Cell) -> str:
@@ -73,7 +73,7 @@ def seeds(cell: Cell) -> str:
     told = "1 seed" if cell.seeds == 1 else f"{cell.seeds} seeds"
     if cell.low is None or cell.high is None or cell.low == cell.high:
         return told
-    return f"{number(cell.low)} to {number(cell.high)}, {told}"
+    return f"{number(cell.low, 3)} to {number(cell.high, 3)}, {told}"
 
 
 def ran(row: Row) -> bool:

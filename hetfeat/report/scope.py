@@ -45,7 +45,7 @@ class Size:
 
 
 SIZES = {
-    "quick": Size(MODELS, ("by_task",), 1, False, "64,64,64", "0.001", None, None, None),
+    "quick": Size(MODELS, ("by_task",), 1, False, "128,128,128", "0.001", None, None, None),
     "standard": Size(
         TUNERS, SPLITS, 3, False, "512,512,512", "0.001", "quick", "standard", "quick"
     ),

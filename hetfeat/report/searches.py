@@ -90,9 +90,9 @@ def _sentence(table: Table, own: int) -> str:
         cell = row.cells[3 + own]
         if cell.value is None or cell.paper is None:
             continue
-        word = "saves" if cell.value >= 0 else "loses"
+        did = "saves {:.1f} % over" if cell.value >= 0 else "needs {:.1f} % more than"
         parts.append(
-            f"{word} {abs(cell.value):.1f} % over {row.keys[3]} (paper {cell.paper:.0f} %)"
+            f"{did.format(abs(cell.value))} {row.keys[3]} (paper: saves {cell.paper:.0f} %)"
         )
         short |= cell.value < cell.paper
     if not parts:
