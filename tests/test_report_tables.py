@@ -80,7 +80,7 @@ class TestTraining:
             ]
             return trainings.training_table(runs, made.scope()).verdict
 
-        assert "takes 0.90 of the time (median of 1), the paper's 0.62, which saves less" in (
+        assert "takes 0.90 of the time (median of 1), the paper's 0.62: ours falls short." in (
             verdict(9.0)
         )
         assert "takes 0.30 of the time (median of 1), the paper's 0.62." in verdict(3.0)
@@ -148,7 +148,7 @@ class TestDeployments:
         assert cells["ms, with"].paper == 12.12
         assert row(table, made.HERE, "inception_v3")["s, with"].value is None
         assert row(table, "no GPU", "inception_v3")["s, with"].paper == 191
-        assert "took 0.20 of the time (median of 1" in table.verdict
+        assert "takes 0.20 of the time (median of 1), the paper's 0.67." in table.verdict
         assert "slower in 1 of 1, by up to 10%." in table.verdict
         assert "In 1 the model had seen this device's own records" in table.verdict
 
@@ -221,7 +221,7 @@ def test_errors_by_epoch():
     assert [cell.value for cell in cells.values()] == [3, 0.2, 0.3, 0.8]
     assert cells["least RMSE"].paper == 0.08
     assert row(table, "mlp", "baseline")["least RMSE"].paper is None
-    assert "0.75 of the better trees'; the paper's is half; it falls short" in table.verdict
+    assert "is 0.75 of the better trees', the paper's 0.50: ours falls short." in table.verdict
     drawn = epochs.curves(runs, made.scope(), histories)
     assert [(curve.model, len(curve.points)) for curve in drawn] == [("xgb", 3), ("attention", 2)]
 

@@ -1,7 +1,7 @@
 """Tables of cells, each of which knows the runs behind it and what the paper has in its place."""
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from hetfeat.report.run import Run
@@ -151,6 +151,19 @@ def paired(cells: Iterable[Cell]) -> list[tuple[float, float]]:
     return [(c.value, c.paper) for c in cells if c.value is not None and c.paper is not None]
 
 
-def median(values: Sequence[float]) -> float:
-    """The median, as a float."""
-    return float(statistics.median(values))
+def compared(table: Table, measure: str, ours: str, theirs: str) -> str:
+    """A sentence on a column that is the better the smaller it is: medians of ours and the paper's.
+
+    Args:
+        table: The table.
+        measure: Its column.
+        ours: With `{}` for our median.
+        theirs: With `{}` for the paper's.
+    """
+    pairs = paired(table.column(measure))
+    if not pairs:
+        return ""
+    own, other = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
+    short = ": ours falls short" if own > other else ""
+    said = f"{ours.format(f'{own:.2f}')} (median of {len(pairs)})"
+    return f"{said}, the paper's {theirs.format(f'{other:.2f}')}{short}."

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hetfeat.report import paper
-from hetfeat.report.cells import Cell, Row, Table, cell_of, known, median, quotient
+from hetfeat.report.cells import Cell, Row, Table, cell_of, compared, known, quotient
 from hetfeat.report.run import Run, latest_by_seed
 from hetfeat.report.scope import BATCHES, CLASSES, MODELS, NETWORKS, Device, Scope, say
 
@@ -67,17 +67,21 @@ def deployments(
 
 def inference_table(runs: Sequence[Run], scope: Scope, device: Device) -> Table:
     """The paper's Table 7: inference time with and without transfer tuning, by batch."""
+    figures = paper.of_table("table7")
     rows = [
         _inference_row(runs, scope, own, TABLE7_NETWORK, model, batch)
         for own in _deployed(runs, scope, device)
         for model in MODELS
         for batch in BATCHES
     ]
-    rows += [_no_inference(hardware) for hardware in CLASSES if hardware != device.hardware]
+    rows += [
+        _inference_row(runs, scope, none, TABLE7_NETWORK, figures["model"], figures["batch"])
+        for none in _absent(runs, scope, device)
+    ]
     table = Table(
         "table7",
         "Table 7: inference time, baseline and pruned",
-        paper.of_table("table7")["source"],
+        figures["source"],
         "Median milliseconds of the tuned network: tuned from scratch, and in the same budget with "
         "a cost model trained on all or on pruned records. The paper names neither network nor "
         f"batch; its figures, of XGBoost, stand beside {TABLE7_NETWORK} at batch 1.",
@@ -123,26 +127,10 @@ def _inference_row(
     own = Cell(paper=paper.figure("table7", "ms", theirs, "pruned", "without"))
     factor = quotient(pruned, own).paper if compared else None
     return Row(
-        (device.name, device.kind, network, model, str(batch)),
+        (device.name or f"no {say(device.hardware)}", device.kind, network, model, str(batch)),
         (without, baseline, pruned, quotient(baseline, without), quotient(pruned, without, factor)),
         paper.shown("table7", theirs) if compared else "",
     )
-
-
-def _no_inference(hardware: str) -> Row:
-    theirs = paper.device_for("table7", "", hardware)
-
-    def ms(data: str, column: str) -> Cell:
-        return Cell(paper=paper.figure("table7", "ms", theirs, data, column))
-
-    without, baseline, pruned = (
-        ms("baseline", "without"),
-        ms("baseline", "with"),
-        ms("pruned", "with"),
-    )
-    factors = quotient(baseline, without), quotient(pruned, ms("pruned", "without"))
-    keys = (f"no {say(hardware)}", "-", "-", paper.of_table("table7")["model"], "-")
-    return Row(keys, (without, baseline, pruned, *factors), paper.shown("table7", theirs))
 
 
 def tuning_table(runs: Sequence[Run], scope: Scope, device: Device) -> Table:
@@ -153,9 +141,8 @@ def tuning_table(runs: Sequence[Run], scope: Scope, device: Device) -> Table:
         for network in NETWORKS
     ]
     rows += [
-        _tuning_row(runs, scope, Device("", hardware, "-"), network)
-        for hardware in CLASSES
-        if hardware != device.hardware
+        _tuning_row(runs, scope, none, network)
+        for none in _absent(runs, scope, device)
         for network in NETWORKS
     ]
     times, latency = "s, with / without", "ms, with / without"
@@ -171,15 +158,12 @@ def tuning_table(runs: Sequence[Run], scope: Scope, device: Device) -> Table:
         ("s, without", "ms, without", "s, with", "ms, with", times, latency, LEAKED),
         tuple(rows),
     )
-    shares, factors = known(table.column(times)), known(table.column(latency))
+    factors = known(table.column(latency))
     slower = [factor for factor in factors if factor > _LEVEL]
     leaked = [count for count in known(table.column(LEAKED)) if count]
     return table.judged(
-        f"With a model tuning took {median(shares):.2f} of the time (median of {len(shares)}; the "
-        f"paper speaks of 0.25 to 0.40)."
-        if shares
-        else "",
-        f"The network was then slower in {len(slower)} of {len(factors)}"
+        compared(table, times, "With a model tuning takes {} of the time", "{}"),
+        f"The network is then slower in {len(slower)} of {len(factors)}"
         + (f", by up to {max(slower) - 1:.0%}." if slower else ".")
         if factors
         else "",
@@ -220,3 +204,9 @@ def _deployed(runs: Sequence[Run], scope: Scope, device: Device) -> list[Device]
     """The device that the report deploys on, and others that networks were deployed on."""
     names = {run.device for run in runs if run.command == "deploy"} - {device.name}
     return [device, *(scope.devices[name] for name in sorted(names) if name in scope.devices)]
+
+
+def _absent(runs: Sequence[Run], scope: Scope, device: Device) -> list[Device]:
+    """A nameless device of each class of hardware that nothing was deployed on."""
+    there = {own.hardware for own in _deployed(runs, scope, device)}
+    return [Device("", hardware, "-") for hardware in CLASSES if hardware not in there]

@@ -73,7 +73,7 @@ def error_table(runs: Sequence[Run], scope: Scope, histories: Mapping[str, Point
         ("epochs", "least RMSE", "last RMSE", "PCA, test"),
         tuple(rows),
     )
-    return table.judged(_sentence(table))
+    return table.judged(*(_sentence(table, say(hardware)) for hardware in CLASSES))
 
 
 def curves(runs: Sequence[Run], scope: Scope, histories: Mapping[str, Points]) -> list[ErrorCurve]:
@@ -86,16 +86,21 @@ def curves(runs: Sequence[Run], scope: Scope, histories: Mapping[str, Points]) -
     ]
 
 
-def _sentence(table: Table) -> str:
+def _sentence(table: Table, records: str) -> str:
     """Whether attention halves the error of the trees, as in the paper."""
-    least = {row.keys[1]: row.cells[1].value for row in table.rows if row.keys[2] == "baseline"}
+    least = {
+        row.keys[1]: row.cells[1].value
+        for row in table.rows
+        if (row.keys[0], row.keys[2]) == (records, "baseline")
+    }
     trees = [error for name in ("xgb", "lgbm") if (error := least.get(name)) is not None]
     attention = least.get("attention")
     if attention is None or not trees:
         return ""
-    factor = attention / min(trees)
-    short = "" if factor <= 0.5 else "; it falls short of that"
+    theirs = paper.of_table("figure2")["rmse"]
+    own, other = attention / min(trees), theirs["attention"] / min(theirs["xgb"], theirs["lgbm"])
+    short = ": ours falls short" if own > other else ""
     return (
-        f"The least error of attention is {factor:.2f} of the better trees'; the paper's is half"
-        f"{short}."
+        f"On {records} records the least error of attention is {own:.2f} of the better trees', "
+        f"the paper's {other:.2f}{short}."
     )

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from hetfeat.report import paper
-from hetfeat.report.cells import Row, Table, cell_of, known, median, paired, quotient
+from hetfeat.report.cells import Row, Table, cell_of, compared, paired, quotient
 from hetfeat.report.run import Run
 from hetfeat.report.scope import CLASSES, MODELS, SPLITS, Scope, say
 
@@ -32,8 +32,8 @@ def training_table(runs: Sequence[Run], scope: Scope) -> Table:
         rows,
     )
     return table.judged(
-        _compared(table, KEPT, "Pruning keeps {ours} of the records", "{paper} of its GB"),
-        _compared(table, TIMES, "Training on them takes {ours} of the time", "{paper}"),
+        compared(table, KEPT, "Pruning keeps {} of the records", "{} of its GB"),
+        compared(table, TIMES, "Training on them takes {} of the time", "{}"),
     )
 
 
@@ -145,21 +145,6 @@ def _devices(scope: Scope) -> str:
         told = f" ({', '.join(kinds)})" if names else ""
         parts.append(f"{say(hardware)} {', '.join(names) or 'none'}{told}")
     return "; ".join(parts)
-
-
-def _compared(table: Table, measure: str, ours: str, theirs: str) -> str:
-    """Medians of a column that is the better the smaller it is."""
-    pairs = paired(table.column(measure))
-    if not pairs:
-        return ""
-    own, other = (median([pair[side] for pair in pairs]) for side in (0, 1))
-    short = ", which saves less than the paper" if own > other else ""
-    return (
-        ours.format(ours=f"{own:.2f}")
-        + f" (median of {len(known(table.column(measure)))}), the paper's "
-        + theirs.format(paper=f"{other:.2f}")
-        + f"{short}."
-    )
 
 
 def _pruning_costs(rows: Sequence[Row]) -> str:
