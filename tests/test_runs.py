@@ -59,7 +59,8 @@ def test_the_command_is_known_however_it_was_started(client):
 def test_a_model_leads_to_the_run_that_made_it(client):
     trained = made(client, "0", "train xgb by_task")
     client.create_registered_model("costmodel.cpu-x86")
-    client.create_model_version("costmodel.cpu-x86", "models:/m-1", trained)
+    source = f"{client.get_run(trained).info.artifact_uri}/model"
+    client.create_model_version("costmodel.cpu-x86", source, trained)
     tuned = made(client, "0", "deploy resnet18", parent_model_uri="models:/costmodel.cpu-x86/1")
     gone = made(client, "0", "deploy resnet18", parent_model_uri="models:/costmodel.cpu-x86/9")
     sources = {run.id: run.source for run in runs.finished_runs(client)}
