@@ -265,7 +265,7 @@ def _log(
     """Logs the report as a run with everything it wrote, bundles apart: they have runs."""
     import mlflow
 
-    cells = [cell for table in tables for _, _, cell in table.cells()]
+    cells = [cell for table in tables for _, _, cell in table.cells() if cell.exists]
     with tracking.tracked_run("report", {"dataset_digest": plan.scope.digest}) as run:
         tracking.log_resolved(
             {
