@@ -41,7 +41,7 @@ def gemm_table(runs: Sequence[Run], scope: Scope, device: Device, evaluations: i
             Row(
                 (device.name, device.kind, scope.size.gemm, SHOWN[strategy]),
                 cells,
-                "its GPU" if any(cell.paper for cell in cells) else "",
+                "the abstract" if any(cell.paper for cell in cells) else "",
             )
         )
     table = Table(

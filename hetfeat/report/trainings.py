@@ -158,6 +158,6 @@ def _pruning_costs(rows: Sequence[Row]) -> str:
     if not ours or not theirs:
         return ""
     own, other = statistics.fmean(ours), statistics.fmean(theirs)
-    short = ", which is more" if own > other else ""
+    short = ": ours loses more" if own > other else ""
     did = f"costs {own:.3f}" if own > 0 else f"gains {-own:.3f}"
     return f"Pruning {did} in the mean of {len(ours)}, in the paper it costs {other:.3f}{short}."
