@@ -41,6 +41,7 @@ COMMANDS = {
     "bench": ("registry.commands.bench:command", "Time a bundle, beside other engines."),
     "fleet": ("registry.commands.fleet:command", "Trackers and servers for other devices."),
     "search": ("registry.commands.search:command", "Compare GEMM and kernel searches."),
+    "report": ("registry.commands.report:command", "Remake the papers' tables from our runs."),
 }
 """Name -> import string and line of help: listing the commands imports none of them."""
 

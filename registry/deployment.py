@@ -33,6 +33,8 @@ from registry.versions import (
 log = logging.getLogger(__name__)
 
 DEFAULT_STAGE = "production"
+FROM_SCRATCH = "none"
+"""Instead of a cost model's name."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Wanted:
     Attributes:
         device: `local`, this machine's name or a profile's file.
         network: Name of the network.
-        model: Registered name, or None for the one of the device's family.
+        model: Registered name, or a pinned version such as `models:/NAME/3`; `FROM_SCRATCH` for no
+            model; None for the one of the device's family.
         stage: Stage of the model to use; None for production if there is one, else no model.
         effort: `quick`, `standard` or `full`.
         trials: Programs to measure, or None for what the effort allows.
@@ -116,9 +119,19 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
 
 def _pull_model(wanted: Wanted, profile: DeviceProfile) -> Pulled | None:
     """The staged cost model; None where there is none and none was asked for."""
+    if wanted.model == FROM_SCRATCH:
+        if wanted.stage:
+            raise RequestError(
+                f"--model {FROM_SCRATCH} with --stage {wanted.stage}",
+                "one of the two",
+                "leave --stage out to tune from scratch",
+            )
+        return None
     name = wanted.model or cost_model_name(profile.family)
+    pinned = "/" in name or "@" in name
     try:
-        return pull(name, wanted.stage or DEFAULT_STAGE, device=profile.name)
+        stage = wanted.stage if pinned else wanted.stage or DEFAULT_STAGE
+        return pull(name, stage, device=profile.name)
     except RequestError as error:
         if wanted.stage or wanted.model or isinstance(error, DataError):
             raise

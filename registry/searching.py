@@ -68,8 +68,12 @@ class _Arena:
     optimum_s: float | None
 
 
-def search_and_log(request: SearchRequest) -> dict[str, Any]:
+def search_and_log(request: SearchRequest, beside_libraries: bool = True) -> dict[str, Any]:
     """Does the whole of `hetfeat search`.
+
+    Args:
+        request: What was asked for.
+        beside_libraries: Whether the best program of a live search is timed beside libraries.
 
     Returns:
         What `--json` prints.
@@ -102,7 +106,7 @@ def search_and_log(request: SearchRequest) -> dict[str, Any]:
                 default=None,
             )
             result["best_state"] = list(best.state) if best else None
-    if best and arena.profile and request.gemm:
+    if beside_libraries and best and arena.profile and request.gemm:
         result["libraries_ms"] = _beside_libraries(request.gemm, arena.profile, best.state)
     return result
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "hetfeat"
 KIND_TAG = "mlflow.experimentKind"
+PROJECT_RUN, PROJECT_EXPERIMENT = "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME"
+COMMAND_TAG = "command"
+"""Which command made a run: inside `mlflow run` its name is another."""
 DIGEST_CHARACTERS = 36
 """Most that MLflow keeps of a data set's digest; a tag carries the whole."""
 _NOISY = ("alembic", "mlflow", "git")
@@ -31,7 +34,8 @@ def tracked_run(
     """A run for the length of the block: that of `mlflow run` if there is one, else a new one.
 
     It goes where MLflow's own variables say, by default into `mlflow.db` in the working folder.
-    An exception inside ends it as failed. `run_id` goes on with that run.
+    An exception inside ends it as failed. `run_id` goes on with that run. The first word of the
+    name is the command.
 
     Raises:
         HetfeatError: The tracking store, its artifacts or the disk failed, at whatever step.
@@ -39,15 +43,40 @@ def tracked_run(
     quieten()
     import mlflow
 
-    inside_project = bool(run_id or os.environ.get("MLFLOW_RUN_ID"))
+    inside_project = bool(run_id or os.environ.get(PROJECT_RUN))
     with translated(f"log '{name}' into MLflow"):
-        if not inside_project and not os.environ.get("MLFLOW_EXPERIMENT_NAME"):
+        if not inside_project and not os.environ.get(PROJECT_EXPERIMENT):
             experiment = mlflow.set_experiment(EXPERIMENT)
             if KIND_TAG not in experiment.tags:  # else MLflow's pages open as for language models
                 mlflow.set_experiment_tag(KIND_TAG, "custom_model_development")
         with mlflow.start_run(run_id, run_name=None if inside_project else name) as run:
-            mlflow.set_tags({**tags, **system_tags()})
+            mlflow.set_tags({COMMAND_TAG: name.partition(" ")[0], **tags, **system_tags()})
             yield run
+
+
+@contextlib.contextmanager
+def beside_the_project_run() -> Iterator[None]:
+    """Runs of the block are new ones, in the experiment of the run of `mlflow run` if there is one.
+
+    That run is there again afterwards.
+    """
+    project_run = os.environ.pop(PROJECT_RUN, None)
+    if project_run is None:
+        yield
+        return
+    from mlflow import MlflowClient
+
+    with translated(f"read run {project_run}"):
+        client = MlflowClient()
+        experiment = client.get_experiment(client.get_run(project_run).info.experiment_id)
+    before = os.environ.get(PROJECT_EXPERIMENT)
+    os.environ[PROJECT_EXPERIMENT] = experiment.name
+    try:
+        yield
+    finally:
+        os.environ[PROJECT_RUN] = project_run
+        if before is None:
+            del os.environ[PROJECT_EXPERIMENT]
 
 
 def quieten() -> None:

@@ -101,7 +101,7 @@ def search_and_register(search: Search) -> dict[str, Any]:
         found = _study(name, storage, training, data)
         run_id = _parent_run(client, found, training)
     work = _Work(search, data, found, client, lock_name)
-    with tracking.tracked_run(name, {STUDY_TAG: name}, run_id):
+    with tracking.tracked_run(name, _tags(name), run_id):
         if result := _result(found, search.trials):
             return {**result, "trials": _counts(found)}
         _run_trials(work)
@@ -150,11 +150,15 @@ def _parent_run(client: "MlflowClient", found: optuna.Study, training: TrainingR
             return str(client.get_run(known).info.run_id)
         except MlflowException:
             log.info("the study's run is not in this tracking store: a new one is made")
-    with tracking.tracked_run(found.study_name, {STUDY_TAG: found.study_name}) as run:
+    with tracking.tracked_run(found.study_name, _tags(found.study_name)) as run:
         if not own:
             tracking.log_resolved({**asdict(training), "study": found.study_name})
         found.set_user_attr(_PARENT, run.info.run_id)
         return str(run.info.run_id)
+
+
+def _tags(name: str) -> dict[str, str]:
+    return {STUDY_TAG: name, tracking.COMMAND_TAG: "hpo"}
 
 
 def _run_trials(work: _Work) -> None:

@@ -124,10 +124,12 @@ class TestDeploying:
 
     def test_without_trials_the_model_picks_the_programs(self, registry, monkeypatch, capfd):
         monkeypatch.chdir(registry.folder)
-        line = deploy_line(registry, "one-shot", "nets:tiny", "--trials", "0")
+        pinned = ("--model", f"models:/{MODEL}/1")
+        line = deploy_line(registry, "one-shot", "nets:tiny", "--trials", "0", *pinned)
         made = hetfeat(capfd, *line)
         assert made.code == 0, made.errors
         assert made.value["trials"] == 0
+        assert made.value["model_version"] == f"models:/{MODEL}/1"
         manifest = json.loads((registry.folder / "one-shot" / "bundle.json").read_text())
         assert all(task["trace"] and task["latency_s"] is None for task in manifest["tasks"])
 
@@ -213,6 +215,7 @@ class TestDeploying:
             (("--device", "laptop"), "'local'"),
             (("--device", "missing.yaml"), "missing.yaml"),
             (("--model", "costmodel.nonsense"), "costmodel.nonsense"),
+            (("--model", f"models:/{MODEL}/9"), "version 9"),
             (("--stage", "nowhere"), "staging"),
             (("--stage", "staging"), "staging"),
             (("--trials", "-1"), "--trials"),

@@ -3,6 +3,8 @@
 from collections import Counter, defaultdict
 from typing import Any
 
+import pyarrow.compute as pc
+
 from hetfeat.dataset.store import RecordStore
 
 
@@ -34,3 +36,11 @@ def counts(store: RecordStore) -> list[dict[str, Any]]:
         }
         for (device, operator), number in sorted(records.items())
     ]
+
+
+def measured_between(store: RecordStore) -> tuple[float, float] | None:
+    """Unix times of the first and the last measurement; None of an empty store."""
+    spans = [pc.min_max(table["unix_s"]).as_py() for table in store.scan(["unix_s"]) if len(table)]
+    if not spans:
+        return None
+    return min(span["min"] for span in spans), max(span["max"] for span in spans)

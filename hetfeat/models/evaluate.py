@@ -116,9 +116,12 @@ def _metrics(side: _Side, scores: Floats, estimate: Floats, seed: int) -> dict[s
         rows = np.flatnonzero(side.new)
         new = pairwise_accuracy(scores[rows], latency_s[rows], side.groups[rows])
         metrics |= {"pca_new_tasks": new.value, "new_tasks": new.groups}
-    for kind in ("operator", "device"):
-        if (worst := _worst_pca(side, scores, getattr(side.examples, kind))) is not None:
-            metrics[f"worst_{kind}_pca"] = worst
+    of_device = _pca_of_each(side, scores, side.examples.device)
+    of_operator = _pca_of_each(side, scores, side.examples.operator)
+    metrics |= {f"pca_on.{device}": pca for device, pca in of_device.items()}
+    for kind, each in (("operator", of_operator), ("device", of_device)):
+        if each:
+            metrics[f"worst_{kind}_pca"] = min(each.values())
     for k in (1, 5):
         found = top_k_of_networks(scores, latency_s, side.groups, side.keys, side.networks, k, seed)
         if found.networks:
@@ -127,15 +130,15 @@ def _metrics(side: _Side, scores: Floats, estimate: Floats, seed: int) -> dict[s
     return metrics
 
 
-def _worst_pca(side: _Side, scores: Floats, kind: npt.NDArray[np.object_]) -> float | None:
-    """Lowest PCA among the values of `kind` with pairs enough to tell; None if there is none."""
-    found = []
+def _pca_of_each(side: _Side, scores: Floats, kind: npt.NDArray[np.object_]) -> dict[str, float]:
+    """PCA of each value of `kind` with pairs enough to tell."""
+    found = {}
     for value in sorted(set(kind.tolist())):
         rows = np.flatnonzero(kind == value)
         pairs = pairwise_accuracy(scores[rows], side.examples.latency_s[rows], side.groups[rows])
         if pairs.pairs >= PAIRS_TO_JUDGE:
-            found.append(pairs.value)
-    return min(found, default=None)
+            found[str(value)] = pairs.value
+    return found
 
 
 def _baselines(side: _Side, valid_y: Floats, seed: int) -> dict[str, dict[str, float]]:

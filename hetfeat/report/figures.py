@@ -18,7 +18,7 @@ _MOST_COLUMNS = 20
 
 def learning_curve(rounds: list[int], figures: dict[str, list[float]]) -> "Figure":
     """Each figure of the valid side over the rounds, one panel each."""
-    figure, axes = _panels(len(figures), width=4.0)
+    figure, axes = new_figure(len(figures), width=4.0)
     for axis, (name, values) in zip(axes, figures.items(), strict=True):
         axis.plot(rounds, values)
         axis.set(xlabel="round", ylabel=name)
@@ -27,7 +27,7 @@ def learning_curve(rounds: list[int], figures: dict[str, list[float]]) -> "Figur
 
 def predicted_against_measured(y: Floats, estimate: Floats) -> "Figure":
     """Estimates of y over measured y, float64 [n] each, as a density."""
-    figure, (axis,) = _panels(1, width=5.0)
+    figure, (axis,) = new_figure(1, width=5.0)
     axis.hexbin(y, estimate, gridsize=40, extent=(0, 1, 0, 1), bins="log", cmap="viridis")
     axis.plot([0, 1], [0, 1], color="white", linewidth=1)
     axis.set(xlabel="measured: best latency / latency", ylabel="predicted")
@@ -36,7 +36,7 @@ def predicted_against_measured(y: Floats, estimate: Floats) -> "Figure":
 
 def error_by_operator(operator_rmse: dict[str, float]) -> "Figure":
     """RMSE of y of each operator, as bars."""
-    figure, (axis,) = _panels(1, width=6.0)
+    figure, (axis,) = new_figure(1, width=6.0)
     names = sorted(operator_rmse, key=lambda name: operator_rmse[name])
     axis.barh(names, [operator_rmse[name] for name in names])
     axis.set(xlabel="RMSE of best latency / latency")
@@ -45,7 +45,7 @@ def error_by_operator(operator_rmse: dict[str, float]) -> "Figure":
 
 def bars(panels: dict[str, dict[str, float]]) -> "Figure":
     """A panel of bars for each figure, the same names in each, the first name on top."""
-    figure, axes = _panels(len(panels), width=5.0)
+    figure, axes = new_figure(len(panels), width=5.0)
     for axis, (name, values) in zip(axes, panels.items(), strict=True):
         axis.barh(list(values)[::-1], list(values.values())[::-1])
         axis.set(xlabel=name)
@@ -56,7 +56,7 @@ def bars(panels: dict[str, dict[str, float]]) -> "Figure":
 
 def importance(gains: Mapping[str, float]) -> "Figure":
     """What the most important feature columns are worth, as shares of all, as bars."""
-    figure, (axis,) = _panels(1, width=7.0)
+    figure, (axis,) = new_figure(1, width=7.0)
     names = sorted(gains, key=lambda name: gains[name])[-_MOST_COLUMNS:]
     total = sum(gains.values())
     axis.barh(names, [gains[name] / total for name in names])
@@ -64,9 +64,10 @@ def importance(gains: Mapping[str, float]) -> "Figure":
     return figure
 
 
-def _panels(count: int, width: float) -> tuple["Figure", list["Axes"]]:
+def new_figure(count: int, width: float, height: float = 4.0) -> tuple["Figure", list["Axes"]]:
+    """A figure of so many panels side by side, each `width` x `height` inches."""
     # A figure made without pyplot draws with Agg and is freed like any object.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width * count, 4.0), layout="constrained")
+    figure = Figure(figsize=(width * count, height), layout="constrained")
     return figure, [figure.add_subplot(1, count, i + 1) for i in range(count)]

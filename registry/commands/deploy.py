@@ -38,7 +38,10 @@ def _render(report: Any) -> str:
 @_cli.option("--config", type=Path, help="YAML file of several deployments; its values go first.")
 @_cli.option("--device", default="local", help="local, a device's name or a profile's file.")
 @_cli.option("--network", default="resnet18", help="torchvision name, file or module:function.")
-@_cli.option("--model", help="Registered cost model.  [default: that of the device's family]")
+@_cli.option(
+    "--model",
+    help="Registered cost model, one version of it, or none.  [default: that of the family]",
+)
 @_cli.option("--stage", help="Stage of the cost model.  [default: production, or from scratch]")
 @_cli.option("--effort", type=_cli.EFFORT, default="quick", help="Budget of tuning.")
 @_cli.option("--trials", type=click.IntRange(0), help="Programs to measure; 0 trusts the model.")

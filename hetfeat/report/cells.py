@@ -1,0 +1,169 @@
+"""Tables of cells, each of which knows the runs behind it and what the paper has in its place."""
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from hetfeat.report.run import Run
+
+NOT_RUN, NOT_THERE = "not run", "-"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure.
+
+    Attributes:
+        value: Mean over `runs`, or a figure of a record store; None if there was no run.
+        paper: The paper's, or None where it has none.
+        low: Least over the runs.
+        high: Greatest over the runs.
+        seeds: Different seeds among the runs.
+        runs: Their ids.
+        date: Day of the newest.
+        exists: False where there is nothing to measure, such as what a search saves over itself.
+    """
+
+    value: float | None = None
+    paper: float | None = None
+    low: float | None = None
+    high: float | None = None
+    seeds: int = 0
+    runs: tuple[str, ...] = ()
+    date: str = ""
+    exists: bool = True
+
+    @property
+    def words(self) -> str:
+        """What stands in the place of a value; empty where there is one."""
+        if self.value is not None:
+            return ""
+        return NOT_RUN if self.exists else NOT_THERE
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours over the paper's."""
+        return self.value / self.paper if self.value is not None and self.paper else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Cells under the same names.
+
+    Attributes:
+        keys: What the row is of, a text for each key of the table.
+        cells: One for each measure of the table.
+        paper_of: Hardware that the paper's figures in this row are of; empty without figures.
+    """
+
+    keys: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    paper_of: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper, remade.
+
+    Attributes:
+        name: Of its files, such as `table5`.
+        title: What is shown above it.
+        source: Where in the paper.
+        about: How to read it, in a sentence or two.
+        keys: Names of the columns that say what a row is of.
+        measures: Names of the columns of cells, with units.
+        rows: In order.
+        verdict: Where ours falls short, computed from the cells.
+    """
+
+    name: str
+    title: str
+    source: str
+    about: str
+    keys: tuple[str, ...]
+    measures: tuple[str, ...]
+    rows: tuple[Row, ...]
+    verdict: str = ""
+
+    def cells(self) -> Iterator[tuple[Row, str, Cell]]:
+        """Every cell with its row and measure."""
+        for row in self.rows:
+            for measure, cell in zip(self.measures, row.cells, strict=True):
+                yield row, measure, cell
+
+    def column(self, measure: str) -> list[Cell]:
+        """The cells of a measure."""
+        return [row.cells[self.measures.index(measure)] for row in self.rows]
+
+    def judged(self, *sentences: str) -> "Table":
+        """The same with its verdict: the sentences that say something, and what was not run."""
+        every = [cell for _, _, cell in self.cells() if cell.exists]
+        absent = sum(cell.value is None for cell in every)
+        left = f"{absent} of {len(every)} cells were {NOT_RUN}." if absent else ""
+        return replace(self, verdict=" ".join(filter(None, [*sentences, left])))
+
+
+def cell_of(
+    runs: Iterable[Run], metric: str | Callable[[Run], float | None], paper: float | None = None
+) -> Cell:
+    """The mean of a metric over runs, which are told apart by their seeds."""
+    if isinstance(metric, str):
+        name = metric
+        found = [(run, run.metrics[name]) for run in runs if name in run.metrics]
+    else:
+        found = [(run, value) for run in runs if (value := metric(run)) is not None]
+    if not found:
+        return Cell(paper=paper)
+    values = [value for _, value in found]
+    return Cell(
+        statistics.fmean(values),
+        paper,
+        min(values),
+        max(values),
+        len({run.seed for run, _ in found}),
+        tuple(run.id for run, _ in found),
+        max(run.date for run, _ in found),
+    )
+
+
+def quotient(above: Cell, below: Cell, paper: float | None = None) -> Cell:
+    """One cell over another; `paper` is the paper's, where it is not that of the two cells."""
+    if paper is None and above.paper and below.paper:
+        paper = above.paper / below.paper
+    if above.value is None or not below.value:
+        return Cell(paper=paper)
+    return Cell(
+        above.value / below.value,
+        paper,
+        seeds=min(above.seeds, below.seeds),
+        runs=tuple(dict.fromkeys(above.runs + below.runs)),
+        date=max(above.date, below.date),
+    )
+
+
+def known(cells: Iterable[Cell]) -> list[float]:
+    """Values of the cells that were run."""
+    return [cell.value for cell in cells if cell.value is not None]
+
+
+def paired(cells: Iterable[Cell]) -> list[tuple[float, float]]:
+    """Ours and the paper's, where there are both."""
+    return [(c.value, c.paper) for c in cells if c.value is not None and c.paper is not None]
+
+
+def compared(table: Table, measure: str, ours: str, theirs: str) -> str:
+    """A sentence on a column that is the better the smaller it is: medians of ours and the paper's.
+
+    Args:
+        table: The table.
+        measure: Its column.
+        ours: With `{}` for our median.
+        theirs: With `{}` for the paper's.
+    """
+    pairs = paired(table.column(measure))
+    if not pairs:
+        return ""
+    own, other = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
+    short = ": ours falls short" if own > other else ""
+    said = f"{ours.format(f'{own:.2f}')} (median of {len(pairs)})"
+    return f"{said}, the paper's {theirs.format(f'{other:.2f}')}{short}."

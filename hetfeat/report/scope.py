@@ -1,0 +1,151 @@
+"""What a report is about: which records, at which effort, and which runs therefore count."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.report.run import Run, latest_by_seed
+
+DEVICE, PROFILE = "device", "profile of one CPU"
+CLASSES = ("cpu", "gpu")
+MODELS = ("xgb", "mlp", "lgbm")
+"""Those of the paper's tables, in their order."""
+TUNERS = (*MODELS, "attention")
+SPLITS = ("within_task", "by_task", "by_target")
+BATCHES = (1, 2, 4, 8)
+NETWORKS = ("resnet50", "mobilenet_v3_large", "inception_v3")
+STRATEGIES = ("gbfs", "na2c", "xgb", "rnn")
+
+
+@dataclass(frozen=True)
+class Size:
+    """What an effort runs; docs/report.md has the reasons.
+
+    Attributes:
+        tuners: Trained for figure 2 on by_task, and the first three on every split.
+        splits: Of the trainings.
+        seeds: Of each training and search.
+        every_holdout: by_target holds out each device in turn, not only the first by name.
+        gemm: Shape `M,N,K` of the searches.
+        gemm_share: Of its space that each search measures.
+        table7: Effort of the deployments of table 7; None deploys nothing.
+        without: Effort of those of table 8 that tune from scratch.
+        with_model: Effort of those of table 8 that tune with a cost model.
+    """
+
+    tuners: tuple[str, ...]
+    splits: tuple[str, ...]
+    seeds: int
+    every_holdout: bool
+    gemm: str
+    gemm_share: str
+    table7: str | None
+    without: str | None
+    with_model: str | None
+
+
+SIZES = {
+    "quick": Size(MODELS, ("by_task",), 1, False, "128,128,128", "0.001", None, None, None),
+    "standard": Size(
+        TUNERS, SPLITS, 3, False, "512,512,512", "0.001", "quick", "standard", "quick"
+    ),
+    "full": Size(
+        TUNERS, SPLITS, 5, True, "1024,1024,1024", "0.001", "standard", "full", "standard"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Device:
+    """Hardware that a report names.
+
+    Attributes:
+        name: Of its profile.
+        hardware: `cpu` or `gpu`.
+        kind: `DEVICE`, or `PROFILE` where others here are profiles of the same processor.
+    """
+
+    name: str
+    hardware: str
+    kind: str
+
+
+def devices_of(profiles: Mapping[str, DeviceProfile]) -> dict[str, Device]:
+    """Which of the profiles are hardware of their own, by what they say they come from."""
+    origin = {name: p.source.partition(", tvm ")[0].strip() for name, p in profiles.items()}
+    sources = list(origin.values())
+    return {
+        name: Device(
+            name,
+            profile.family.partition("-")[0],
+            PROFILE if origin[name] and sources.count(origin[name]) > 1 else DEVICE,
+        )
+        for name, profile in sorted(profiles.items())
+    }
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Whose runs count.
+
+    Attributes:
+        digest: Of the record store.
+        features: Version of the feature columns.
+        effort: In `SIZES`.
+        size: What is run for it.
+        devices: Those of the records, and others that runs are about, by name.
+        measured: Names of those of the records, by class of hardware.
+        families: What a training on the records of a class calls its family.
+    """
+
+    digest: str
+    features: str
+    effort: str
+    size: Size
+    devices: Mapping[str, Device]
+    measured: Mapping[str, tuple[str, ...]]
+    families: Mapping[str, str]
+
+    def holdouts(self, hardware: str) -> tuple[str, ...]:
+        """Devices that by_target holds out; none where no other would be left to train on."""
+        names = sorted(self.measured.get(hardware, ()))
+        if len(names) < 2:
+            return ()
+        return tuple(names if self.size.every_holdout else names[:1])
+
+    def trainings(
+        self,
+        runs: Iterable[Run],
+        hardware: str,
+        *,
+        model: str,
+        split: str,
+        pruned: bool,
+        holdout: str = "",
+    ) -> list[Run]:
+        """The newest training of each seed on these records, of this effort and these features."""
+        wanted = {
+            "family": self.families.get(hardware, "-"),
+            "model": model,
+            "split": split,
+            "pruned": str(pruned),
+            "holdout": holdout,
+            "effort": self.effort,
+        }
+        return latest_by_seed(
+            run
+            for run in runs
+            if run.command == "train"
+            and run.tags.get("dataset_digest") == self.digest
+            and run.tags.get("feature_version") == self.features
+            and all(run.setting(key) == value for key, value in wanted.items())
+        )
+
+    def tested_on(self, hardware: str, split: str) -> Sequence[str]:
+        """Values of holdout that trainings of a split may have."""
+        return self.holdouts(hardware) if split == "by_target" else ("",)
+
+
+def say(hardware: str) -> str:
+    """`cpu` as people write it."""
+    return hardware.upper()

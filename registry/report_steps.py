@@ -1,0 +1,201 @@
+"""What a report still lacks, each step by the function of its command."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hetfeat.report.deployments import (
+    TABLE7_NETWORK,
+    TABLE8_MODEL,
+    Source,
+    deployments,
+)
+from hetfeat.report.run import Run
+from hetfeat.report.scope import BATCHES, MODELS, NETWORKS, STRATEGIES, Device, Scope
+from hetfeat.report.searches import searches
+
+DEPLOY_SEED = 0
+SPLIT_OF_SOURCES = "by_task"
+"""The cost models that networks are tuned with were judged on tasks they had not seen."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to run.
+
+    Attributes:
+        what: For people.
+        run: Does it, as the command does.
+    """
+
+    what: str
+    run: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What steps are made of.
+
+    Attributes:
+        scope: Which runs count.
+        records: The record store.
+        device: This machine.
+        evaluations: States that each search measures.
+        bundles: Folder of the bundles, with the journals that deployments go on from.
+    """
+
+    scope: Scope
+    records: Path
+    device: Device
+    evaluations: int
+    bundles: Path
+
+
+def missing_trainings(plan: Plan, runs: Sequence[Run]) -> Iterator[Step]:
+    """Each model on each split, on all and on pruned records, once a seed."""
+    from registry.training import TrainingRequest, train_and_register
+
+    scope = plan.scope
+    for hardware, family in scope.families.items():
+        for split in scope.size.splits:
+            for holdout in scope.tested_on(hardware, split):
+                for model in scope.size.tuners if split == "by_task" else MODELS:
+                    for pruned in (False, True):
+                        done = scope.trainings(
+                            runs,
+                            hardware,
+                            model=model,
+                            split=split,
+                            pruned=pruned,
+                            holdout=holdout,
+                        )
+                        for seed in _left(done, scope.size.seeds):
+                            request = TrainingRequest(
+                                *(plan.records, family, model, split),
+                                *((holdout,) if holdout else (), scope.effort, seed, pruned),
+                            )
+                            held = f" without {holdout}" if holdout else ""
+                            data = "pruned" if pruned else "all"
+                            yield Step(
+                                f"train {model} {split}{held} on {data} {hardware} records, "
+                                f"seed {seed}",
+                                partial(train_and_register, request),
+                            )
+
+
+def missing_searches(plan: Plan, runs: Sequence[Run]) -> Iterator[Step]:
+    """The four searches on the live GEMM, once a seed; those of a seed share what they measure."""
+    from registry.searching import SearchRequest, search_and_log
+
+    scope = plan.scope
+    left: dict[int, list[str]] = {}
+    for strategy in STRATEGIES:
+        done = searches(runs, scope, plan.device.name, strategy, plan.evaluations)
+        for seed in _left(done, scope.size.seeds):
+            left.setdefault(seed, []).append(strategy)
+    for seed, strategies in sorted(left.items()):
+        request = SearchRequest(
+            space=None,
+            gemm=scope.size.gemm,
+            device="local",
+            strategy=tuple(strategies),
+            budget=str(plan.evaluations),
+            repeats=1,
+            prior=None,
+            seed=seed,
+        )
+        yield Step(
+            f"search gemm {scope.size.gemm} by {', '.join(strategies)}, seed {seed}",
+            partial(search_and_log, request, beside_libraries=False),
+        )
+
+
+def missing_deployments(plan: Plan, runs: Sequence[Run]) -> Iterator[Step]:
+    """Networks tuned from scratch and with cost models of these records."""
+    size = plan.scope.size
+    sources = [Source(model, pruned) for model in MODELS for pruned in (False, True)]
+    if size.table7:
+        for source in (None, *sources):
+            yield from _deployment(plan, runs, TABLE7_NETWORK, BATCHES, size.table7, source)
+    if size.without and size.with_model:
+        for network in NETWORKS:
+            yield from _deployment(plan, runs, network, BATCHES[:1], size.without, None)
+            source = Source(TABLE8_MODEL, False)
+            yield from _deployment(plan, runs, network, BATCHES[:1], size.with_model, source)
+
+
+def _deployment(
+    plan: Plan,
+    runs: Sequence[Run],
+    network: str,
+    batches: tuple[int, ...],
+    effort: str,
+    source: Source | None,
+) -> Iterator[Step]:
+    from registry.deployment import FROM_SCRATCH, Wanted, deploy_and_register
+
+    done = deployments(
+        runs,
+        plan.scope,
+        device=plan.device.name,
+        network=network,
+        batches=batches,
+        effort=effort,
+        source=source,
+    )
+    if done:
+        return
+    model, told = FROM_SCRATCH, "from scratch"
+    if source is not None:
+        trained = _source_run(plan, runs, source)
+        version = _version_of(trained) if trained else None
+        if version is None:
+            return  # its training failed, which the report says
+        model, told = version, f"with {source.model}{', pruned' if source.pruned else ''}"
+    name = f"{network}-{'.'.join(map(str, batches))}-{effort}-{told}".replace(", ", "-")
+    wanted = Wanted(
+        device="local",
+        network=network,
+        model=model,
+        stage=None,
+        effort=effort,
+        trials=None,
+        batch=batches,
+        refresh=False,
+        out=plan.bundles / name.replace(" ", "-"),
+        seed=DEPLOY_SEED,
+    )
+    yield Step(
+        f"deploy {network}, batch {','.join(map(str, batches))}, {effort}, {told}",
+        partial(deploy_and_register, wanted),
+    )
+
+
+def _source_run(plan: Plan, runs: Sequence[Run], source: Source) -> Run | None:
+    """The training, of the first seed, of the cost model to tune with."""
+    found = plan.scope.trainings(
+        runs,
+        plan.device.hardware,
+        model=source.model,
+        split=SPLIT_OF_SOURCES,
+        pruned=source.pruned,
+    )
+    return found[0] if found else None
+
+
+def _version_of(run: Run) -> str | None:
+    """The version that a training registered, pinned."""
+    from registry.client import connect, translated
+    from registry.versions import Version
+
+    with translated(f"find the version of run {run.id}"):
+        found = connect().search_model_versions(f"run_id = '{run.id}'")
+    return Version.of(found[0]).uri if found else None
+
+
+def _left(done: Sequence[Run], seeds: int) -> list[int]:
+    """Seeds without a run."""
+    known = {run.seed for run in done}
+    return [seed for seed in range(seeds) if str(seed) not in known]
