@@ -3,14 +3,17 @@
     python tools/package_records.py WHOLE EARLIER OUT [--programs 48] [--without resnet18]
 
 Of each task of WHOLE come at most so many programs, evenly from the fastest to the slowest on the
-first device, and the same ones on the others; programs that did not run on every device are left
-out, and so are the tasks of the networks that the quick start deploys. EARLIER, a store of one of
-these devices, is added as it is; profiles are those of WHOLE.
+first device, and the same ones on the others. Left out are programs that did not run on every
+device, those of batches that something else on the machine slowed down, and the tasks of networks
+that the quick start deploys. EARLIER, a store of one of these devices, is added as it is; profiles
+are those of WHOLE.
 """
 
 import argparse
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,25 +22,62 @@ import pyarrow.compute as pc
 from hetfeat.dataset.schema import median_latencies
 from hetfeat.dataset.store import RecordStore
 
-LIGHT = ["device", "task", "program", "latencies_s"]
+LIGHT = ["device", "task", "program", "unix_s", "latencies_s"]
+PAUSE_S = 1.5
+"""Between the measurements of two batches something else is measured or built."""
+NEIGHBOURS = 3
+SLOWED = 1.6
+"""A batch this much slower on one device, against the others and against the batches before and
+after it, shared the machine with something: two threads then run one after the other."""
+
+
+def by_task(store: RecordStore) -> Iterator[tuple[str, list[str], Any, Any]]:
+    """Each task with the programs that ran everywhere, their log latencies and their times.
+
+    Both are float64 [programs, devices], devices sorted by name.
+    """
+    devices = sorted(store.devices())
+    found: dict[str, dict[str, dict[str, tuple[float, float]]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
+    for table in store.scan(LIGHT):
+        latency_s = median_latencies(table["latencies_s"]).tolist()
+        names = (table[name].to_pylist() for name in LIGHT[:4])
+        for device, task, program, unix_s, seconds in zip(*names, latency_s, strict=True):
+            if np.isfinite(seconds):
+                found[task][program][device] = np.log(seconds), unix_s
+    for task, programs in found.items():
+        keys = [key for key, ran in programs.items() if len(ran) == len(devices)]
+        both = np.array([[programs[key][d] for d in devices] for key in keys])
+        yield task, keys, *both.reshape(-1, len(devices), 2).transpose(2, 0, 1)
+
+
+def slowed(latency: Any, unix_s: Any) -> Any:
+    """Which programs stand in a slowed batch on some device, bool [programs]."""
+    against = latency - np.median(latency, axis=1, keepdims=True)
+    bad = np.zeros(len(latency), bool)
+    for device in range(latency.shape[1]):
+        order = np.argsort(unix_s[:, device])
+        cuts = np.flatnonzero(np.diff(unix_s[order, device]) > PAUSE_S) + 1
+        batches = np.split(order, cuts)
+        shifts = np.array([np.median(against[rows, device]) for rows in batches])
+        for i, rows in enumerate(batches):
+            first = max(0, i - NEIGHBOURS)
+            near = np.delete(shifts[first : i + NEIGHBOURS + 1], i - first)
+            if len(near) and shifts[i] - np.median(near) > np.log(SLOWED):
+                bad[rows] = True
+    return bad
 
 
 def balanced(whole: RecordStore, programs: int, without: set[str]) -> set[str]:
     """Keys of the programs to keep."""
-    seconds: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
-    for table in whole.scan(LIGHT):
-        latencies = median_latencies(table["latencies_s"]).tolist()
-        names = (table[name].to_pylist() for name in LIGHT[:3])
-        for device, task, program, latency_s in zip(*names, latencies, strict=True):
-            if task not in without and np.isfinite(latency_s):
-                seconds[task][program][device] = latency_s
-    devices = sorted(whole.devices())
     kept: set[str] = set()
-    for found in seconds.values():
-        everywhere = [key for key, by_device in found.items() if len(by_device) == len(devices)]
-        ordered = sorted(everywhere, key=lambda key, found=found: found[key][devices[0]])
-        places = np.linspace(0, len(ordered) - 1, min(programs, len(ordered)))
-        kept.update(ordered[place] for place in places.round().astype(int))
+    for task, keys, latency, unix_s in by_task(whole):
+        if keys and task not in without:
+            rows = np.flatnonzero(~slowed(latency, unix_s))
+            rows = rows[np.argsort(latency[rows, 0])]
+            places = np.linspace(0, len(rows) - 1, min(programs, len(rows))).round().astype(int)
+            kept.update(keys[row] for row in rows[places])
     return kept
 
 
@@ -63,8 +103,9 @@ def main() -> None:
             writer.add(table)
         modules = store.workloads()
         for name, weights in store.networks().items():
+            left_out = without if store is whole else set()
             if name not in given.without:
-                own = {task: count for task, count in weights.items() if task not in without}
+                own = {task: count for task, count in weights.items() if task not in left_out}
                 out.add_network(name, own, {task: modules[task] for task in own if task in modules})
     writer.close()
 
