@@ -32,6 +32,7 @@ def copy(models: Path, name: str, kilobytes: int, hours_ago: float) -> Path:
 
 
 def pruned(capfd, gb: str) -> dict:
+    capfd.readouterr()  # MLflow names each run of a server
     assert _cli.run(mlproject.cli, ["cache", "prune", "--max-gb", gb, "--json"]) == 0
     return json.loads(capfd.readouterr().out)
 
