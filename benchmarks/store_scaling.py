@@ -35,10 +35,14 @@ SIDES = (16, 32, 48, 64, 96, 128, 192, 256)
 BLOCK = 4096
 STORES = 2
 INSTRUCTIONS = [
-    *([["SamplePerfectTile", [f"l{i}"], [4, 64], [f"v{i}0", f"v{i}1", f"v{i}2", f"v{i}3"]],
-       ["Split", [f"l{i}", f"v{i}0", f"v{i}1", f"v{i}2", f"v{i}3"], [1], [f"m{i}0", f"m{i}1"]]]
-      for i in range(14)),
-]  # fmt: skip
+    instruction
+    for i in range(14)
+    for factors in [[f"v{i}0", f"v{i}1", f"v{i}2", f"v{i}3"]]
+    for instruction in (
+        ["SamplePerfectTile", [f"l{i}"], [4, 64], factors],
+        ["Split", [f"l{i}", *factors], [1], [f"m{i}{j}" for j in range(4)]],
+    )
+]
 
 
 def make_store(folder: Path, records: int, stores: bool) -> None:
