@@ -32,6 +32,20 @@ def measurer(device):
         yield made
 
 
+@pytest.fixture
+def asked(monkeypatch) -> list[str]:
+    """What children are asked to do, as it happens."""
+    kinds: list[str] = []
+    ask = Worker.ask
+
+    def noting(self, request, timeout_s):
+        kinds.append(request["do"])
+        return ask(self, request, timeout_s)
+
+    monkeypatch.setattr(Worker, "ask", noting)
+    return kinds
+
+
 def children() -> list[psutil.Process]:
     """Measuring children of this process that still run."""
     return [
@@ -75,18 +89,10 @@ def test_cold_runs_fetch_their_weights_from_memory(measurer):
     assert cold[large].latency_s > 1.5 * warm.latency_s
 
 
-def test_one_build_serves_devices_that_differ_in_threads_only(device, tmp_path, monkeypatch):
+def test_one_build_serves_devices_that_differ_in_threads_only(device, tmp_path, asked):
     single = dataclasses.replace(
         device, name="single", threads=1, target=device.target | {"num-cores": 1}
     )
-    asked: list[str] = []
-    ask = Worker.ask
-
-    def noting(self, request, timeout_s):
-        asked.append(request["do"])
-        return ask(self, request, timeout_s)
-
-    monkeypatch.setattr(Worker, "ask", noting)
     sleeping = [kernels.in_parallel(kernels.calling("usleep", 500 + i)) for i in range(3)]
     with contextlib.ExitStack() as stack:
         pair = [stack.enter_context(m) for m in measurers_of([device, single], tmp_path)]
@@ -134,16 +140,8 @@ def test_the_same_program_twice_in_a_batch(measurer):
     assert [m.error for m in found] == [None] * 3
 
 
-def test_measurements_come_as_they_are_made(measurer, monkeypatch):
+def test_measurements_come_as_they_are_made(measurer, asked):
     """The first is there before the second has run: an interrupt loses only what is in flight."""
-    asked: list[str] = []
-    ask = Worker.ask
-
-    def noting(self, request, timeout_s):
-        asked.append(request["do"])
-        return ask(self, request, timeout_s)
-
-    monkeypatch.setattr(Worker, "ask", noting)
     modules = [kernels.scaled(8.0 + i) for i in range(3)]
     found = measurer.measure_each([kernels.known_to(measurer, module) for module in modules])
     for number in range(1, 4):

@@ -149,6 +149,16 @@ class TestRealTraces:
             assert (vectors[:, AT["primitive_other"]] == 0).all()
             np.testing.assert_array_equal(vectors, features.vectors(column))
 
+    def test_without_padding_part_by_part(self, packaged, monkeypatch):
+        monkeypatch.setattr(features, "_PADDED_AT_ONCE", 7)
+        some = packaged.slice(0, 50).to_pylist()
+        steps, offsets = features.steps(some)
+        padded = features.sequences(some)
+        for i, own in enumerate(padded):
+            length = offsets[i + 1] - offsets[i]
+            np.testing.assert_array_equal(steps[offsets[i] : offsets[i + 1]], own[:length])
+            assert not own[length:].any()
+
     def test_most_programs_differ(self, packaged):
         vectors = features.vectors(packaged)
         assert len(np.unique(vectors, axis=0)) > 0.9 * len(set(packaged.to_pylist()))

@@ -21,6 +21,8 @@ from hetfeat.features.columns import PARTS, PRIMITIVES, SCOPES, SPLITS, THREADS,
 STEPS, WIDTH = 40, 22
 """The longest and the widest that TLP (Zhai et al., ASPLOS 2023) needs for almost every program."""
 
+_PADDED_AT_ONCE = 1024
+"""Sequences padded at a time, 3.5 kB each: most of them is padding."""
 _POSTPROC = "EnterPostproc"
 _LOOKUPS = {
     *("GetBlock", "GetSBlock", "GetLoops", "GetChildBlocks", "GetConsumers", "GetProducers"),
@@ -110,10 +112,13 @@ def steps(traces: Collection[Any]) -> tuple[Floats, npt.NDArray[np.int64]]:
     Raises:
         DataError: A trace is none.
     """
-    padded = sequences(traces)
-    there = padded[:, :, 0] > 0
-    offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int64)
-    return padded[there], offsets
+    given, found, lengths = list(traces), [np.empty((0, WIDTH), np.float32)], [0]
+    for start in range(0, len(given), _PADDED_AT_ONCE):
+        padded = sequences(given[start : start + _PADDED_AT_ONCE])
+        there = padded[:, :, 0] > 0
+        found.append(padded[there])
+        lengths += there.sum(axis=1).tolist()
+    return np.concatenate(found), np.cumsum(lengths, dtype=np.int64)
 
 
 def _vector(trace: str) -> list[float]:
