@@ -12,7 +12,7 @@ from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.features.trace import WIDTH
 from hetfeat.models.aggregate import flat_features, table_names, table_of
-from hetfeat.models.engines.trees import TableObjective
+from hetfeat.models.engines.trees import RowObjective, rows_of
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.pairs import pairs_of
 from hetfeat.models.side import side_of
@@ -45,9 +45,9 @@ def test_pairs_of_a_large_task_are_drawn(tmp_path):
 def test_gradients_are_those_of_the_loss(examples, kind, point_weight):
     """Against finite differences, for each part of the loss alone, by the margin of each row."""
     part = examples.take(np.arange(12))
-    table = table_of(part.batch, kind)
-    own = TableObjective(side_of(part, seed=0).objective(point_weight), table)
-    rows = len(table.rows)
+    table = rows_of(part.batch, kind)
+    own = RowObjective(side_of(part, seed=0).objective(point_weight), table)
+    rows = len(table.program)
     margins = np.random.default_rng(0).normal(size=rows)
 
     def loss(row_margins):
