@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hetfeat.dataset.splits import split_examples
 from hetfeat.devices import host
+from hetfeat.features import spilled
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.features.spilled import Shelf, SpilledBatch
@@ -25,7 +26,9 @@ TREES = ("xgb", "lgbm")
 def pair(tmp_path_factory) -> tuple[Examples, Examples]:
     """The examples of a store of six parts (two devices, three operators), in memory and not."""
     store = stores.make_store(tmp_path_factory.mktemp("records") / "s", tasks=24)
-    return assemble(store).examples, assemble(store, room_bytes=100_000).examples
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(spilled, "PART_BYTES", 1)
+        return assemble(store).examples, assemble(store, room_bytes=600_000).examples
 
 
 def same(one: Batch, other: Batch) -> None:
@@ -81,13 +84,17 @@ def test_a_piece_holds_no_more_than_a_part(pair):
     assert [len(piece) for piece in pieces] == [len(outside) / 6] * 6
 
 
-def test_an_empty_part_is_no_piece(pair):
+def test_small_batches_are_parts_together(pair):
+    """Two of one program in a part, and one at the end; a batch without a program is in none."""
     inside, _ = pair
-    shelf = Shelf()
-    for index in ([0, 1], [], [2]):
-        shelf.put(inside.batch.take(np.array(index, np.int64)))
-    assert [len(piece) for piece in shelf.whole().pieces()] == [2, 1]
-    same(inside.batch.take(np.arange(3)), shelf.whole().loaded())
+    size = inside.batch.take(np.array([0])).nbytes
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(spilled, "PART_BYTES", 1.5 * size)
+        shelf = Shelf(0)
+        for index in ([0], [], [0], [0]):
+            shelf.put(inside.batch.take(np.array(index, np.int64)))
+        assert [len(piece) for piece in shelf.whole().pieces()] == [2, 1]
+    same(inside.batch.take(np.zeros(3, np.int64)), shelf.whole().loaded())
 
 
 @pytest.mark.parametrize("kind", ["flat", "sum"])

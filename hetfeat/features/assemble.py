@@ -114,17 +114,8 @@ def assemble(store: RecordStore, over: Over = map, room_bytes: float = math.inf)
     Raises:
         DataError: The store is empty or damaged, or a device has records and no profile.
     """
-    parts: list[Part[Examples]] = []
-    shelf: Shelf | None = None
-    held = 0
-    for part in map_examples(store, _itself, over):
-        parts.append(part)
-        held += part.result.batch.loaded().nbytes
-        if shelf is None and held > room_bytes:
-            shelf = Shelf()
-            parts = [_shelved(part, shelf) for part in parts]
-        elif shelf is not None:
-            parts[-1] = _shelved(part, shelf)
+    shelf = Shelf(room_bytes)
+    parts = [_shelved(part, shelf) for part in map_examples(store, _itself, over)]
     read = sum(part.rows for part in parts)
     if not read:
         raise DataError(
@@ -133,7 +124,7 @@ def assemble(store: RecordStore, over: Over = map, room_bytes: float = math.inf)
             "add some with `hetfeat collect --out DIR`",
         )
     return Assembled(
-        concatenate([part.result for part in parts], shelf.whole() if shelf else None),
+        concatenate([part.result for part in parts], shelf.whole()),
         sum(part.without_features for part in parts),
         sum(part.duplicates for part in parts),
     )

@@ -128,16 +128,10 @@ class Examples:
         )
 
 
-def concatenate(parts: Sequence[Examples], batch: Features | None = None) -> Examples:
-    """Examples one after the other; there must be at least one part.
-
-    Args:
-        parts: In order.
-        batch: The features of all of them, where they are not those of the parts.
-    """
-    together = batch or joined([part.batch.loaded() for part in parts])
+def concatenate(parts: Sequence[Examples], batch: Features) -> Examples:
+    """Examples one after the other; `batch` has the features of all of them."""
     columns = [field.name for field in fields(Examples) if field.name != "batch"]
-    return Examples(together, *(np.concatenate([getattr(p, c) for p in parts]) for c in columns))
+    return Examples(batch, *(np.concatenate([getattr(p, c) for p in parts]) for c in columns))
 
 
 def joined(batches: Sequence[Batch]) -> Batch:

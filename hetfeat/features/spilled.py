@@ -4,19 +4,22 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 
 from hetfeat.devices import host
-from hetfeat.features.batch import Batch, joined
+from hetfeat.features.batch import Batch, Features, joined
 
 Ints = npt.NDArray[np.int64]
 
 
-MEMORY_SHARE = 8
-"""Training takes three to five times the memory of its features (docs/models.md), reading and
-dividing them twice; the rest is for others."""
+MEMORY_SHARE = 16
+"""Training in memory peaks at four to eight times its features (docs/models.md)."""
+PART_BYTES = 2**26
+"""Of a part, at least; each costs trees some time in every round."""
 
 
 def room_bytes() -> float:
@@ -30,27 +33,41 @@ def scratch_folder() -> str:
 
 
 class Shelf:
-    """A file without a name, gone with this process however it ends; batches are its parts."""
+    """Keeps batches: in memory while they fit, else in a file without a name, in parts.
 
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(dir=scratch_folder())  # noqa: SIM115  # as long as this
+    The file is gone with this process, however it ends.
+
+    Args:
+        room_bytes: What may stay in memory.
+    """
+
+    def __init__(self, room_bytes: float) -> None:
+        self._room, self._held = room_bytes, 0
+        self._waiting: list[Batch] = []
+        self._programs = 0
         self._positions: list[int] = []
         self._starts = [0]
 
     def put(self, batch: Batch) -> "SpilledBatch":
-        """Writes a part."""
-        self._positions.append(self._file.seek(0, os.SEEK_END))
-        for field in fields(Batch):
-            np.save(self._file, getattr(batch, field.name), allow_pickle=False)
-        self._starts.append(self._starts[-1] + len(batch))
-        return SpilledBatch(self, np.arange(*self._starts[-2:]))
+        """Takes the next programs; they can be read back after `whole`."""
+        self._waiting.append(batch)
+        self._held += batch.nbytes
+        self._programs += len(batch)
+        if self._held > self._room:
+            self._write_parts()
+        return SpilledBatch(self, np.arange(self._programs - len(batch), self._programs))
 
-    def whole(self) -> "SpilledBatch":
-        """All programs of all parts."""
-        return SpilledBatch(self, np.arange(self._starts[-1]))
+    def whole(self) -> Features:
+        """All programs."""
+        if self._held <= self._room:
+            return joined(self._waiting)
+        if self._waiting:
+            self._write(self._waiting)
+        self._waiting = []
+        return SpilledBatch(self, np.arange(self._programs))
 
     def read(self, programs: Ints) -> Batch:
-        """Some programs of one part, numbered from the first of the first part."""
+        """Some programs of one part, numbered as they came."""
         part = int(self.part_of(programs).max(initial=0))
         self._file.seek(self._positions[part])
         arrays = [np.load(self._file, allow_pickle=False) for _ in fields(Batch)]
@@ -59,6 +76,26 @@ class Shelf:
     def part_of(self, programs: Ints) -> Ints:
         """Which part each program lies in."""
         return np.searchsorted(self._starts, programs, side="right") - 1
+
+    @cached_property
+    def _file(self) -> IO[bytes]:
+        return tempfile.TemporaryFile(dir=scratch_folder())
+
+    def _write_parts(self) -> None:
+        part: list[Batch] = []
+        for batch in self._waiting:
+            part.append(batch)
+            if sum(each.nbytes for each in part) >= PART_BYTES:
+                self._write(part)
+                part = []
+        self._waiting = part
+
+    def _write(self, batches: list[Batch]) -> None:
+        part = joined(batches)
+        self._positions.append(self._file.seek(0, os.SEEK_END))
+        for field in fields(Batch):
+            np.save(self._file, getattr(part, field.name), allow_pickle=False)
+        self._starts.append(self._starts[-1] + len(part))
 
 
 @dataclass(frozen=True)

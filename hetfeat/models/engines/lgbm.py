@@ -18,7 +18,7 @@ from hetfeat.models.side import Side
 from hetfeat.models.watch import Watch
 
 BOOSTER = "booster.txt"
-BIN_SAMPLE = 20_000
+BIN_SAMPLE = 50_000
 """Rows to choose bins by, beyond memory; LightGBM holds them three times, as float64."""
 DAMAGED: tuple[type[Exception], ...] = (lightgbm.basic.LightGBMError,)
 
