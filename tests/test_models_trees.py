@@ -124,3 +124,23 @@ def test_importance_is_of_the_columns_that_the_latency_follows_from(name, exampl
     learnable = {columns.STORE[i].name for i in stores.LEARNABLE}
     best = sorted(gains, key=gains.__getitem__)[-4:]
     assert {key.removeprefix("store.") for key in best} == learnable
+
+
+@pytest.mark.parametrize("name", ["xgb", "lgbm"])
+@pytest.mark.parametrize("chosen", [0, 3])
+def test_fine_tuning_splits_on_the_columns_chosen(name, chosen, examples):
+    made = build(name, "quick", 0, {"rounds": 10, "fine_tune_columns": chosen})
+    made.fit(examples, examples)
+    before, after = made.importance(), made.fine_tune(examples).importance()
+    best = set(sorted(before, key=before.__getitem__)[-3:])
+    changed = {column for column in after if after[column] != before.get(column)}
+    assert changed
+    assert (changed <= best) == bool(chosen)
+
+
+@pytest.mark.parametrize("name", ["xgb", "lgbm"])
+def test_fine_tuning_twice_gives_the_same_trees(name, examples):
+    made = build(name, "quick", 0, {"rounds": 10})
+    made.fit(examples, examples)
+    first, again = (made.fine_tune(examples).predict(examples.batch) for _ in "12")
+    np.testing.assert_array_equal(again, first)

@@ -6,7 +6,7 @@ the measured programs alone: each is scored by a model that has not seen it.
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,9 @@ class Adapted:
     pca: dict[str, float]
 
 
-def few_shot(examples: Examples, budget: int, seed: int) -> FewShot:
+def few_shot(
+    examples: Examples, budget: int, seed: int, tasks: Collection[str] | None = None
+) -> FewShot:
     """Takes `budget` records of each task as measured, at random; the rest is for testing.
 
     A task with no more records than that is measured as a whole and not tested.
@@ -81,6 +83,7 @@ def few_shot(examples: Examples, budget: int, seed: int) -> FewShot:
         examples: Records of one device.
         budget: Measurements a task.
         seed: Same seed, same choice.
+        tasks: Hashes of those that are measured, by default all; the others are tested only.
 
     Raises:
         DataError: No task has two records left to test on, or the budget is too small.
@@ -96,6 +99,8 @@ def few_shot(examples: Examples, budget: int, seed: int) -> FewShot:
     fold = np.full(len(examples), -1)
     most = 0
     for rows in by_group(group_codes(examples)[0]):
+        if tasks is not None and examples.task[rows[0]] not in tasks:
+            continue
         measured = rng.permutation(rows)[:budget]
         fold[measured] = np.arange(len(measured)) % folds
         most = max(most, len(rows))

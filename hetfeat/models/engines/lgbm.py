@@ -12,7 +12,7 @@ import numpy as np
 from hetfeat.features.batch import Batch, Examples, Floats
 from hetfeat.models.aggregate import table_names, table_of
 from hetfeat.models.base import OnEpoch
-from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, rows_of
+from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
 from hetfeat.models.gbdt import LgbmParameters
 from hetfeat.models.side import Side
 from hetfeat.models.watch import Watch
@@ -53,14 +53,34 @@ def train(
 ) -> LgbmTrees:
     """Boosts until the valid side improves no more."""
     watch = Watch(valid, settings.point_weight, settings.patience, on_epoch)
-    rows = rows_of(valid.examples.batch, settings.stores)
-    booster = _boost(settings, train, settings.rounds, None, (watch, rows))
+    learn = rows_of(train.examples.batch, settings.stores)
+    check = rows_of(valid.examples.batch, settings.stores)
+    objective = RowObjective(train.objective(settings.point_weight), learn)
+    sample = {} if learn.in_memory else {"bin_construct_sample_cnt": BIN_SAMPLE}
+    data = lightgbm.Dataset(_data(learn), free_raw_data=False)
+    booster = lightgbm.train(
+        settings.for_engine(len(learn.program)) | sample | _custom(objective),
+        data,
+        settings.rounds,
+        valid_sets=[lightgbm.Dataset(_data(check), reference=data)],
+        feval=_loss_of(watch, check),
+        callbacks=[lightgbm.early_stopping(settings.patience, verbose=False)],
+    )
     return LgbmTrees(_cut(booster, watch.best_epoch + 1), settings.stores)
 
 
 def fine_tune(settings: LgbmParameters, fitted: LgbmTrees, records: Side) -> LgbmTrees:
-    """A few more rounds on other records."""
-    booster = _boost(settings, records, settings.fine_tune_rounds, fitted.booster, None)
+    """A few more rounds on other records, in memory."""
+    rows = rows_of(records.examples.batch, fitted.stores)
+    objective = RowObjective(records.objective(settings.point_weight), rows)
+    chosen = most_important(fitted.importance(), fitted.stores, settings.fine_tune_columns)
+    factors = {"feature_contri": chosen.tolist()}  # of a column's gain: 0 is never split on
+    booster = lightgbm.train(
+        settings.for_engine(len(rows.program)) | factors | _custom(objective),
+        lightgbm.Dataset(rows.whole(), free_raw_data=False),
+        settings.fine_tune_rounds,
+        init_model=fitted.booster,
+    )
     return LgbmTrees(_cut(booster, -1), fitted.stores)
 
 
@@ -71,30 +91,8 @@ def read(folder: Path, files: set[str], settings: LgbmParameters) -> LgbmTrees:
     return LgbmTrees(lightgbm.Booster(model_file=folder / BOOSTER), settings.stores)
 
 
-def _boost(
-    settings: LgbmParameters,
-    side: Side,
-    rounds: int,
-    start: Any,
-    watched: tuple[Watch, Rows] | None,
-) -> Any:
-    rows = rows_of(side.examples.batch, settings.stores)
-    objective = RowObjective(side.objective(settings.point_weight), rows)
-    data = lightgbm.Dataset(_data(rows), free_raw_data=False)
-    sample = {} if rows.in_memory else {"bin_construct_sample_cnt": BIN_SAMPLE}
-    return lightgbm.train(
-        {
-            **settings.for_engine(len(rows.program)),
-            **sample,
-            "objective": lambda margins, _: objective.gradient(margins),
-        },
-        data,
-        rounds,
-        init_model=start,
-        valid_sets=[lightgbm.Dataset(_data(watched[1]), reference=data)] if watched else [],
-        feval=_loss_of(*watched) if watched else None,
-        callbacks=[lightgbm.early_stopping(settings.patience, verbose=False)] if watched else [],
-    )
+def _custom(objective: RowObjective) -> dict[str, Any]:
+    return {"objective": lambda margins, _: objective.gradient(margins)}
 
 
 def _data(rows: Rows) -> Any:

@@ -1,6 +1,6 @@
 """What both kinds of boosted trees share: the rows they read, and the objective over them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetfeat.features.batch import Features, Floats
-from hetfeat.models.aggregate import table_of
+from hetfeat.models.aggregate import table_names, table_of
 from hetfeat.models.objective import Objective
 
 Doubles = npt.NDArray[np.float64]
@@ -58,6 +58,13 @@ def rows_of(batch: Features, kind: str) -> Rows:
         programs.append(table.program + start)
         start += table.programs
     return Rows(parts, sizes, np.concatenate(programs), start)
+
+
+def most_important(gains: Mapping[str, float], kind: str, count: int) -> Floats:
+    """1 for the columns of a table with the greatest gains, 0 for the others; all 1 for count 0."""
+    names = table_names(kind)
+    best = set(sorted(names, key=lambda name: -gains.get(name, 0.0))[: count or len(names)])
+    return np.array([name in best for name in names], np.float32)
 
 
 def _read(piece: Features, kind: str) -> Floats:

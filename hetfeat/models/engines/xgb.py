@@ -1,5 +1,6 @@
 """XGBoost as an engine."""
 
+import dataclasses
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from hetfeat.features.batch import Batch, Examples
 from hetfeat.features.spilled import scratch_folder
 from hetfeat.models.aggregate import table_names, table_of
 from hetfeat.models.base import OnEpoch
-from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, rows_of
+from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
 from hetfeat.models.gbdt import GbdtParameters
 from hetfeat.models.side import Side
 from hetfeat.models.watch import Watch
@@ -78,7 +79,11 @@ def fine_tune(settings: GbdtParameters, fitted: XgbTrees, records: Side) -> XgbT
     """A few more rounds on other records, in memory."""
     rows = rows_of(records.examples.batch, fitted.stores)
     objective = RowObjective(records.objective(settings.point_weight), rows)
-    matrix = xgboost.DMatrix(rows.whole())
+    chosen = most_important(fitted.importance(), fitted.stores, settings.fine_tune_columns)
+    matrix = xgboost.DMatrix(rows.whole(), feature_weights=chosen)
+    # A tree draws columns by their weights: as many as this, none of weight 0 is among them.
+    share = settings.columns_per_tree * float(chosen.mean())
+    settings = dataclasses.replace(settings, columns_per_tree=share)
     booster = _boost(settings, objective, matrix, settings.fine_tune_rounds, [], fitted.booster)
     return XgbTrees(booster, fitted.stores)
 
