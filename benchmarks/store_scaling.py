@@ -56,12 +56,12 @@ def make_store(
     writer = store.writer()
     for number, start in enumerate(range(0, records, block)):
         device, which = divmod(number, len(sides))
-        name = DEVICES[device % len(DEVICES)]
-        writer.add(_block(start, min(block, records - start), stores, name, sides[which]))
+        place = (DEVICES[device % 2], OPERATORS[which % 2], sides[which])
+        writer.add(_block(start, min(block, records - start), stores, *place))
     writer.close()
 
 
-def _block(start: int, count: int, stores: bool, device: str, side: int) -> pa.Table:
+def _block(start: int, count: int, stores: bool, device: str, operator: str, side: int) -> pa.Table:
     rng = np.random.default_rng(start)
     task = f"{side:016x}"
     factors = 2 ** rng.integers(0, 7, (count, 14, 4))
@@ -83,7 +83,7 @@ def _block(start: int, count: int, stores: bool, device: str, side: int) -> pa.T
     constant = {
         "device": device,
         "task": task,
-        "operator": OPERATORS[side // 16 % 2],
+        "operator": operator,
         "shapes": json.dumps([[side, side]] * 3, separators=(",", ":")),
         "dtype": "float32",
         "flops": 2.0 * side**3,
