@@ -18,8 +18,9 @@ Ints = npt.NDArray[np.int64]
 
 MEMORY_SHARE = 16
 """Training in memory peaks at four to eight times its features (docs/models.md)."""
-PART_BYTES = 2**26
-"""Of a part, at least; each costs trees some time in every round."""
+PART_BYTES = 2**25
+"""A part has as many bytes, or up to twice as many: each costs trees some time in every round, and
+a few are in memory at once."""
 
 
 def room_bytes() -> float:
@@ -84,10 +85,11 @@ class Shelf:
     def _write_parts(self) -> None:
         part: list[Batch] = []
         for batch in self._waiting:
-            part.append(batch)
-            if sum(each.nbytes for each in part) >= PART_BYTES:
-                self._write(part)
-                part = []
+            for rows in np.array_split(np.arange(len(batch)), 1 + batch.nbytes // PART_BYTES):
+                part.append(batch.take(rows))
+                if sum(each.nbytes for each in part) >= PART_BYTES:
+                    self._write(part)
+                    part = []
         self._waiting = part
 
     def _write(self, batches: list[Batch]) -> None:
