@@ -92,8 +92,11 @@ def table(rows: list[dict]) -> str:
     """Markdown: mean and spread over seeds and held-out devices."""
     head = ["records", "split", "model", "way", "cells", "0", *map(str, BUDGETS)]
     lines = [head, ["---"] * len(head)]
-    for key in sorted({(row["records"], row["split"], row["model"]) for row in rows}):
-        cells = [r["figures"] for r in rows if (r["records"], r["split"], r["model"]) == key]
+    groups: dict[tuple[str, ...], list[dict[str, float]]] = {}
+    for row in rows:
+        name = " ".join([row["model"], *(f"{k}={v}" for k, v in row["settings"].items())])
+        groups.setdefault((row["records"], row["split"], name), []).append(row["figures"])
+    for key, cells in sorted(groups.items()):
         ways = sorted({name.split("@")[0] for cell in cells for name in cell if "@" in name})
         for way in ways:
             found = [spread([cell.get(f"{way}@{b}") for cell in cells]) for b in BUDGETS]
