@@ -24,7 +24,7 @@ a few are in memory at once."""
 
 
 def room_bytes() -> float:
-    """What features may take of the memory that is free now, in this machine or its cgroup."""
+    """What features may take of the memory that is free now, in this machine or its container."""
     return host.memory_free_bytes() / MEMORY_SHARE
 
 
