@@ -53,7 +53,7 @@ crashes: env ## 100 promotions killed at a random moment, then repaired; ARGS as
 scale: env ## Promote, history and pull beside 1,000 models of 20 versions; ARGS="--on postgresql"
 	$(VENV_PYTHON) benchmarks/registry/scale.py $(ARGS)
 
-store-scale: env ## Every pass over stores of 10^4 to 10^6 records; an hour for ARGS="--records 10000000 --stores false"
+store-scale: env ## Every pass over stores of 10^4 to 10^6 records; 40 minutes for ARGS="--records 10000000 --stores false"
 	$(VENV_PYTHON) benchmarks/store_scaling.py $(or $(ARGS),--records 10000 100000 1000000)
 
 searches: env ## Compares searches on recorded spaces; resumable; ARGS="--data DIR --repeats 20"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hetfeat.errors import DataError
 
-FEATURES_VERSION = 3
+FEATURES_VERSION = 4
 """Version of the whole set, logged with each run; a model's own check is by column."""
 
 
@@ -183,6 +183,29 @@ TRACE = (
 Two mean the same on every class of hardware: `units_extent` counts what runs on different cores or
 multiprocessors (a parallel loop, a grid of blocks), `lanes_extent` what runs in step (a vector, the
 threads of a block)."""
+
+
+TOUCHED = ("unique_bytes", "bytes", "lines")
+"""Columns of a store's buffers whose sums stand in relation to the task."""
+
+RELATIVE = (
+    Column("units_filled", "share"),
+    Column("lanes_filled", "share"),
+    Column("units_per_thread", "log2(ratio)"),
+    Column("vectors_per_register", "log2(ratio)"),
+    Column("operations_per_flop", "log2(ratio)"),
+    *(
+        Column(f"{touched}_per_{base}", "log2(ratio)")
+        for touched in TOUCHED
+        for base in ("task_byte", "flop", "operation")
+    ),
+    Column("largest_bytes_per_reuse", _BYTES),
+    Column("bytes_per_reuse", _BYTES),
+    Column("longest_reuse_distance", _BYTES),
+)
+"""Columns of a store that follow from its own, its task's and its device's (`models/relative.py`),
+for models that read rows. A unit is a round of the parallel loop, a lane an element of the vector;
+operations are the store's own, flops the task's."""
 
 
 def labels(columns: tuple[Column, ...]) -> list[str]:

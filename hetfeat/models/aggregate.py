@@ -1,8 +1,8 @@
 """Programs as tables, for models that read rows: `flat`, a row a program, or `sum`, a row a store.
 
 The flat row holds two folds of the stores, chosen by measurement (docs/models.md): the store that
-computes most, as it is; the sum of all, taken of the quantities and not of their logarithms. Trace,
-task and hardware stand beside them.
+computes most, as it is; the sum of all, taken of the quantities and not of their logarithms. Beside
+each store or fold stands its relation to task and device, at the end trace, task and hardware.
 With `sum` the margin of a program is the sum over its stores of what the trees say of each
 ("pack-sum" in TVM).
 """
@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from hetfeat.errors import RequestError
 from hetfeat.features.batch import Batch, Floats
-from hetfeat.features.columns import HARDWARE, STORE, TASK, TRACE
+from hetfeat.features.columns import HARDWARE, RELATIVE, STORE, TASK, TRACE
+from hetfeat.models.relative import relative_features
 
 TABLES = ("flat", "sum")
 FOLDS = ("main", "total")
@@ -53,19 +54,19 @@ def table_of(batch: Batch, kind: str) -> Table:
     if kind != "sum":
         raise RequestError(f"stores {kind!r}", f"one of {', '.join(TABLES)}", "choose one of them")
     counts = np.diff(batch.offsets)
-    rows = np.maximum(counts, 1)  # a program that only its trace tells of has one, too
-    program = np.repeat(np.arange(len(batch)), rows)
+    own = np.maximum(counts, 1)  # a program that only its trace tells of has one, too
+    program = np.repeat(np.arange(len(batch)), own)
     stores = np.zeros((len(program), len(STORE)), np.float32)
-    stores[np.repeat(counts > 0, rows)] = batch.stores
-    context = np.concatenate([batch.trace, batch.task, batch.hardware], axis=1)
-    return Table(np.concatenate([stores, context[program]], axis=1), program, len(batch))
+    stores[np.repeat(counts > 0, own)] = batch.stores
+    rows = [_related(stores, batch, program), _context(batch)[program]]
+    return Table(np.concatenate(rows, axis=1), program, len(batch))
 
 
 def table_names(kind: str) -> list[str]:
     """Names of the columns of a table, in order."""
     folds = FOLDS if kind == "flat" else ("store",)
     return [
-        *(f"{fold}.{column.name}" for fold in folds for column in STORE),
+        *(f"{fold}.{column.name}" for fold in folds for column in (*STORE, *RELATIVE)),
         *(f"trace.{column.name}" for column in TRACE),
         *(f"task.{column.name}" for column in TASK),
         *(f"hardware.{column.name}" for column in HARDWARE),
@@ -77,21 +78,33 @@ def flat_features(batch: Batch) -> Floats:
 
     A program without stores has zeros.
     """
+    own = np.arange(len(batch))
+    folds = [_related(fold, batch, own) for fold in _folds(batch)]
+    return np.concatenate([*folds, _context(batch)], axis=1)
+
+
+def _related(stores: Floats, batch: Batch, program: npt.NDArray[np.int64]) -> Floats:
+    """Stores of the programs given, with their relation to task and device beside them."""
+    relative = relative_features(stores, batch.task[program], batch.hardware[program])
+    return np.concatenate([stores, relative], axis=1)
+
+
+def _context(batch: Batch) -> Floats:
+    return np.concatenate([batch.trace, batch.task, batch.hardware], axis=1)
+
+
+def _folds(batch: Batch) -> tuple[Floats, Floats]:
+    """Each program's main store and the sum over its stores, both float32 [n, 164]."""
     some = np.diff(batch.offsets) > 0
     starts = batch.offsets[:-1][some]
-    flat = np.zeros((len(batch), len(FOLDS) * len(STORE)), np.float32)
+    main, total = (np.zeros((len(batch), len(STORE)), np.float32) for _ in FOLDS)
     if len(starts):
         # Signed log2(1 + |x|) undone, summed and done again; float64 holds any product of loops.
         quantity = np.sign(batch.stores) * (np.exp2(np.abs(batch.stores, dtype=np.float64)) - 1)
-        total = np.add.reduceat(quantity, starts, axis=0)
-        flat[some] = np.concatenate(
-            [
-                batch.stores[_main_stores(batch, quantity)],
-                np.sign(total) * np.log2(1 + np.abs(total)),
-            ],
-            axis=1,
-        )
-    return np.concatenate([flat, batch.trace, batch.task, batch.hardware], axis=1)
+        sums = np.add.reduceat(quantity, starts, axis=0)
+        main[some] = batch.stores[_main_stores(batch, quantity)]
+        total[some] = np.sign(sums) * np.log2(1 + np.abs(sums))
+    return main, total
 
 
 def _main_stores(batch: Batch, quantity: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

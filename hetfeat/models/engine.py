@@ -21,6 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 COLUMNS = {
     "store": columns.STORE,
+    "relative": columns.RELATIVE,
     "trace": columns.TRACE,
     "task": columns.TASK,
     "hardware": columns.HARDWARE,
