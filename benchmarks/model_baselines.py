@@ -1,4 +1,4 @@
-"""What TVM ships, and what a second measurement would say, judged like our own models.
+"""What others have, and what a second measurement would say, judged like our own models.
 
 TVM's models take tuning candidates; here they get the per-store features of the records, through
 the same private methods that their own `update` and `predict` call.
@@ -9,6 +9,7 @@ import random
 from unittest import mock
 
 import numpy as np
+from tlp import Tlp
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.batch import Batch, Examples
@@ -93,7 +94,11 @@ class TvmMlp(TvmModel):
         return self.trainer.predict_incremental(features + features[-1:] * odd)[: len(features)]
 
 
-BASELINES = {"tvm_xgb": TvmXgb, "tvm_mlp": TvmMlp}
+TVM = {"tvm_xgb": TvmXgb, "tvm_mlp": TvmMlp}
+ON_NESTS = {"nest_sum": TvmXgb, "nest_tlp": Tlp}
+"""Read `loop_nests` in the place of stores and primitives: for records of the auto-scheduler, which
+have no stores."""
+BASELINES = {**TVM, **ON_NESTS}
 
 
 def features_of(batch: Batch, rows) -> list:

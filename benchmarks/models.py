@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from model_baselines import BASELINES, Remeasured
+from loop_nests import with_nests
+from model_baselines import BASELINES, ON_NESTS, TVM, Remeasured
 
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
@@ -131,6 +132,8 @@ ABLATIONS = {
 def figures_of(cell: Cell, store: RecordStore) -> dict[str, float]:
     """Trains and judges a cell, in this process."""
     examples = assemble(store).examples
+    if cell.model in ON_NESTS:
+        examples = with_nests(store, examples)
     train, valid, test = ABLATIONS[cell.without](sides_of(examples, cell))
     if cell.model == REMEASURED:
         again = Remeasured(store, test)
@@ -222,7 +225,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--models", default=",".join([*MODELS, *BASELINES, REMEASURED]))
+    parser.add_argument("--models", default=",".join([*MODELS, *TVM, REMEASURED]))
     parser.add_argument("--splits", default=",".join(SPLITS))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--holdout", default="")
@@ -242,7 +245,8 @@ def main() -> None:
     print(table(read(given.out)))
 
 
-def run_missing(given: argparse.Namespace) -> None:
+def run_missing(given: argparse.Namespace, script: str = __file__) -> None:
+    """Runs `script --cell` for each cell that the file lacks."""
     store = RecordStore.open(given.records)
     digest, devices = store.digest(), sorted(set(store.read(["device"])["device"].to_pylist()))
     done = [{k: v for k, v in row.items() if k != "figures"} for row in read(given.out)]
@@ -250,7 +254,7 @@ def run_missing(given: argparse.Namespace) -> None:
         line = line_of(cell, digest)
         if line in done:
             continue
-        command = [sys.executable, __file__, "--records", str(given.records), "--out", "unused"]
+        command = [sys.executable, script, "--records", str(given.records), "--out", "unused"]
         told = subprocess.run(
             [*command, "--cell", json.dumps(vars(cell))], stdout=subprocess.PIPE, text=True
         )

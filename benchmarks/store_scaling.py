@@ -3,10 +3,10 @@
     python benchmarks/store_scaling.py --records 10000 100000 1000000
     python benchmarks/store_scaling.py --records 10000000 --stores false [--folder DIR]
 
-The records are synthetic: traces of about 2 kB on eight tasks of two devices, three latencies
-each, one in ten failed, one in a hundred measured again; two buffer stores each, or none. Each
-pass is a process of its own; shown are its processor time, its wall time and the peak of its
-resident memory, start-up included.
+The records are synthetic: traces of about 2 kB on eight tasks of two devices; three latencies
+each, which follow from the innermost factors; one in ten failed, one in a hundred measured again;
+two buffer stores each, or none. Each pass is a process of its own; shown are its processor time,
+its wall time and the peak of its resident memory, start-up included.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,22 +45,24 @@ INSTRUCTIONS = [
 ]
 
 
-def make_store(folder: Path, records: int, stores: bool) -> None:
-    """The write pass, which also makes the records: blocks through the store's writer."""
+def make_store(
+    folder: Path, records: int, stores: bool, block: int = BLOCK, sides: Sequence[int] = SIDES
+) -> None:
+    """The write pass, which also makes the records: blocks of a task through the store's writer."""
     store = RecordStore.create(folder)
     for name in DEVICES:
         target = {"kind": "llvm", "num-cores": 2}
         store.add_device(DeviceProfile(name, "cpu-x86", target, 2, num_cores=2))
     writer = store.writer()
-    for start in range(0, records, BLOCK):
-        writer.add(_block(start, min(BLOCK, records - start), stores))
+    for number, start in enumerate(range(0, records, block)):
+        device, which = divmod(number, len(sides))
+        place = (DEVICES[device % 2], OPERATORS[which % 2], sides[which])
+        writer.add(_block(start, min(block, records - start), stores, *place))
     writer.close()
 
 
-def _block(start: int, count: int, stores: bool) -> pa.Table:
+def _block(start: int, count: int, stores: bool, device: str, operator: str, side: int) -> pa.Table:
     rng = np.random.default_rng(start)
-    which = (start // BLOCK) % len(SIDES)
-    side = SIDES[which]
     task = f"{side:016x}"
     factors = 2 ** rng.integers(0, 7, (count, 14, 4))
     head = json.dumps(INSTRUCTIONS, separators=(",", ":"))
@@ -73,14 +75,15 @@ def _block(start: int, count: int, stores: bool) -> pa.Table:
     for i in again.tolist():
         traces[i], keys[i] = traces[i - 1], keys[i - 1]
     failed = rng.random(count) < 0.1
-    seconds = rng.lognormal(-7, 1, (count, 3)).tolist()
+    work = np.log2(factors[:, :, 3]).sum(axis=1, keepdims=True) / 8
+    seconds = (1e-4 * 2**work * rng.lognormal(0, 0.1, (count, 3))).tolist()
     values = rng.integers(0, 40, (count * STORES * FEATURES_PER_STORE,)).astype(np.float32) / 2
     offsets = np.arange(count + 1, dtype=np.int32) * (STORES * FEATURES_PER_STORE)
     features = pa.ListArray.from_arrays(offsets, values) if stores else pa.nulls(count)
     constant = {
-        "device": DEVICES[(start // BLOCK) // len(SIDES) % 2],
+        "device": device,
         "task": task,
-        "operator": OPERATORS[which % 2],
+        "operator": operator,
         "shapes": json.dumps([[side, side]] * 3, separators=(",", ":")),
         "dtype": "float32",
         "flops": 2.0 * side**3,

@@ -9,6 +9,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import RequestError
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
+from hetfeat.features.spilled import room_bytes
 from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
 from hetfeat.models.labels import group_codes
@@ -40,7 +41,7 @@ def evaluate_stored(
         RequestError: No such model, records or device.
     """
     store = RecordStore.open(records)
-    examples = _of_device(assemble(store).examples, device)
+    examples = _of_device(assemble(store, room_bytes=room_bytes()).examples, device)
     uri, model = _load(given)
     none = examples.take(np.empty(0, np.int64))
     judged = evaluate(model, none, examples, examples, store.networks(), seed)

@@ -18,6 +18,7 @@ from hetfeat.devices.families import common_family, devices_of_family
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
 from hetfeat.features.columns import FEATURES_VERSION
+from hetfeat.features.spilled import room_bytes
 from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
 from hetfeat.models.pruned import kept_by_pruning
@@ -176,7 +177,7 @@ def load_data(request: TrainingRequest) -> TrainingData:
     """
     store = RecordStore.open(request.records or packaged_store())
     log.info("reading %s", store.path)
-    assembled = assemble(store)
+    assembled = assemble(store, room_bytes=room_bytes())
     if assembled.without_features or assembled.duplicates:
         log.info(
             "left out: %d records without features, %d older duplicates",

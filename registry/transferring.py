@@ -16,11 +16,12 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
-from hetfeat.features.columns import FEATURES_VERSION
+from hetfeat.features.columns import FEATURES_VERSION, TASK
 from hetfeat.models.evaluate import Evaluation, evaluate
 from hetfeat.models.persist import read_head
 from hetfeat.models.table import load_model
 from hetfeat.transfer.finetune import Adapted, FewShot, adapt, few_shot
+from hetfeat.transfer.selection import heaviest, on_columns
 from hetfeat.tune.collect import Plan
 from registry import collection, tracking
 from registry.cost_model import input_example, log_cost_model, register_cost_model
@@ -55,6 +56,8 @@ class Transfer:
         records: Its records, to replay; None measures now.
         network: Networks whose tasks are measured.
         budget_per_task: Measurements of each task to learn from.
+        flops_share: Only tasks that together hold this share of all FLOPs are measured.
+        fine_tune_columns: Feature columns, the most important ones, that fine-tuning uses; 0: all.
         out: Record store for what is measured now; None keeps nothing.
         seed: Of the choice of measurements and of training.
     """
@@ -64,6 +67,8 @@ class Transfer:
     records: Path | None
     network: tuple[str, ...]
     budget_per_task: int
+    flops_share: float
+    fine_tune_columns: int
     out: Path | None
     seed: int
 
@@ -91,11 +96,11 @@ def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
             FEATURES_TAG: str(FEATURES_VERSION),
         }
         if measure is None:  # a request that is wrong leaves no run behind
-            few_shot(_examples(store, profile), wanted.budget_per_task, wanted.seed)
+            _few_shot(wanted, store, profile)
         with tracking.tracked_run(f"transfer {profile.name}", tags) as run:
             if measure is not None:
                 measure()
-            data = few_shot(_examples(store, profile), wanted.budget_per_task, wanted.seed)
+            data = _few_shot(wanted, store, profile)
             return _transfer(wanted, source, profile, store, data, run.info.run_id, tags)
 
 
@@ -111,6 +116,8 @@ def _transfer(
     import mlflow
 
     model = load_model(source.folder)
+    if wanted.fine_tune_columns:
+        model = on_columns(model, wanted.fine_tune_columns)
     seen = model.seen.get(profile.name, {})
     leaked = sum(seen.get(task, 0) for task in set(data.test.task.tolist()))
     if leaked:
@@ -142,6 +149,8 @@ def _transfer(
             "device": profile.name,
             "records": store.path if wanted.records or wanted.out else "measured, not kept",
             "budget_per_task": wanted.budget_per_task,
+            "flops_share": wanted.flops_share,
+            "fine_tune_columns": wanted.fine_tune_columns,
             "seed": wanted.seed,
             "measured": len(data.measured),
             "test_records": len(data.test),
@@ -208,6 +217,10 @@ def _store(wanted: Transfer) -> Iterator[tuple[RecordStore, DeviceProfile, Any]]
         )
         plan = Plan(wanted.budget_per_task + TEST_PROGRAMS, seed=wanted.seed)
 
+        flops = {name: task.flops for name, task in tasks.items()}
+        selected = heaviest(flops, store.networks(), wanted.flops_share)
+        tasks = {name: task for name, task in tasks.items() if name in selected}
+
         def measure() -> None:
             collection.measure(store, profiles, tasks, modules, plan)
 
@@ -239,6 +252,16 @@ def _source(given: str | None, profile: DeviceProfile) -> Pulled:
     raise missing
 
 
-def _examples(store: RecordStore, profile: DeviceProfile) -> Examples:
+def _few_shot(wanted: Transfer, store: RecordStore, profile: DeviceProfile) -> FewShot:
+    """The records of the device, divided; of those replayed, only selected tasks as measured."""
     examples = assemble(store).examples
-    return examples.take(np.flatnonzero(examples.device.astype(str) == profile.name))
+    examples = examples.take(np.flatnonzero(examples.device.astype(str) == profile.name))
+    flops = dict(zip(examples.task.tolist(), _flops(examples), strict=True))
+    tasks = heaviest(flops, store.networks(), wanted.flops_share) if wanted.records else None
+    return few_shot(examples, wanted.budget_per_task, wanted.seed, tasks)
+
+
+def _flops(examples: Examples) -> list[float]:
+    at = [column.name for column in TASK].index("flops")
+    logarithms = examples.batch.loaded().task[:, at].astype(np.float64)
+    return [float(flops) for flops in np.exp2(logarithms) - 1]

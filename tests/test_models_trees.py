@@ -12,7 +12,7 @@ from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.features.trace import WIDTH
 from hetfeat.models.aggregate import flat_features, table_names, table_of
-from hetfeat.models.engines.trees import TableObjective
+from hetfeat.models.engines.trees import RowObjective, rows_of
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.pairs import pairs_of
 from hetfeat.models.relative import relative_features
@@ -46,9 +46,9 @@ def test_pairs_of_a_large_task_are_drawn(tmp_path):
 def test_gradients_are_those_of_the_loss(examples, kind, point_weight):
     """Against finite differences, for each part of the loss alone, by the margin of each row."""
     part = examples.take(np.arange(12))
-    table = table_of(part.batch, kind)
-    own = TableObjective(side_of(part, seed=0).objective(point_weight), table)
-    rows = len(table.rows)
+    table = rows_of(part.batch, kind)
+    own = RowObjective(side_of(part, seed=0).objective(point_weight), table)
+    rows = len(table.program)
     margins = np.random.default_rng(0).normal(size=rows)
 
     def loss(row_margins):
@@ -169,3 +169,23 @@ def test_importance_is_of_the_columns_that_the_latency_follows_from(name, exampl
     best = {key.removeprefix("store.") for key in sorted(gains, key=gains.__getitem__)[-4:]}
     said_otherwise = {"vectors_per_register": "vectorize_product"}
     assert {said_otherwise.get(name, name) for name in best} == learnable
+
+
+@pytest.mark.parametrize("name", ["xgb", "lgbm"])
+@pytest.mark.parametrize("chosen", [0, 3])
+def test_fine_tuning_splits_on_the_columns_chosen(name, chosen, examples):
+    made = build(name, "quick", 0, {"rounds": 10, "fine_tune_columns": chosen})
+    made.fit(examples, examples)
+    before, after = made.importance(), made.fine_tune(examples).importance()
+    best = set(sorted(before, key=before.__getitem__)[-3:])
+    changed = {column for column in after if after[column] != before.get(column)}
+    assert changed
+    assert (changed <= best) == bool(chosen)
+
+
+@pytest.mark.parametrize("name", ["xgb", "lgbm"])
+def test_fine_tuning_twice_gives_the_same_trees(name, examples):
+    made = build(name, "quick", 0, {"rounds": 10})
+    made.fit(examples, examples)
+    first, again = (made.fine_tune(examples).predict(examples.batch) for _ in "12")
+    np.testing.assert_array_equal(again, first)

@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 import stores
 
-from hetfeat.errors import DataError
+from hetfeat.errors import DataError, RequestError
 from hetfeat.features.assemble import assemble
+from hetfeat.models.hyperparameters import build
 from hetfeat.transfer.finetune import LEAST_BUDGET, few_shot
 from hetfeat.transfer.gate import decide
+from hetfeat.transfer.selection import heaviest, on_columns
 from registry.client import connect
 from registry.gates import StandardGates
 from registry.lineage import lineage
@@ -67,6 +69,32 @@ def test_a_budget_that_leaves_nothing_is_refused(on_b, budget, said):
         few_shot(on_b, budget, seed=0)
 
 
+def test_only_selected_tasks_are_measured_and_all_are_tested(on_b):
+    selected = {stores.task(2).hash, stores.task(5).hash}
+    data = few_shot(on_b, 6, seed=0, tasks=selected)
+    assert set(data.measured.task.tolist()) == selected
+    assert set(data.test.task.tolist()) == set(on_b.task.tolist())
+    assert len(data.measured) + len(data.test) == len(on_b)
+
+
+@pytest.mark.parametrize(
+    ("share", "chosen"), [(0.5, "a"), (0.51, "ab"), (0.75, "ab"), (0.76, "abc"), (1.0, "abc")]
+)
+def test_the_heaviest_tasks_are_selected(share, chosen):
+    """Of 16 in all `a` has 2 x 4 in two networks, `c` 4 in none, `b` 2 x 2 in one."""
+    networks = {"first": {"a": 3, "b": 2}, "second": {"a": 1}}
+    assert heaviest({"a": 2.0, "b": 2.0, "c": 4.0}, networks, share) == set(chosen)
+
+
+def test_tasks_without_flops_are_all_selected():
+    assert heaviest({"a": 0.0, "b": 0.0}, {}, 0.5) == {"a", "b"}
+
+
+def test_a_network_has_no_columns_to_choose(examples):
+    with pytest.raises(RequestError, match="xgb or lgbm"):
+        on_columns(build("mlp", "quick", 0, {}), 20)
+
+
 def test_tasks_of_few_programs_are_measured_and_not_tested(on_b):
     few = np.flatnonzero(on_b.task == on_b.task[0])[3:]
     data = few_shot(on_b.take(np.setdiff1d(np.arange(len(on_b)), few)), 6, seed=0)
@@ -115,6 +143,14 @@ class TestCommand:
             capfd, "evaluate", "--model", f"{TARGET}/1", "--records", "records", "--device", "b"
         )
         assert judged["seen_records"] == 9 * 6
+
+    def test_selected_tasks_and_columns(self, registry, capfd):
+        """Of 45 occurrences in all, 9, 8 and 7 are more than half."""
+        chosen = ("--flops-share", "0.5", "--fine-tune-columns", "20")
+        found = adapting.succeed(capfd, "transfer", *NAMED, "--budget-per-task", "6", *chosen)
+        assert found["measured"] == 3 * 6
+        assert found["test_records"] == 9 * 14 - 3 * 6
+        assert found["pca_transfer"] > 0.5
 
     def test_shuffled_labels_are_dropped_and_nothing_is_registered(self, registry, capfd):
         useless = ("--source", "models:/costmodel.useless/1", "--budget-per-task", "6")

@@ -29,6 +29,13 @@ def memory_left_bytes() -> float:
         return float("inf")
 
 
+def memory_free_bytes() -> float:
+    """Memory that this process can have without taking it from another."""
+    import psutil
+
+    return min(psutil.virtual_memory().available, memory_left_bytes())
+
+
 def cpu_model() -> str:
     """The processor's own name, e.g. `AMD EPYC 9R14`."""
     try:

@@ -1,8 +1,9 @@
 """Records and programs as the arrays a cost model reads."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -25,6 +26,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 from hetfeat.features.batch import Batch, Examples, Floats, concatenate
 from hetfeat.features.hardware import hardware_vector
+from hetfeat.features.spilled import Shelf
 from hetfeat.features.task import task_vector
 from hetfeat.features.trace import steps, vectors
 from hetfeat.records import Measurement, Program, Task
@@ -101,17 +103,19 @@ def examples_of(measurements: Sequence[Measurement], profile: DeviceProfile) -> 
     )
 
 
-def assemble(store: RecordStore, over: Over = map) -> Assembled:
-    """All usable records of a store, in memory; `map_examples` goes through larger ones.
+def assemble(store: RecordStore, over: Over = map, room_bytes: float = math.inf) -> Assembled:
+    """All usable records of a store; `map_examples` goes through them without keeping them.
 
     Args:
         store: The records.
         over: As for `map_examples`.
+        room_bytes: Features that take more than this are kept in a file, not in memory.
 
     Raises:
         DataError: The store is empty or damaged, or a device has records and no profile.
     """
-    parts = list(map_examples(store, _itself, over))
+    shelf = Shelf(room_bytes)
+    parts = [_shelved(part, shelf) for part in map_examples(store, _itself, over)]
     read = sum(part.rows for part in parts)
     if not read:
         raise DataError(
@@ -120,7 +124,7 @@ def assemble(store: RecordStore, over: Over = map) -> Assembled:
             "add some with `hetfeat collect --out DIR`",
         )
     return Assembled(
-        concatenate([part.result for part in parts]),
+        concatenate([part.result for part in parts], shelf.whole()),
         sum(part.without_features for part in parts),
         sum(part.duplicates for part in parts),
     )
@@ -171,6 +175,11 @@ def map_examples(
     older = older_duplicates(pieces, usable)
     work = partial(_work, function, usable, store.path, store.devices())
     return over(work, ((piece, older.get(i, [])) for i, piece in enumerate(pieces)))
+
+
+def _shelved(part: "Part[Examples]", shelf: Shelf) -> "Part[Examples]":
+    features = shelf.put(part.result.batch.loaded())
+    return replace(part, result=replace(part.result, batch=features))
 
 
 def _work(
@@ -259,7 +268,11 @@ def _hardware(rows: pa.Table, path: Path, profiles: dict[str, DeviceProfile]) ->
 
 
 def _objects(column: pa.ChunkedArray) -> npt.NDArray[np.object_]:
-    return np.array(column.to_pylist(), object)
+    """Values of a column; equal ones are one object."""
+    encoded = column.combine_chunks().dictionary_encode()
+    values: npt.NDArray[np.object_] = np.array(encoded.dictionary.to_pylist(), object)
+    objects: npt.NDArray[np.object_] = values[encoded.indices.to_numpy()]
+    return objects
 
 
 _NO_TASK = Task("", "", (), "float32", 0.0)

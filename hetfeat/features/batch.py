@@ -2,11 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
+
+
+class Features(Protocol):
+    """Features of n programs, wherever they are: a `Batch`, or `spilled.SpilledBatch`."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, index: npt.NDArray[np.int64]) -> "Features":
+        """The programs of `index` (integer positions), in that order."""
+
+    def pieces(self) -> "Sequence[Features]":
+        """The same programs in the same order, in pieces that fit into memory."""
+
+    def loaded(self) -> "Batch":
+        """All of them in memory."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +66,19 @@ class Batch:
             self.hardware[index],
         )
 
+    def pieces(self) -> "Sequence[Batch]":
+        """Itself: it is in memory."""
+        return [self]
+
+    def loaded(self) -> "Batch":
+        """Itself."""
+        return self
+
+    @property
+    def nbytes(self) -> int:
+        """Of all arrays."""
+        return sum(getattr(self, field.name).nbytes for field in fields(self))
+
 
 def _taken(
     offsets: npt.NDArray[np.int64], index: npt.NDArray[np.int64]
@@ -75,7 +104,7 @@ class Examples:
         shapes: Argument shapes of each program's task as JSON, object [n].
     """
 
-    batch: Batch
+    batch: Features
     latency_s: npt.NDArray[np.float64]
     task: npt.NDArray[np.object_]
     device: npt.NDArray[np.object_]
@@ -99,23 +128,26 @@ class Examples:
         )
 
 
-def concatenate(parts: Sequence[Examples]) -> Examples:
-    """Examples one after the other; there must be at least one part."""
-    batches = [part.batch for part in parts]
-    batch = Batch(
-        np.concatenate([batch.stores for batch in batches]),
-        _joined([batch.offsets for batch in batches]),
-        np.concatenate([batch.trace for batch in batches]),
-        np.concatenate([batch.steps for batch in batches]),
-        _joined([batch.step_offsets for batch in batches]),
-        np.concatenate([batch.task for batch in batches]),
-        np.concatenate([batch.hardware for batch in batches]),
-    )
+def concatenate(parts: Sequence[Examples], batch: Features) -> Examples:
+    """Examples one after the other; `batch` has the features of all of them."""
     columns = [field.name for field in fields(Examples) if field.name != "batch"]
     return Examples(batch, *(np.concatenate([getattr(p, c) for p in parts]) for c in columns))
 
 
-def _joined(offsets: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Batches one after the other; there must be at least one."""
+    return Batch(
+        np.concatenate([batch.stores for batch in batches]),
+        _end_to_end([batch.offsets for batch in batches]),
+        np.concatenate([batch.trace for batch in batches]),
+        np.concatenate([batch.steps for batch in batches]),
+        _end_to_end([batch.step_offsets for batch in batches]),
+        np.concatenate([batch.task for batch in batches]),
+        np.concatenate([batch.hardware for batch in batches]),
+    )
+
+
+def _end_to_end(offsets: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     """Where the rows of each program begin, once the rows of all parts lie end to end."""
     starts = np.cumsum([0, *(part[-1] for part in offsets)])
     ends = [part[1:] + start for part, start in zip(offsets, starts, strict=False)]

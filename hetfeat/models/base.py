@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from hetfeat.features.batch import Batch, Examples
+from hetfeat.features.batch import Examples, Features
 
 OnEpoch = Callable[[int, dict[str, float]], None]
 """Called after each epoch (or boosting round) with its number and its figures by name."""
@@ -32,7 +32,7 @@ class CostModel(Protocol):
     def fit(self, train: Examples, valid: Examples, on_epoch: OnEpoch | None = None) -> None:
         """Learns from `train`; `valid` decides when to stop and calibrates."""
 
-    def predict(self, batch: Batch, support: Examples | None = None) -> npt.NDArray[np.float64]:
+    def predict(self, batch: Features, support: Examples | None = None) -> npt.NDArray[np.float64]:
         """Scores, float64 [n], of the programs of `batch`.
 
         `support` are measured programs of the same device. A model that can (`attention`) reads

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hetfeat.errors import DataError
 from hetfeat.features import columns
-from hetfeat.features.batch import Batch, Examples
+from hetfeat.features.batch import Batch, Examples, Features
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.calibration import Calibration, fit_calibration
 from hetfeat.models.labels import merged, records_seen
@@ -110,12 +110,13 @@ class EngineModel:
         self._calibration = fit_calibration(self.predict(valid.batch), check.y)
         self.seen = records_seen(train, valid)
 
-    def predict(self, batch: Batch, support: Examples | None = None) -> Floats:
+    def predict(self, batch: Features, support: Examples | None = None) -> Floats:
         """Scores, float64 [n]; only some engines use `support`."""
         fitted = self.fitted()
         if not len(batch):
             return np.empty(0)
-        margins = fitted.margins(batch, support if support is not None and len(support) else None)
+        known = support if support is not None and len(support) else None
+        margins = np.concatenate([fitted.margins(p.loaded(), known) for p in batch.pieces()])
         scores: Floats = np.exp(np.clip(margins, -_LARGEST_MARGIN, _LARGEST_MARGIN))
         return scores
 

@@ -16,7 +16,8 @@ class GbdtParameters:
     """Hyperparameters of `xgb`.
 
     `stores` is the table that trees read (`aggregate.TABLES`); `point_weight` the share of the
-    loss that estimates y itself.
+    loss that estimates y itself; `fine_tune_columns` how many columns, those of the greatest gain,
+    fine-tuning may split on (0: all).
     """
 
     rounds: int = 600
@@ -29,6 +30,7 @@ class GbdtParameters:
     point_weight: float = 0.2
     stores: str = "flat"
     fine_tune_rounds: int = 30
+    fine_tune_columns: int = 0
     seed: int = 0
 
     def for_engine(self, rows: int) -> dict[str, Any]:
@@ -62,6 +64,7 @@ class LgbmParameters:
     point_weight: float = 0.2
     stores: str = "flat"
     fine_tune_rounds: int = 30
+    fine_tune_columns: int = 0
     seed: int = 0
 
     def for_engine(self, rows: int) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def importances(
 def _falls(model: XgbModel, test: Examples, names: list[str], seed: int) -> dict[str, float]:
     """By how much PCA falls when each of the columns is shuffled."""
     rng = np.random.default_rng(seed)
-    table, groups = flat_features(test.batch), group_codes(test)[0]
+    table, groups = flat_features(test.batch.loaded()), group_codes(test)[0]
     columns = table_names("flat")
 
     trees = cast(XgbTrees, model.fitted())
@@ -103,7 +103,7 @@ def _information(
     valid = np.flatnonzero(np.isfinite(train.latency_s))
     drawn = np.random.default_rng(seed).permutation(valid)[:MOST_RECORDS]
     some = train.take(np.sort(drawn))
-    table = np.nan_to_num(flat_features(some.batch), nan=-1.0)
+    table = np.nan_to_num(flat_features(some.batch.loaded()), nan=-1.0)
     y = labels(some, best_latencies(train))
     first, second = (
         mutual_info_regression(table, target, random_state=seed)

@@ -1,5 +1,6 @@
 """A pairwise loss inside tasks: programs of different tasks or devices are never compared."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +11,10 @@ from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import NOISE, by_group
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int32]
 
+CHUNK = 2**22
+"""Pairs whose derivatives are in memory at once."""
 MOST_PAIRS = 64
 """Pairs drawn per program, at most; all pairs of a task of 10,000 programs would not fit."""
 
@@ -21,8 +24,8 @@ class Pairs:
     """Pairs whose first program is faster than its second by more than the noise.
 
     Attributes:
-        faster: Positions, int64 [p].
-        slower: Positions, int64 [p].
+        faster: Positions, int32 [p]: pairs take more memory than all else of a program.
+        slower: Positions, int32 [p].
         programs: How many programs the positions range over.
     """
 
@@ -39,17 +42,28 @@ class Pairs:
         The loss of a pair is log(1 + exp(margin of the slower - margin of the faster)), scaled
         so that a program carries the weight of one on average.
         """
-        wrong = 1 / (1 + np.exp(margins[self.faster] - margins[self.slower]))
-        scale = self.programs / (2 * max(1, len(self)))
-        slope, bend = scale * wrong, scale * wrong * (1 - wrong)
         n = self.programs
-        gradient = _sums(self.slower, slope, n) - _sums(self.faster, slope, n)
-        hessian = _sums(self.slower, bend, n) + _sums(self.faster, bend, n)
+        scale = n / (2 * max(1, len(self)))
+        gradient, hessian = np.zeros(n), np.zeros(n)
+        for faster, slower in self._chunks():
+            wrong = 1 / (1 + np.exp(margins[faster] - margins[slower]))
+            slope, bend = scale * wrong, scale * wrong * (1 - wrong)
+            gradient += _sums(slower, slope, n) - _sums(faster, slope, n)
+            hessian += _sums(slower, bend, n) + _sums(faster, bend, n)
         return gradient, hessian
 
     def loss(self, margins: Floats) -> float:
         """Mean loss of a pair."""
-        return float(np.logaddexp(0, margins[self.slower] - margins[self.faster]).mean())
+        sums = (
+            np.logaddexp(0, margins[slower] - margins[faster]).sum()
+            for faster, slower in self._chunks()
+        )
+        return float(sum(sums)) / len(self)
+
+    def _chunks(self) -> Iterator[tuple[Ints, Ints]]:
+        for start in range(0, len(self), CHUNK):
+            chunk = slice(start, start + CHUNK)
+            yield self.faster[chunk], self.slower[chunk]
 
 
 def pairs_of(examples: Examples, seed: int = 0, noise: float = NOISE) -> Pairs:
@@ -65,7 +79,8 @@ def pairs_of(examples: Examples, seed: int = 0, noise: float = NOISE) -> Pairs:
         slowness = np.log(np.nan_to_num(examples.latency_s, nan=np.inf))
     faster: list[Ints] = []
     slower: list[Ints] = []
-    for rows in by_group(group_codes(examples)[0]):
+    for group in by_group(group_codes(examples)[0]):
+        rows = group.astype(np.int32)
         if len(rows) > 2 * MOST_PAIRS:
             first = np.repeat(rows, MOST_PAIRS)
             second = rng.choice(rows, len(first))
@@ -76,7 +91,7 @@ def pairs_of(examples: Examples, seed: int = 0, noise: float = NOISE) -> Pairs:
             lead = slowness[second] - slowness[first]
         faster += [first[lead > np.log1p(noise)], second[-lead > np.log1p(noise)]]
         slower += [second[lead > np.log1p(noise)], first[-lead > np.log1p(noise)]]
-    none = [np.empty(0, np.int64)]
+    none = [np.empty(0, np.int32)]
     return Pairs(np.concatenate(none + faster), np.concatenate(none + slower), len(examples))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetfeat.errors import DataError
-from hetfeat.features.batch import Examples
+from hetfeat.features.batch import Examples, Features
 from hetfeat.models.labels import best_latencies, group_codes, labels
 from hetfeat.models.objective import Objective
 from hetfeat.models.pairs import Pairs, pairs_of
@@ -63,11 +63,9 @@ def refuse_empty(side: Side, name: str) -> None:
 def _refuse_impossible(examples: Examples) -> None:
     """NaN is a latency (the program failed) and a hardware figure (the class has none)."""
     measured = examples.latency_s[~np.isnan(examples.latency_s)]
-    batch = examples.batch
-    features = (batch.stores, batch.trace, batch.steps, batch.task)
     wrong = {
         "latencies that are not positive": not (np.isfinite(measured) & (measured > 0)).all(),
-        "features that are not finite": not all(np.isfinite(part).all() for part in features),
+        "features that are not finite": not all(map(_is_finite, examples.batch.pieces())),
     }
     if found := [name for name, there in wrong.items() if there]:
         raise DataError(
@@ -75,3 +73,9 @@ def _refuse_impossible(examples: Examples) -> None:
             "latencies in seconds, NaN for a failed program, and finite features",
             "collect or import these records again",
         )
+
+
+def _is_finite(piece: Features) -> bool:
+    batch = piece.loaded()
+    parts = (batch.stores, batch.trace, batch.steps, batch.task)
+    return all(bool(np.isfinite(part).all()) for part in parts)

@@ -6,7 +6,7 @@ the measured programs alone: each is scored by a model that has not seen it.
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,11 @@ class FewShot:
         """Parts of the cross-validation."""
         return int(self.fold.max()) + 1
 
+    def part(self, fold: int) -> tuple[Examples, Examples, npt.NDArray[np.int64]]:
+        """What to learn from, what to judge by, and where the latter is among the measured."""
+        rows, others = np.flatnonzero(self.fold == fold), np.flatnonzero(self.fold != fold)
+        return self.measured.take(others), self.measured.take(rows), rows
+
 
 @dataclass(frozen=True)
 class Adapted:
@@ -67,7 +72,9 @@ class Adapted:
     pca: dict[str, float]
 
 
-def few_shot(examples: Examples, budget: int, seed: int) -> FewShot:
+def few_shot(
+    examples: Examples, budget: int, seed: int, tasks: Collection[str] | None = None
+) -> FewShot:
     """Takes `budget` records of each task as measured, at random; the rest is for testing.
 
     A task with no more records than that is measured as a whole and not tested.
@@ -76,6 +83,7 @@ def few_shot(examples: Examples, budget: int, seed: int) -> FewShot:
         examples: Records of one device.
         budget: Measurements a task.
         seed: Same seed, same choice.
+        tasks: Hashes of those that are measured, by default all; the others are tested only.
 
     Raises:
         DataError: No task has two records left to test on, or the budget is too small.
@@ -91,6 +99,8 @@ def few_shot(examples: Examples, budget: int, seed: int) -> FewShot:
     fold = np.full(len(examples), -1)
     most = 0
     for rows in by_group(group_codes(examples)[0]):
+        if tasks is not None and examples.task[rows[0]] not in tasks:
+            continue
         measured = rng.permutation(rows)[:budget]
         fold[measured] = np.arange(len(measured)) % folds
         most = max(most, len(rows))
@@ -126,24 +136,19 @@ def adapt(
         DataError: The measurements are too few or too equal to learn from.
     """
     measured = data.measured
-    tuned = {rounds: np.zeros(len(measured)) for rounds in STRENGTHS}
+    by_task = tuned_pca(source, data)
     fresh = np.zeros(len(measured))
     needed = []
     for fold in range(data.folds):
-        rows, others = np.flatnonzero(data.fold == fold), np.flatnonzero(data.fold != fold)
-        train, valid = measured.take(others), measured.take(rows)
+        train, valid, rows = data.part(fold)
         scratch, rounds = _from_scratch(train, valid, kind, effort, seed)
         needed.append(rounds)
         fresh[rows] = scratch.predict(valid.batch)
-        for strength, scores in tuned.items():
-            scores[rows] = _fine_tuned(source, train, strength).predict(valid.batch)
         on_fold(fold + 1)
 
-    by_task = {strength: _pca_of_tasks(scores, measured) for strength, scores in tuned.items()}
-    means = {strength: _mean(values) for strength, values in by_task.items()}
-    chosen = max(means, key=means.__getitem__)  # the least of equals
-    decision = decide(by_task[0], by_task[chosen], _pca_of_tasks(fresh, measured))
-    model = _fine_tuned(source, measured, chosen)
+    chosen = strongest(by_task)
+    decision = decide(by_task[0], by_task[chosen], pca_of_tasks(fresh, measured))
+    model = fine_tuned(source, measured, chosen)
     # As many rounds as the folds needed: all measurements are learnt from, as by the other.
     scratch = build(kind, effort, seed, {"rounds": round(float(np.median(needed)))})
     scratch.fit(measured, measured)
@@ -152,10 +157,25 @@ def adapt(
         chosen,
         decision,
         {
-            name: _mean(_pca_of_tasks(each.predict(data.test.batch), data.test))
+            name: mean_pca(each.predict(data.test.batch), data.test)
             for name, each in {"source": source, "transfer": model, "scratch": scratch}.items()
         },
     )
+
+
+def tuned_pca(source: CostModel, data: FewShot) -> dict[int, Floats]:
+    """PCA on the measured programs of each task, by strength of fine-tuning, cross-validated."""
+    scores = {rounds: np.zeros(len(data.measured)) for rounds in STRENGTHS}
+    for fold in range(data.folds):
+        train, valid, rows = data.part(fold)
+        for rounds, found in scores.items():
+            found[rows] = fine_tuned(source, train, rounds).predict(valid.batch)
+    return {rounds: pca_of_tasks(found, data.measured) for rounds, found in scores.items()}
+
+
+def strongest(by_task: dict[int, Floats]) -> int:
+    """The rounds of the highest mean; the fewest of equals."""
+    return max(by_task, key=lambda rounds: _mean(by_task[rounds]))
 
 
 def _from_scratch(
@@ -172,14 +192,15 @@ def _from_scratch(
     return model, min(losses, key=losses.__getitem__) + 1
 
 
-def _fine_tuned(source: CostModel, records: Examples, rounds: int) -> CostModel:
+def fine_tuned(source: CostModel, records: Examples, rounds: int) -> CostModel:
+    """The source after so many rounds, or epochs, on the records."""
     changed: Any = copy.copy(source)
     changed.settings = dataclasses.replace(changed.settings, fine_tune_rounds=rounds)
     tuned: CostModel = changed.fine_tune(records)
     return tuned
 
 
-def _pca_of_tasks(scores: Floats, examples: Examples) -> Floats:
+def pca_of_tasks(scores: Floats, examples: Examples) -> Floats:
     """Pairwise comparison accuracy in each task that has a pair that counts."""
     groups = group_codes(examples)[0]
     found = [
@@ -187,6 +208,11 @@ def _pca_of_tasks(scores: Floats, examples: Examples) -> Floats:
         for rows in by_group(groups)
     ]
     return np.array([pairs.value for pairs in found if pairs.groups])
+
+
+def mean_pca(scores: Floats, examples: Examples) -> float:
+    """Mean over tasks of the pairwise comparison accuracy; NaN where no pair counts."""
+    return _mean(pca_of_tasks(scores, examples))
 
 
 def _mean(values: Floats) -> float:

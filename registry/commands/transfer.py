@@ -18,6 +18,18 @@ from registry.commands import _cli
 @_cli.option(
     "--budget-per-task", type=click.IntRange(1), default=32, help="Measurements to learn from."
 )
+@_cli.option(
+    "--flops-share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    help="Measure only the tasks that hold this share of all FLOPs.",
+)
+@_cli.option(
+    "--fine-tune-columns",
+    type=click.IntRange(0),
+    default=0,
+    help="Fine-tune on so many feature columns, the most important ones; 0 for all.",
+)
 @_cli.option("--out", type=Path, help="Store that keeps what is measured.  [default: none]")
 @_cli.seed
 def command(**wanted: Any) -> dict[str, Any]:

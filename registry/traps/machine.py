@@ -86,12 +86,10 @@ def disk() -> Iterator[Trap]:
 
 def memory() -> Iterator[Trap]:
     """A child builds on each core, one more runs programs; each may grow until it is replaced."""
-    import psutil
-
     from hetfeat.measure.children import RESTART_BYTES
 
     wanted = (host.usable_cores() + 1) * RESTART_BYTES
-    free = min(psutil.virtual_memory().available, host.memory_left_bytes())
+    free = host.memory_free_bytes()
     if free < wanted:
         yield (
             f"{free / 2**30:.1f} GiB of memory free, where tuning takes up to "

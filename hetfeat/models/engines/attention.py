@@ -85,7 +85,7 @@ def train(
 ) -> FittedAttention:
     """Descends until the valid side improves no more, judged without a support set."""
     watch = Watch(valid, settings.point_weight, settings.patience, on_epoch)
-    batch, check = train.examples.batch, valid.examples.batch
+    batch, check = train.examples.batch.loaded(), valid.examples.batch.loaded()
     scaling = Scaling.of(batch)
     with nets.torch_threads(), nets.seeded(settings.seed):
         devices = torch.unique(_hardware(batch), dim=0)
@@ -102,7 +102,7 @@ def fine_tune(
 ) -> FittedAttention:
     """A few epochs on other records; the heads change, with one more for a new device."""
     net = copy.deepcopy(fitted.net)
-    devices = torch.unique(_hardware(records.examples.batch), dim=0)
+    devices = torch.unique(_hardware(records.examples.batch.loaded()), dim=0)
     new = devices[_rows_of(devices, net.known) < 0]
     net.known = torch.cat([net.known, new])
     heads = torch.cat([net.device_heads.data, torch.zeros(len(new), settings.width + 1)])
@@ -128,8 +128,8 @@ def _descend(
     side: Side,
     best: nets.Best | None,
 ) -> None:
-    inputs, targets = scaling(side.examples.batch), nets.targets_of(side)
-    device = _rows_of(_hardware(side.examples.batch), net.known)
+    inputs, targets = scaling(side.examples.batch.loaded()), nets.targets_of(side)
+    device = _rows_of(_hardware(side.examples.batch.loaded()), net.known)
     rng = np.random.default_rng(settings.seed)
 
     def loss(positions: torch.Tensor, chunk: torch.Tensor) -> torch.Tensor:
@@ -237,10 +237,10 @@ def _read_support(
     margins: torch.Tensor,
 ) -> None:
     """Corrects, in place, the margins of the queries whose task has measured programs."""
-    vectors, said = _embed(net, scaling, support.batch)
+    vectors, said = _embed(net, scaling, support.batch.loaded())
     slowness = torch.tensor(np.log(np.nan_to_num(support.latency_s, nan=np.inf))).float()
     measured: dict[bytes, list[int]] = {}
-    for i, key in enumerate(_keys(support.batch)):
+    for i, key in enumerate(_keys(support.batch.loaded())):
         measured.setdefault(key, []).append(i)
     asked: dict[bytes, list[int]] = {}
     for i, key in enumerate(_keys(batch)):

@@ -1,24 +1,25 @@
 """LightGBM as an engine."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import lightgbm
 import numpy as np
-import numpy.typing as npt
 
-from hetfeat.features.batch import Batch, Examples
-from hetfeat.models.aggregate import Table, table_names, table_of
+from hetfeat.features.batch import Batch, Examples, Floats
+from hetfeat.models.aggregate import table_names, table_of
 from hetfeat.models.base import OnEpoch
-from hetfeat.models.engines.trees import TableObjective
+from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
 from hetfeat.models.gbdt import LgbmParameters
 from hetfeat.models.side import Side
 from hetfeat.models.watch import Watch
 
-Floats = npt.NDArray[np.float64]
-
 BOOSTER = "booster.txt"
+BIN_SAMPLE = 50_000
+"""Rows to choose bins by, beyond memory; LightGBM holds them three times, as float64."""
 DAMAGED: tuple[type[Exception], ...] = (lightgbm.basic.LightGBMError,)
 
 
@@ -29,7 +30,7 @@ class LgbmTrees:
     booster: Any
     stores: str
 
-    def margins(self, batch: Batch, support: Examples | None) -> Floats:
+    def margins(self, batch: Batch, support: Examples | None) -> Doubles:
         """The margin of each program; a support set is not used."""
         table = table_of(batch, self.stores)
         if not len(table.rows):
@@ -52,14 +53,34 @@ def train(
 ) -> LgbmTrees:
     """Boosts until the valid side improves no more."""
     watch = Watch(valid, settings.point_weight, settings.patience, on_epoch)
-    table = table_of(valid.examples.batch, settings.stores)
-    booster = _boost(settings, train, settings.rounds, None, (watch, table))
+    learn = rows_of(train.examples.batch, settings.stores)
+    check = rows_of(valid.examples.batch, settings.stores)
+    objective = RowObjective(train.objective(settings.point_weight), learn)
+    sample = {} if learn.in_memory else {"bin_construct_sample_cnt": BIN_SAMPLE}
+    data = lightgbm.Dataset(_data(learn), free_raw_data=False)
+    booster = lightgbm.train(
+        settings.for_engine(len(learn.program)) | sample | _custom(objective),
+        data,
+        settings.rounds,
+        valid_sets=[lightgbm.Dataset(_data(check), reference=data)],
+        feval=_loss_of(watch, check),
+        callbacks=[lightgbm.early_stopping(settings.patience, verbose=False)],
+    )
     return LgbmTrees(_cut(booster, watch.best_epoch + 1), settings.stores)
 
 
 def fine_tune(settings: LgbmParameters, fitted: LgbmTrees, records: Side) -> LgbmTrees:
-    """A few more rounds on other records."""
-    booster = _boost(settings, records, settings.fine_tune_rounds, fitted.booster, None)
+    """A few more rounds on other records, in memory."""
+    rows = rows_of(records.examples.batch, fitted.stores)
+    objective = RowObjective(records.objective(settings.point_weight), rows)
+    chosen = most_important(fitted.importance(), fitted.stores, settings.fine_tune_columns)
+    factors = {"feature_contri": chosen.tolist()}  # of a column's gain: 0 is never split on
+    booster = lightgbm.train(
+        settings.for_engine(len(rows.program)) | factors | _custom(objective),
+        lightgbm.Dataset(rows.whole(), free_raw_data=False),
+        settings.fine_tune_rounds,
+        init_model=fitted.booster,
+    )
     return LgbmTrees(_cut(booster, -1), fitted.stores)
 
 
@@ -70,38 +91,44 @@ def read(folder: Path, files: set[str], settings: LgbmParameters) -> LgbmTrees:
     return LgbmTrees(lightgbm.Booster(model_file=folder / BOOSTER), settings.stores)
 
 
-def _boost(
-    settings: LgbmParameters,
-    side: Side,
-    rounds: int,
-    start: Any,
-    watched: tuple[Watch, Table] | None,
-) -> Any:
-    table = table_of(side.examples.batch, settings.stores)
-    objective = TableObjective(side.objective(settings.point_weight), table)
-    data = lightgbm.Dataset(table.rows, free_raw_data=False)
-    return lightgbm.train(
-        {
-            **settings.for_engine(len(table.rows)),
-            "objective": lambda margins, _: objective.gradient(margins),
-        },
-        data,
-        rounds,
-        init_model=start,
-        valid_sets=[lightgbm.Dataset(watched[1].rows, reference=data)] if watched else [],
-        feval=_loss_of(*watched) if watched else None,
-        callbacks=[lightgbm.early_stopping(settings.patience, verbose=False)] if watched else [],
-    )
+def _custom(objective: RowObjective) -> dict[str, Any]:
+    return {"objective": lambda margins, _: objective.gradient(margins)}
 
 
-def _loss_of(watch: Watch, table: Table) -> Any:
+def _data(rows: Rows) -> Any:
+    """What LightGBM makes bins of: a table, or parts, of which it keeps the bins alone."""
+    if rows.in_memory:
+        return rows.whole()
+    read = lru_cache(maxsize=1)(lambda i: rows.parts[i]())
+    return [_Part(size, partial(read, i)) for i, size in enumerate(rows.sizes)]
+
+
+class _Part(lightgbm.Sequence):
+    """How LightGBM reads a part: single rows, ascending, to choose bins by, then all at once.
+
+    It takes single rows as float64 only.
+    """
+
+    def __init__(self, size: int, read: Callable[[], Floats]) -> None:
+        self._size, self._read = size, read
+        self.batch_size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: Any) -> Doubles:
+        rows: Doubles = self._read()[index].astype(np.float64)
+        return rows
+
+
+def _loss_of(watch: Watch, rows: Rows) -> Any:
     """Tells the watch of each round; LightGBM itself stops by what is returned."""
     epoch = -1
 
-    def loss(margins: npt.NDArray[np.float64], data: Any) -> tuple[str, float, bool]:
+    def loss(margins: Doubles, data: Any) -> tuple[str, float, bool]:
         nonlocal epoch
         epoch += 1
-        watch.is_over(epoch, table.sums(margins))
+        watch.is_over(epoch, rows.sums(margins))
         return "loss", watch.loss, False
 
     return loss

@@ -77,8 +77,8 @@ class FittedMlp:
 def train(settings: MlpParameters, train: Side, valid: Side, on_epoch: OnEpoch | None) -> FittedMlp:
     """Descends until the valid side improves no more."""
     watch = Watch(valid, settings.point_weight, settings.patience, on_epoch)
-    scaling = Scaling.of(train.examples.batch)
-    check = scaling(valid.examples.batch)
+    scaling = Scaling.of(train.examples.batch.loaded())
+    check = scaling(valid.examples.batch.loaded())
     with nets.torch_threads(), nets.seeded(settings.seed):
         net = MlpNet(settings.width, scaling.step_width)
         best = nets.Best(net, watch, lambda: _margins(net, check))
@@ -111,7 +111,7 @@ def _descend(
     side: Side,
     best: "nets.Best | None",
 ) -> None:
-    inputs, targets = scaling(side.examples.batch), nets.targets_of(side)
+    inputs, targets = scaling(side.examples.batch.loaded()), nets.targets_of(side)
 
     def loss(positions: torch.Tensor, chunk: torch.Tensor) -> torch.Tensor:
         margins = net(inputs.take(positions))

@@ -1,23 +1,23 @@
 """XGBoost as an engine."""
 
+import dataclasses
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xgboost
 
 from hetfeat.features.batch import Batch, Examples
-from hetfeat.models.aggregate import Table, table_names, table_of
+from hetfeat.features.spilled import scratch_folder
+from hetfeat.models.aggregate import table_names, table_of
 from hetfeat.models.base import OnEpoch
-from hetfeat.models.engines.trees import TableObjective
+from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
 from hetfeat.models.gbdt import GbdtParameters
 from hetfeat.models.side import Side
 from hetfeat.models.watch import Watch
-
-Floats = npt.NDArray[np.float64]
 
 BOOSTER = "booster.ubj"
 DAMAGED: tuple[type[Exception], ...] = (xgboost.core.XGBoostError,)
@@ -30,7 +30,7 @@ class XgbTrees:
     booster: Any
     stores: str
 
-    def margins(self, batch: Batch, support: Examples | None) -> Floats:
+    def margins(self, batch: Batch, support: Examples | None) -> Doubles:
         """The margin of each program; a support set is not used."""
         table = table_of(batch, self.stores)
         if not len(table.rows):
@@ -49,16 +49,42 @@ class XgbTrees:
 
 
 def train(settings: GbdtParameters, train: Side, valid: Side, on_epoch: OnEpoch | None) -> XgbTrees:
-    """Boosts until the valid side improves no more."""
+    """Boosts until the valid side improves no more; beyond memory, from quantised files."""
     watch = Watch(valid, settings.point_weight, settings.patience, on_epoch)
-    callback = _Callback(watch, table_of(valid.examples.batch, settings.stores))
-    booster = _boost(settings, train, settings.rounds, [callback], None)
-    return XgbTrees(booster[: watch.best_epoch + 1], settings.stores)
+    learn = rows_of(train.examples.batch, settings.stores)
+    check = rows_of(valid.examples.batch, settings.stores)
+    objective = RowObjective(train.objective(settings.point_weight), learn)
+
+    def boosted(matrix: Any, judged: Any) -> XgbTrees:
+        callback = _Callback(watch, check, judged)
+        booster = _boost(settings, objective, matrix, settings.rounds, [callback], None)
+        return XgbTrees(booster[: watch.best_epoch + 1], settings.stores)
+
+    if learn.in_memory:
+        return boosted(xgboost.DMatrix(learn.whole()), xgboost.DMatrix(check.whole()))
+    with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="hetfeat-") as folder:
+        return _from_files(learn, check, Path(folder), boosted)
+
+
+def _from_files(
+    learn: Rows, check: Rows, folder: Path, boosted: Callable[[Any, Any], XgbTrees]
+) -> XgbTrees:
+    """A function of its own: the matrices, which remove their files, must go before the folder."""
+    matrix = xgboost.ExtMemQuantileDMatrix(_Parts(learn, folder / "train"))
+    judged = xgboost.ExtMemQuantileDMatrix(_Parts(check, folder / "valid"), ref=matrix)
+    return boosted(matrix, judged)
 
 
 def fine_tune(settings: GbdtParameters, fitted: XgbTrees, records: Side) -> XgbTrees:
-    """A few more rounds on other records."""
-    booster = _boost(settings, records, settings.fine_tune_rounds, [], fitted.booster)
+    """A few more rounds on other records, in memory."""
+    rows = rows_of(records.examples.batch, fitted.stores)
+    objective = RowObjective(records.objective(settings.point_weight), rows)
+    chosen = most_important(fitted.importance(), fitted.stores, settings.fine_tune_columns)
+    matrix = xgboost.DMatrix(rows.whole(), feature_weights=chosen)
+    # A tree draws columns by their weights: as many as this, none of weight 0 is among them.
+    share = settings.columns_per_tree * float(chosen.mean())
+    settings = dataclasses.replace(settings, columns_per_tree=share)
+    booster = _boost(settings, objective, matrix, settings.fine_tune_rounds, [], fitted.booster)
     return XgbTrees(booster, fitted.stores)
 
 
@@ -70,32 +96,53 @@ def read(folder: Path, files: set[str], settings: GbdtParameters) -> XgbTrees:
 
 
 def _boost(
-    settings: GbdtParameters, side: Side, rounds: int, callbacks: list[Any], start: Any
+    settings: GbdtParameters,
+    objective: RowObjective,
+    matrix: Any,
+    rounds: int,
+    callbacks: list[Any],
+    start: Any,
 ) -> Any:
-    table = table_of(side.examples.batch, settings.stores)
+    # Trees that go on from others do not seed XGBoost's one generator, unless each round does.
+    seeding = {"seed_per_iteration": start is not None}
     return xgboost.train(
-        settings.for_engine(len(table.rows)),
-        xgboost.DMatrix(table.rows),
+        settings.for_engine(len(objective.rows.program)) | seeding,
+        matrix,
         rounds,
-        obj=_objective(TableObjective(side.objective(settings.point_weight), table)),
+        obj=lambda margins, _: objective.gradient(margins),
         xgb_model=start,
         callbacks=callbacks,
         verbose_eval=False,
     )
 
 
-def _objective(objective: TableObjective) -> Callable[..., tuple[Floats, Floats]]:
-    return lambda margins, matrix: objective.gradient(margins)
+class _Parts(xgboost.DataIter):
+    """How XGBoost reads rows a part at a time; what it makes of them goes to `cache`."""
+
+    def __init__(self, rows: Rows, cache: Path) -> None:
+        super().__init__(cache_prefix=str(cache))
+        self._rows, self._next = rows, 0
+
+    def next(self, input_data: Callable[..., Any]) -> bool:
+        """Gives the next part; False after the last."""
+        if self._next == len(self._rows.parts):
+            return False
+        input_data(data=self._rows.parts[self._next]())
+        self._next += 1
+        return True
+
+    def reset(self) -> None:
+        """Begins again."""
+        self._next = 0
 
 
 class _Callback(xgboost.callback.TrainingCallback):
     """The base class of XGBoost is its only way to be told of rounds."""
 
-    def __init__(self, watch: Watch, table: Table) -> None:
-        self.watch, self.table = watch, table
-        self.matrix = xgboost.DMatrix(table.rows)
+    def __init__(self, watch: Watch, rows: Rows, matrix: Any) -> None:
+        self.watch, self.rows, self.matrix = watch, rows, matrix
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Whether to stop."""
-        margins = self.table.sums(model.predict(self.matrix, output_margin=True))
+        margins = self.rows.sums(model.predict(self.matrix, output_margin=True))
         return self.watch.is_over(epoch, margins)

@@ -1,0 +1,124 @@
+"""Features beyond memory: in a file, some programs in memory at a time."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from hetfeat.devices import host
+from hetfeat.features.batch import Batch, Features, joined
+
+Ints = npt.NDArray[np.int64]
+
+
+MEMORY_SHARE = 16
+"""Training in memory peaks at four to eight times its features (docs/models.md)."""
+PART_BYTES = 2**25
+"""A part has as many bytes, or up to twice as many: each costs trees some time in every round, and
+a few are in memory at once."""
+
+
+def room_bytes() -> float:
+    """What features may take of the memory that is free now, in this machine or its container."""
+    return host.memory_free_bytes() / MEMORY_SHARE
+
+
+def scratch_folder() -> str:
+    """Where large temporary files go: TMPDIR, else a disk; /tmp may be memory."""
+    return os.environ.get("TMPDIR", "/var/tmp")
+
+
+class Shelf:
+    """Keeps batches: in memory while they fit, else in a file without a name, in parts.
+
+    The file is gone with this process, however it ends.
+
+    Args:
+        room_bytes: What may stay in memory.
+    """
+
+    def __init__(self, room_bytes: float) -> None:
+        self._room, self._held = room_bytes, 0
+        self._waiting: list[Batch] = []
+        self._programs = 0
+        self._positions: list[int] = []
+        self._starts = [0]
+
+    def put(self, batch: Batch) -> "SpilledBatch":
+        """Takes the next programs; they can be read back after `whole`."""
+        self._waiting.append(batch)
+        self._held += batch.nbytes
+        self._programs += len(batch)
+        if self._held > self._room:
+            self._write_parts()
+        return SpilledBatch(self, np.arange(self._programs - len(batch), self._programs))
+
+    def whole(self) -> Features:
+        """All programs."""
+        if self._held <= self._room:
+            return joined(self._waiting)
+        if self._waiting:
+            self._write(self._waiting)
+        self._waiting = []
+        return SpilledBatch(self, np.arange(self._programs))
+
+    def read(self, programs: Ints) -> Batch:
+        """Some programs of one part, numbered as they came."""
+        part = int(self.part_of(programs).max(initial=0))
+        self._file.seek(self._positions[part])
+        arrays = [np.load(self._file, allow_pickle=False) for _ in fields(Batch)]
+        return Batch(*arrays).take(programs - self._starts[part])
+
+    def part_of(self, programs: Ints) -> Ints:
+        """Which part each program lies in."""
+        return np.searchsorted(self._starts, programs, side="right") - 1
+
+    @cached_property
+    def _file(self) -> IO[bytes]:
+        return tempfile.TemporaryFile(dir=scratch_folder())
+
+    def _write_parts(self) -> None:
+        part: list[Batch] = []
+        for batch in self._waiting:
+            for rows in np.array_split(np.arange(len(batch)), 1 + batch.nbytes // PART_BYTES):
+                part.append(batch.take(rows))
+                if sum(each.nbytes for each in part) >= PART_BYTES:
+                    self._write(part)
+                    part = []
+        self._waiting = part
+
+    def _write(self, batches: list[Batch]) -> None:
+        part = joined(batches)
+        self._positions.append(self._file.seek(0, os.SEEK_END))
+        for field in fields(Batch):
+            np.save(self._file, getattr(part, field.name), allow_pickle=False)
+        self._starts.append(self._starts[-1] + len(part))
+
+
+@dataclass(frozen=True)
+class SpilledBatch:
+    """Programs on a shelf, int64 [n]; nothing is read before `loaded`."""
+
+    shelf: Shelf
+    programs: Ints
+
+    def __len__(self) -> int:
+        return len(self.programs)
+
+    def take(self, index: Ints) -> "SpilledBatch":
+        """The programs of `index` (integer positions), in that order."""
+        return SpilledBatch(self.shelf, self.programs[index])
+
+    def pieces(self) -> "Sequence[SpilledBatch]":
+        """The same in pieces of one part each: few where the order is that of the shelf."""
+        borders = np.flatnonzero(np.diff(self.shelf.part_of(self.programs))) + 1
+        return [SpilledBatch(self.shelf, part) for part in np.split(self.programs, borders)]
+
+    def loaded(self) -> Batch:
+        """All of them in memory."""
+        return joined([self.shelf.read(piece.programs) for piece in self.pieces()])
