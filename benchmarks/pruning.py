@@ -55,6 +55,12 @@ class Folded:
         """Whatever part of a batch is checked to be finite."""
         return self.flat[:, :1]
 
+    def pieces(self) -> list["Folded"]:
+        return [self]
+
+    def loaded(self) -> "Folded":
+        return self
+
     def take(self, index: Any) -> "Folded":
         return Folded(self.flat[index], self.task[index])
 
