@@ -54,6 +54,12 @@ def registry(tmp_path_factory, project, device, device_file):
         yield SimpleNamespace(folder=folder, device_file=str(device_file))
 
 
+@pytest.fixture(autouse=True)
+def one_turn_of_each_engine(monkeypatch):
+    """But for `deployed`, which is a process of its own, and takes the ten that users get."""
+    monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
+
+
 def hetfeat(capfd, *arguments: str) -> SimpleNamespace:
     code = _cli.run(mlproject.cli, [*arguments, "--json"])
     printed = capfd.readouterr()
@@ -131,6 +137,7 @@ class TestDeploying:
         assert made.value["trials"] == 0
         assert made.value["model_version"] == f"models:/{MODEL}/1"
         manifest = json.loads((registry.folder / "one-shot" / "bundle.json").read_text())
+        assert manifest["tasks"]
         assert all(task["trace"] and task["latency_s"] is None for task in manifest["tasks"])
 
     def test_no_draft_is_left(self, deployed):
@@ -187,8 +194,7 @@ class TestDeploying:
         assert "bundle" in refused.errors.splitlines()[-1]
         assert (tmp_path / "mine" / "letter").read_text() == "dear"
 
-    def test_refresh_makes_it_anew(self, deployed, registry, capfd, monkeypatch):
-        monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
+    def test_refresh_makes_it_anew(self, deployed, registry, capfd):
         out = str(shutil.copytree(deployed.path, registry.folder / "refreshed"))
         shutil.copytree(f"{deployed.path}.journal", f"{out}.journal")
         before = (Path(out) / "bundle.json").read_bytes()
@@ -200,10 +206,14 @@ class TestDeploying:
         assert again.value["bundle_version"] != deployed.report["bundle_version"]
 
     def test_refresh_replaces_a_bundle_of_an_older_format(self, copied):
-        from hetfeat.deploy.request import discard
+        from hetfeat.dataset.store import RecordStore
+        from hetfeat.deploy.request import discard, journal_path
 
         (copied / "bundle.json").write_text('{"format": 1}')
+        RecordStore.create(journal_path(copied))
         discard(copied)
+        assert not journal_path(copied).exists()
+        assert (copied / "bundle.json").exists()
 
     @pytest.mark.parametrize(
         ("options", "said"),
@@ -252,7 +262,6 @@ class TestDeploying:
 def test_without_a_model_it_tunes_from_scratch_for_several_batches(
     registry_here, device_file, monkeypatch, capfd
 ):
-    monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     line = ["deploy", "--device", str(device_file), "--network", "nets:tiny", "--trials", "4"]
     line += ["--batch", "1,4", "--out", "scratch"]

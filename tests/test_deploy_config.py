@@ -118,6 +118,7 @@ class TestAsking:
 @pytest.mark.tvm
 def test_two_networks_for_real(registry_here, device_file, project, capfd, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(project), str(project / "tests")]))
+    monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
     write(
         {
             "device": str(device_file),
