@@ -55,9 +55,10 @@ def registry(tmp_path_factory, project, device, device_file):
 
 
 @pytest.fixture(autouse=True)
-def one_turn_of_each_engine(monkeypatch):
-    """But for `deployed`, which is a process of its own, and takes the ten that users get."""
+def timed_alone_and_once(monkeypatch):
+    """But for `deployed`: a process of its own, it compares with all peers as users do."""
     monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
+    monkeypatch.setattr("hetfeat.deploy.pipeline.PEERS", ())
 
 
 def hetfeat(capfd, *arguments: str) -> SimpleNamespace:
@@ -205,15 +206,17 @@ class TestDeploying:
         assert (Path(out) / "bundle.json").read_bytes() != before
         assert again.value["bundle_version"] != deployed.report["bundle_version"]
 
-    def test_refresh_replaces_a_bundle_of_an_older_format(self, copied):
+    def test_refresh_replaces_a_bundle_of_an_older_format(self, tmp_path):
         from hetfeat.dataset.store import RecordStore
         from hetfeat.deploy.request import discard, journal_path
 
-        (copied / "bundle.json").write_text('{"format": 1}')
-        RecordStore.create(journal_path(copied))
-        discard(copied)
-        assert not journal_path(copied).exists()
-        assert (copied / "bundle.json").exists()
+        old = tmp_path / "bundle"
+        old.mkdir()
+        (old / "bundle.json").write_text('{"format": 1}')
+        RecordStore.create(journal_path(old))
+        discard(old)
+        assert not journal_path(old).exists()
+        assert (old / "bundle.json").exists()
 
     @pytest.mark.parametrize(
         ("options", "said"),
