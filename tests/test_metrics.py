@@ -49,6 +49,8 @@ def test_pca_leaves_out_failures_noise_and_lone_programs():
 def test_pca_threshold_is_relative_and_inclusive():
     assert pairwise_accuracy(f(2, 1), f(1, 2), i(0, 0), noise=1.0).pairs == 1
     assert pairwise_accuracy(f(2, 1), f(100, 199), i(0, 0), noise=1.0).pairs == 0
+    by_default = [pairwise_accuracy(f(2, 1), f(100, slow), i(0, 0)) for slow in (104.9, 105.1)]
+    assert [found.pairs for found in by_default] == [0, 1]
 
 
 @pytest.mark.filterwarnings("error")
