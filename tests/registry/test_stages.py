@@ -60,7 +60,7 @@ def test_already_there_leaves_no_entry(client, make_version, model_name):
     make_version(model_name)
     promote(model_name, 1, "production")
     outcome = promote(model_name, 1, "production")
-    assert outcome.entry is None and outcome.from_ == "production"
+    assert (outcome.entry, outcome.from_, outcome.to) == (None, "production", "production")
     assert len(history(model_name)[0]) == 1
 
 
