@@ -175,9 +175,7 @@ def test_artifacts_are_read_before_the_lock_and_not_in_vain(
 
 
 @on_sqlite_only
-def test_whoever_asks_for_where_it_is_gets_what_was_moved_behind_our_back_mended(
-    client, make_version, model_name
-):
+def test_a_promotion_to_where_it_is_mends_an_alias_that_was_moved(client, make_version, model_name):
     make_version(model_name)
     promote(model_name, 1, "production")
     client.delete_registered_model_alias(model_name, "production")
@@ -219,11 +217,20 @@ def test_reasons_that_are_none_or_too_long(reason, force, said):
 def test_nothing_but_the_client_given_is_asked(
     client, make_version, model_name, monkeypatch, tmp_path
 ):
-    make_version(model_name)
+    for _ in range(2):
+        make_version(model_name)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'no' / 'such.db'}")
-    promote(model_name, 1, "staging", client=client)
-    promote(model_name, 1, "production", client=client)
+    for version in (1, 2):
+        promote(model_name, version, "production", client=client)
     assert len(history(model_name, client=client)[0]) == 2
+
+
+@on_sqlite_only
+def test_a_version_that_is_not_of_our_making_has_no_manifest(client, make_version, model_name):
+    make_version(model_name)
+    client.delete_model_version_tag(model_name, "1", MANIFEST_TAG)
+    promote(model_name, 1, "archived")
+    assert history(model_name)[0][0]["manifest"] == ""
 
 
 @on_sqlite_only
