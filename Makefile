@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo py
 VENV_PYTHON := .venv/bin/python
 
 .PHONY: help env quickstart test lint docs format gate clean distclean \
-	services services-stop test-services races crashes scale store-scale searches test-fleet fleet-faults
+	services services-stop test-services races crashes scale store-scale searches test-fleet fleet-faults mutants
 .DEFAULT_GOAL := help
 
 help: ## Says what there is to make
@@ -65,8 +65,12 @@ test-fleet: env ## The tests that break servers, trackers and links; five minute
 fleet-faults: env ## Breaks servers, trackers and links while tuning; ten minutes
 	PYTHONPATH=. $(VENV_PYTHON) benchmarks/fleet.py faults $(ARGS)
 
+mutants: env ## Changes one thing at a time in four modules: which changes do the tests not notice?
+	OMP_NUM_THREADS=1 $(VENV_PYTHON) -m mutmut run --max-children 1 $(ARGS)
+	$(VENV_PYTHON) -m mutmut results
+
 clean: ## Removes what builds and tests leave, keeps .venv
-	rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis mutants
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean ## Removes .venv and the servers' own environment, too

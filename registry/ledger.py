@@ -131,8 +131,10 @@ def faults(name: str, tags: Mapping[str, str], witnesses: Iterable[str] = ()) ->
         before, last = entry["digest"], number
         digests[number] = before
     end, head = Head(last, before), Head.parse(tags.get(HEAD))
-    if end != head:
+    if end.count != head.count:
         return [f"the last entry is {end.count}, but the head says {head.count}"]
+    if end != head:
+        return [f"entry {end.count} is not the one that the head says"]
     for seen in map(Head.parse, witnesses):
         if seen.count >= first and digests.get(seen.count) != seen.digest:
             return [f"entry {seen.count} is not the one that a version in production saw"]

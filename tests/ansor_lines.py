@@ -2,7 +2,13 @@
 
 import json
 import random
+from collections import Counter
+from pathlib import Path
 from typing import Any
+
+from hetfeat.dataset.importers import ansor
+from hetfeat.dataset.schema import from_table
+from hetfeat.records import Measurement
 
 CPU = ("llvm -keys=cpu -mcpu=core-avx2", [4, 32, 64, 0, 0, 0, 0, 0])
 GPU = (
@@ -95,3 +101,14 @@ def log(count: int, seed: int, make: Any = on_cpu, extents: tuple[int, int, int]
     """That many lines, as bytes without their ends."""
     rng = random.Random(seed)
     return [json.dumps(make(*extents, rng)).encode() for _ in range(count)]
+
+
+def read(folder: Path, lines: list[Any]) -> tuple[list[Measurement], Counter[str]]:
+    """Records, and skipped lines by reason, of a file of lines: bytes, or what JSON makes."""
+    data = [entry if isinstance(entry, bytes) else json.dumps(entry).encode() for entry in lines]
+    (folder / "log.json").write_bytes(b"\n".join(data))
+    found, skipped = [], Counter()
+    for batch in ansor.read([folder / "log.json"], "a"):
+        found += from_table(batch.records)
+        skipped.update(batch.skipped)
+    return found, skipped

@@ -13,6 +13,10 @@ from hetfeat.devices.profile import DeviceProfile, save_profile
 
 TESTS = Path(__file__).resolve().parent
 
+# TVM's threads yield 300,000 times before they sleep, and no process ends before they do: 70 s
+# beside fifteen others at work. Here, before TVM is loaded, and for children, too.
+os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
+
 
 @pytest.fixture(autouse=True)
 def no_store_of_another_test() -> Iterator[None]:

@@ -19,6 +19,11 @@ def tiny(batch):
     return module, (torch.randn(batch, 3, 16, 16),)
 
 
+def dense(batch):
+    """The least there is to tune: one matmul."""
+    return nn.Linear(64, 16), (torch.randn(batch, 64),)
+
+
 def mixed(batch):
     """One of each operator that tasks are named after."""
 

@@ -54,6 +54,13 @@ def registry(tmp_path_factory, project, device, device_file):
         yield SimpleNamespace(folder=folder, device_file=str(device_file))
 
 
+@pytest.fixture(autouse=True)
+def timed_alone_and_once(monkeypatch):
+    """But for `deployed`: a process of its own, it compares with all peers as users do."""
+    monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
+    monkeypatch.setattr("hetfeat.deploy.pipeline.PEERS", ())
+
+
 def hetfeat(capfd, *arguments: str) -> SimpleNamespace:
     code = _cli.run(mlproject.cli, [*arguments, "--json"])
     printed = capfd.readouterr()
@@ -131,6 +138,7 @@ class TestDeploying:
         assert made.value["trials"] == 0
         assert made.value["model_version"] == f"models:/{MODEL}/1"
         manifest = json.loads((registry.folder / "one-shot" / "bundle.json").read_text())
+        assert manifest["tasks"]
         assert all(task["trace"] and task["latency_s"] is None for task in manifest["tasks"])
 
     def test_no_draft_is_left(self, deployed):
@@ -187,8 +195,7 @@ class TestDeploying:
         assert "bundle" in refused.errors.splitlines()[-1]
         assert (tmp_path / "mine" / "letter").read_text() == "dear"
 
-    def test_refresh_makes_it_anew(self, deployed, registry, capfd, monkeypatch):
-        monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
+    def test_refresh_makes_it_anew(self, deployed, registry, capfd):
         out = str(shutil.copytree(deployed.path, registry.folder / "refreshed"))
         shutil.copytree(f"{deployed.path}.journal", f"{out}.journal")
         before = (Path(out) / "bundle.json").read_bytes()
@@ -199,11 +206,17 @@ class TestDeploying:
         assert (Path(out) / "bundle.json").read_bytes() != before
         assert again.value["bundle_version"] != deployed.report["bundle_version"]
 
-    def test_refresh_replaces_a_bundle_of_an_older_format(self, copied):
-        from hetfeat.deploy.request import discard
+    def test_refresh_replaces_a_bundle_of_an_older_format(self, tmp_path):
+        from hetfeat.dataset.store import RecordStore
+        from hetfeat.deploy.request import discard, journal_path
 
-        (copied / "bundle.json").write_text('{"format": 1}')
-        discard(copied)
+        old = tmp_path / "bundle"
+        old.mkdir()
+        (old / "bundle.json").write_text('{"format": 1}')
+        RecordStore.create(journal_path(old))
+        discard(old)
+        assert not journal_path(old).exists()
+        assert (old / "bundle.json").exists()
 
     @pytest.mark.parametrize(
         ("options", "said"),
@@ -252,7 +265,6 @@ class TestDeploying:
 def test_without_a_model_it_tunes_from_scratch_for_several_batches(
     registry_here, device_file, monkeypatch, capfd
 ):
-    monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     line = ["deploy", "--device", str(device_file), "--network", "nets:tiny", "--trials", "4"]
     line += ["--batch", "1,4", "--out", "scratch"]
@@ -349,114 +361,3 @@ class TestRunning:
         assert (done.returncode, done.stdout) == (2, "")
         assert "a folder that exists" in done.stderr
         assert "Traceback" not in done.stderr
-
-
-def edited(change):
-    """Spoils the manifest and nothing else."""
-
-    def spoil(bundle: Path) -> None:
-        path = bundle / "bundle.json"
-        manifest = json.loads(path.read_text())
-        change(manifest)
-        path.write_text(json.dumps(manifest))
-
-    return spoil
-
-
-def flipped(name: str):
-    def spoil(bundle: Path) -> None:
-        data = bytearray((bundle / name).read_bytes())
-        data[len(data) // 2] ^= 1
-        (bundle / name).write_bytes(data)
-
-    return spoil
-
-
-def linked(bundle: Path) -> None:
-    (bundle / "lib_1.so").rename(bundle.parent / "elsewhere.so")
-    (bundle / "lib_1.so").symlink_to(bundle.parent / "elsewhere.so")
-
-
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (flipped("lib_1.so"), "lib_1.so has changed"),
-        (flipped("params.npz"), "params.npz has changed"),
-        (flipped("run.py"), "run.py has changed"),
-        (lambda b: (b / "lib_1.so").unlink(), "without a proper file lib_1.so"),
-        (lambda b: (b / "params.npz").unlink(), "without a proper file params.npz"),
-        (linked, "without a proper file lib_1.so"),
-        (lambda b: (b / "bundle.json").unlink(), "a folder with a bundle.json"),
-        (lambda b: (b / "bundle.json").write_text("{"), "a folder with a bundle.json"),
-        (lambda b: (b / "bundle.json").write_text("[]"), "a folder with a bundle.json"),
-        (lambda b: shutil.rmtree(b), "a folder with a bundle.json"),
-        (edited(lambda m: m.update(format=3)), "of format 3"),
-        (edited(lambda m: m.pop("files")), "a bundle"),
-        (edited(lambda m: m["files"].pop("lib_1.so")), "a bundle"),
-        (edited(lambda m: m["files"].update({"../x": "0"})), "proper file ../x"),
-        (edited(lambda m: m.pop("threads")), "a bundle"),
-        (edited(lambda m: m.update(inputs=[{}])), "a bundle"),
-        (edited(lambda m: m["code_features"].append("avx1024")), "a CPU with avx1024"),
-    ],
-)
-def test_spoilt_bundles_are_refused_before_anything_is_loaded(copied, sample, capfd, spoil, said):
-    spoil(copied)
-    out = copied.parent / "y.npy"
-    refused = hetfeat(capfd, "run", str(copied), "--input", str(sample), "--output", str(out))
-    assert refused.code == 2
-    assert (refused.value, refused.errors.count("\n")) == (None, 1)
-    assert said in refused.errors
-    assert not out.exists()
-
-
-def npz(path: Path) -> None:
-    with path.open("wb") as file:
-        np.savez(file, np.zeros((1, 3, 16, 16), np.float32))
-
-
-def pickled(path: Path) -> None:
-    """A .npy file of objects, whose contents only unpickling would read; it holds none."""
-    header = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"never")
-
-
-def array(value):
-    return lambda path: np.save(path, value, allow_pickle=False)
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (array(np.zeros((1, 3, 16, 17), np.float32)), "float32 [1, 3, 16, 17]"),
-        (array(np.zeros((3, 16, 16), np.float32)), "float32 [1, 3, 16, 16]"),
-        (array(np.zeros((1, 3, 16, 16))), "float64 [1, 3, 16, 16]"),
-        (pickled, "Object arrays cannot be loaded"),
-        (npz, "an archive of arrays"),
-        (lambda path: path.write_text("text"), "a .npy file of numbers"),
-        (lambda path: path.write_bytes(b""), "a .npy file of numbers"),
-        (lambda path: path.write_bytes(b"\x93NUMPY\x01\x00\x10\x00{'de"), "a .npy file"),
-        (lambda path: path.mkdir(), "a .npy file of numbers"),
-        (lambda path: None, "x.npy"),
-    ],
-)
-def test_wrong_inputs_are_refused(deployed, tmp_path, capfd, make, said):
-    make(tmp_path / "x.npy")
-    line = ("--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "y.npy"))
-    refused = hetfeat(capfd, "run", str(deployed.path), *line)
-    assert refused.code == 2
-    assert (refused.value, refused.errors.count("\n")) == (None, 1)
-    assert said in refused.errors
-    assert not (tmp_path / "y.npy").exists()
-
-
-@pytest.mark.parametrize("output", ["no/such/y.npy", "."])
-def test_an_output_that_cannot_be_written_is_refused(deployed, sample, capfd, output):
-    line = ("--input", str(sample), "--output", output)
-    refused = hetfeat(capfd, "run", str(deployed.path), *line)
-    assert refused.code == 2
-    assert "--output" in refused.errors
-
-
-def test_two_inputs_for_one_are_refused(deployed, sample, tmp_path, capfd):
-    line = ("--input", str(sample), "--input", str(sample), "--output", str(tmp_path / "y.npy"))
-    assert hetfeat(capfd, "run", str(deployed.path), *line).code == 2

@@ -118,10 +118,12 @@ class TestAsking:
 @pytest.mark.tvm
 def test_two_networks_for_real(registry_here, device_file, project, capfd, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(project), str(project / "tests")]))
+    monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
+    monkeypatch.setattr("hetfeat.deploy.pipeline.PEERS", ())
     write(
         {
             "device": str(device_file),
-            "network": ["nets:tiny", "nets:no_such_function", "nets:mixed"],
+            "network": ["nets:dense", "nets:no_such_function", "nets:mixed"],
             "trials": 4,
             "out": "bundles",
         }

@@ -4,7 +4,13 @@ import math
 import numpy as np
 import pytest
 
-from hetfeat.models.metrics import pairwise_accuracy, pairwise_accuracy_tenset, r2, rmse
+from hetfeat.models.metrics import (
+    by_group,
+    pairwise_accuracy,
+    pairwise_accuracy_tenset,
+    r2,
+    rmse,
+)
 from hetfeat.models.topk import expected_best, top_k, top_k_of_networks
 
 
@@ -32,28 +38,46 @@ def test_pca_never_compares_across_groups():
 
 
 def test_pca_leaves_out_failures_noise_and_lone_programs():
-    latency_s = f(1, 1.04, 2, math.nan, 7)
-    found = pairwise_accuracy(f(1, 2, 3, 9, 0), latency_s, i(0, 0, 0, 0, 1))
-    assert found.within_noise == 1
+    latency_s = f(7, 1, 1.04, 2, math.nan, 3, 3.03)
+    found = pairwise_accuracy(f(0, 1, 2, 3, 9, 0, 0), latency_s, i(0, 1, 1, 1, 1, 2, 2))
+    assert found.within_noise == 2
     assert found.pairs == 2
     assert found.groups == 1
     assert found.value == 0
 
 
 def test_pca_threshold_is_relative_and_inclusive():
-    assert pairwise_accuracy(f(2, 1), f(100, 105), i(0, 0), noise=0.05).pairs == 1
-    assert pairwise_accuracy(f(2, 1), f(100, 104), i(0, 0), noise=0.05).pairs == 0
+    assert pairwise_accuracy(f(2, 1), f(1, 2), i(0, 0), noise=1.0).pairs == 1
+    assert pairwise_accuracy(f(2, 1), f(100, 199), i(0, 0), noise=1.0).pairs == 0
+    by_default = [pairwise_accuracy(f(2, 1), f(100, slow), i(0, 0)) for slow in (104.9, 105.1)]
+    assert [found.pairs for found in by_default] == [0, 1]
 
 
-def test_pca_of_nothing_is_nan():
+@pytest.mark.filterwarnings("error")
+def test_pca_of_nothing_is_nan_in_silence():
     assert math.isnan(pairwise_accuracy(f(1), f(1), i(0)).value)
     assert math.isnan(pairwise_accuracy(f(), f(), i()).value)
+    assert math.isnan(pairwise_accuracy_tenset(f(), f(), i()))
+
+
+def test_groups_are_their_rows_in_order():
+    groups = np.arange(99, dtype=np.int64) % 4
+    assert [rows.tolist() for rows in by_group(groups)] == [
+        list(range(first, 99, 4)) for first in range(4)
+    ]
+    assert list(by_group(i())) == []
 
 
 def test_tensets_variant_by_hand():
     # Pairs i < j of (0, 1, 2): said > is (F, F, T), true > is (F, T, T); the lone program is 0.5.
     found = pairwise_accuracy_tenset(f(1, 2, 1, 4), f(0.5, 1.0, 0.2, 1), i(0, 0, 0, 1))
     assert found == pytest.approx((2 / 3 + 0.5) / 2)
+
+
+def test_tensets_variant_counts_ties_as_not_higher():
+    assert pairwise_accuracy_tenset(f(1, 2), f(0.5, 0.5), i(0, 0)) == 1
+    assert pairwise_accuracy_tenset(f(2, 1), f(0.5, 0.5), i(0, 0)) == 0
+    assert pairwise_accuracy_tenset(f(1, 1), f(0.5, 0.2), i(0, 0)) == 0
 
 
 def test_rmse_and_r2_by_hand():

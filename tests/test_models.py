@@ -20,10 +20,8 @@ from hetfeat.errors import DataError, RequestError
 from hetfeat.features.assemble import assemble, batch_of
 from hetfeat.features.batch import Examples
 from hetfeat.models.base import CostModel
-from hetfeat.models.calibration import fit_calibration
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.hyperparameters import SPACES, build
-from hetfeat.models.labels import best_latencies, labels
 from hetfeat.models.table import MODELS, load_model, model_class
 from registry.pickles import looks_like_pickle
 
@@ -98,18 +96,6 @@ def test_it_learns_what_the_latencies_follow_from(model, sides):
     assert set(found.operator_rmse) == set(sides[2].operator)
 
 
-def test_labels_use_the_best_of_the_examples_named_only(examples):
-    part = rows(examples, examples.task == stores.task(0).hash)
-    y = labels(part, best_latencies(part))
-    failed = np.isnan(part.latency_s)
-    assert (y[failed] == 0).all()
-    assert failed.sum() == 2
-    for device in ("a", "b"):
-        assert y[part.device == device].max() == 1
-    slower = rows(part, part.latency_s > np.nanmin(part.latency_s) * 1.2)
-    assert labels(slower, best_latencies(slower)).max() == 1
-
-
 def test_scores_are_positive_and_follow_order(model, sides):
     scores = model.predict(sides[2].batch)
     assert scores.dtype == np.float64
@@ -127,16 +113,6 @@ def test_calibrated_scores_are_shares(model, sides):
     estimates = model.calibrate(model.predict(sides[2].batch))
     assert estimates.min() >= 0
     assert estimates.max() <= 1
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.tuples(st.floats(1e-6, 1e6), st.floats(0, 1)), min_size=1))
-def test_calibration_never_falls(points):
-    scores, y = (np.array(column) for column in zip(*points, strict=True))
-    estimates = fit_calibration(scores, y)(np.sort(scores))
-    assert (np.diff(estimates) >= -1e-12).all()
-    assert y.min() - 1e-9 <= estimates.min()
-    assert estimates.max() <= y.max() + 1e-9
 
 
 def test_every_model_has_settings_to_search_and_a_row_here():

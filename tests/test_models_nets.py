@@ -124,14 +124,19 @@ def test_a_support_set_changes_only_its_own_tasks_on_its_own_device(attention):
 
 
 def test_a_support_set_moves_predictions_towards_what_was_measured(attention):
-    """Without a gradient step: the same queries, told that the order is the other way round."""
+    """Without a gradient step: the same queries, told that the order is the other way round.
+
+    Where the head is right, as here, the truth adds noise alone: over four seeds and both halves
+    it changed the accuracy by -0.04 to 0.03.
+    """
     made, unseen = attention
     rows = np.arange(len(unseen))
     support, rest = unseen.take(rows[rows % 2 == 0]), unseen.take(rows[rows % 2 == 1])
-    told = made.predict(rest.batch, support)
+    plain, told = made.predict(rest.batch), made.predict(rest.batch, support)
     lied = made.predict(rest.batch, reversed_speed(support))
-    assert accuracy(told, rest) > accuracy(lied, rest) + 0.1
-    assert accuracy(told, rest) > accuracy(made.predict(rest.batch), rest) - 0.03
+    assert min(accuracy(plain, rest), accuracy(told, rest)) > 0.85
+    turned = reversed_speed(rest)
+    assert accuracy(lied, turned) > accuracy(plain, turned) + 0.1
 
 
 def test_the_order_of_a_support_set_does_not_matter(attention):

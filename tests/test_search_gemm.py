@@ -88,6 +88,7 @@ def test_the_command_beside_the_libraries(
     assert result["space_size"] == gemm_space(64, 64, 64).size
     assert result["optimum_ms"] is None
     assert len(result["best_state"]) == 10
+    assert set(result["strategies"]) == {"gbfs", "random"}
     assert all(found["best_ms"] > 0 for found in result["strategies"].values())
     assert set(result["libraries_ms"]) == {"searched_matmul", "torch_matmul", "openblas_matmul"}
     assert all(ms > 0 for ms in result["libraries_ms"].values())

@@ -168,7 +168,9 @@ class TestSurrogate:
         told = [state for state in told if state[3] <= 8]
         search.tell([Timed(s, 1.0 / s[3]) for s in told])
         best = max(state[3] for state in told)
-        assert all(state[3] > best for state in search.ask(4))
+        picks = search.ask(4)
+        assert len(picks) == 4
+        assert all(state[3] > best for state in picks)
 
     def test_picks_of_a_batch_differ_in_more_than_the_order(self, tmp_path):
         space = spaces.recorded(tmp_path)

@@ -1,12 +1,20 @@
 import json
-from dataclasses import dataclass, fields
+from collections import Counter
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hetfeat.dataset.splits import SPLITS, Split, split_examples, task_units, unseen
+from hetfeat.dataset.splits import (
+    SPLITS,
+    Split,
+    of_units,
+    split_examples,
+    task_units,
+    unseen,
+)
 from hetfeat.errors import DataError, RequestError
 
 
@@ -87,8 +95,7 @@ def disjoint(sides: tuple[set, set, set]) -> bool:
 @given(records(), st.sampled_from(SPLITS), st.integers(0, 5))
 def test_nothing_leaks(keys, kind, seed):
     split = division(keys, kind, seed)
-    if split is None:
-        return
+    assume(split is not None)
     everything = np.concatenate([split.train, split.valid, split.test])
     assert sorted(everything.tolist()) == list(range(len(keys.task)))
     assert min(len(split.train), len(split.valid), len(split.test)) > 0
@@ -128,11 +135,21 @@ def test_sides_have_their_shares(kind):
     assert len(split.valid) == pytest.approx(400 * 0.8 * 0.1, abs=20)
 
 
-def test_within_task_leaves_every_task_on_the_training_side():
+def test_within_task_takes_its_share_of_every_task_on_every_device():
     keys = many()
     split = split_examples(keys, "within_task", 0)
-    train, _, test = values(split, lambda i: (keys.device[i], keys.task[i]))
-    assert test <= train
+    for side, programs in ((split.train, 7), (split.valid, 1), (split.test, 2)):
+        found = Counter((keys.device[i], keys.task[i]) for i in side)
+        assert found == {(d, f"hash{t}"): programs for d in "ab" for t in range(20)}
+
+
+def test_by_target_validates_on_programs_from_everywhere():
+    rows = [("b", f"hash{t}", "matmul", shapes(t), f"{p}") for t in range(20) for p in range(10)]
+    keys = keys_of([*rows, ("a", "hash0", "matmul", shapes(0), "0")])
+    split = split_examples(keys, "by_target", 0, ("a",))
+    assert len(split.valid) == 20
+    assert len({keys.task[i] for i in split.valid}) > 2
+    assert len({keys.program[i] for i in split.valid}) > 1
 
 
 def test_another_seed_is_another_split():
@@ -180,33 +197,125 @@ def test_by_task_holds_out_a_network_and_what_shares_its_anchors():
     networks = {"n": {"hash0": 1, "hash1": 2}, "m": {"hash2": 1}}
     keys = many()
     split = split_examples(keys, "by_task", 0, ("n",), networks)
-    assert {keys.task[i] for i in split.test} == {"hash0", "hash1"}
+    train, valid, test = values(split, lambda i: keys.task[i])
+    assert test == {"hash0", "hash1"}
+    assert train | valid == set(keys.task) - test
+
+
+NETWORKS = {"n": {"hash0": 1}, "m": {"hash1": 1}}
 
 
 @pytest.mark.parametrize(
-    ("kind", "holdout", "said"),
+    ("kind", "holdout", "networks", "said"),
     [
-        ("by_target", (), r"devices of the records \(a, b\)"),
-        ("by_target", ("z",), r"--holdout z"),
-        ("by_target", ("a", "z"), r"networks \(it names none\)"),
-        ("within_task", ("a",), "no --holdout"),
-        ("by_task", ("z",), "networks of the record store"),
-        ("by_time", (), "one of within_task, by_task, by_target"),
+        (
+            "by_target",
+            (),
+            {},
+            "--holdout (none) with the by_target split; expected devices of the records (a, b), "
+            "beside them networks (it names none); "
+            "name at least one device and leave at least one to train on",
+        ),
+        (
+            "by_target",
+            ("a", "y", "z"),
+            NETWORKS,
+            "--holdout a,y,z with the by_target split; expected devices of the records (a, b), "
+            "beside them networks (m, n); "
+            "name at least one device and leave at least one to train on",
+        ),
+        (
+            "within_task",
+            ("a", "b"),
+            {},
+            "--holdout a,b with the within_task split; expected no --holdout, since part of every "
+            "task is held out; use --split by_target or by_task",
+        ),
+        (
+            "by_task",
+            ("z", "n", "y"),
+            NETWORKS,
+            "--holdout y, z with the by_task split; expected networks of the record store (m, n); "
+            "choose among them, or use --split by_target to hold devices out",
+        ),
+        (
+            "by_task",
+            ("z",),
+            {},
+            "--holdout z with the by_task split; expected networks of the record store (it names "
+            "none); choose among them, or use --split by_target to hold devices out",
+        ),
+        (
+            "chronological",
+            (),
+            {},
+            "split 'chronological'; expected one of within_task, by_task, by_target; choose one",
+        ),
     ],
 )
-def test_wrong_requests(kind, holdout, said):
-    with pytest.raises(RequestError, match=said):
-        split_examples(many(), kind, 0, holdout)
+def test_wrong_requests(kind, holdout, networks, said):
+    with pytest.raises(RequestError) as caught:
+        split_examples(many(), kind, 0, holdout, networks)
+    assert str(caught.value) == said
 
 
 @pytest.mark.parametrize(
-    ("keys", "kind", "holdout"),
+    ("keys", "kind", "holdout", "said"),
     [
-        (many(tasks=1), "by_task", ()),
-        (many(programs=1), "within_task", ()),
-        (many(), "by_target", ("a", "b")),
+        (
+            many(tasks=1),
+            "by_task",
+            (),
+            "20 records of 1 tasks on 2 devices, whose by_task split has an empty valid side",
+        ),
+        (
+            many(programs=1),
+            "within_task",
+            (),
+            "40 records of 20 tasks on 2 devices, whose within_task split has an empty valid side",
+        ),
+        (
+            many(),
+            "by_target",
+            ("a", "b"),
+            "400 records of 20 tasks on 2 devices, whose by_target split has an empty train side",
+        ),
+        (
+            many(),
+            "by_task",
+            ("elsewhere",),
+            "400 records of 20 tasks on 2 devices, whose by_task split has an empty test side",
+        ),
     ],
 )
-def test_an_empty_side_is_an_error(keys, kind, holdout):
-    with pytest.raises(DataError, match="has an empty"):
-        split_examples(keys, kind, 0, holdout)
+def test_an_empty_side_is_an_error(keys, kind, holdout, said):
+    with pytest.raises(DataError) as caught:
+        split_examples(keys, kind, 0, holdout, {"elsewhere": {"no such task": 1}})
+    assert str(caught.value) == (
+        f"{said}; expected at least one record on each side; "
+        "collect more tasks or programs, or choose another split"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        *((kind, "task") for kind in SPLITS),
+        ("within_task", "program"),
+        ("by_task", "operator"),
+        ("by_target", "program"),
+    ],
+)
+def test_columns_of_unequal_lengths_are_refused(kind, column):
+    keys = many()
+    short = replace(keys, **{column: getattr(keys, column)[:-1]})
+    with pytest.raises(ValueError, match="zip"):
+        split_examples(short, kind, 0, ("a",) if kind == "by_target" else ())
+
+
+def test_no_examples_have_no_units():
+    none = at(many(), np.array([], np.int64))
+    units = task_units(none)
+    assert units.dtype == np.int64
+    assert of_units(none, units, {"hash0"}).tolist() == []
+    assert unseen(none, many()).dtype == bool

@@ -82,5 +82,6 @@ def test_packages_are_the_wheels_own(installed, tmp_path):
         text=True,
         check=True,
     )
-    for path in done.stdout.splitlines():
-        assert Path(path).is_relative_to(installed.parent)
+    paths = done.stdout.splitlines()
+    assert len(paths) == len(names)
+    assert all(Path(path).is_relative_to(installed.parent) for path in paths)

@@ -70,7 +70,7 @@ class Split:
 def split_examples(
     examples: Keyed,
     kind: str,
-    seed: int = 0,
+    seed: int,
     holdout: Sequence[str] = (),
     networks: dict[str, dict[str, int]] | None = None,
 ) -> Split:
@@ -91,19 +91,19 @@ def split_examples(
     rng = np.random.default_rng(seed)
     if kind == "within_task":
         _refuse_holdout(holdout)
-        test, rest = _take(_codes(_records(examples)), _per_task(examples), TEST_SHARE, rng)
-        valid, train = _take(
-            _codes(_records(examples))[rest], _per_task(examples)[rest], VALID_SHARE, rng
-        )
+        records = _codes(_records(examples))
+        strata = _codes((device, task) for device, task, _ in _records(examples))
+        test, rest = _take(records, strata, TEST_SHARE, rng)
+        valid, train = _take(records[rest], strata[rest], VALID_SHARE, rng)
     elif kind == "by_task":
         units = task_units(examples)
         test, rest = _test_tasks(examples, units, holdout, networks or {}, rng)
-        valid, train = _take(units[rest], np.zeros(len(rest), np.int64), VALID_SHARE, rng)
+        valid, train = _take(units[rest], np.zeros_like(rest), VALID_SHARE, rng)
     elif kind == "by_target":
         held, left_out = _held_devices(examples, holdout, networks or {})
         test, rest = np.flatnonzero(held), np.flatnonzero(~held & ~left_out)
         programs = _codes(zip(examples.task.tolist(), examples.program.tolist(), strict=True))
-        valid, train = _take(programs[rest], np.zeros(len(rest), np.int64), VALID_SHARE, rng)
+        valid, train = _take(programs[rest], np.zeros_like(rest), VALID_SHARE, rng)
     else:
         raise not_one_of("split", kind, SPLITS, "choose one")
     split = Split(rest[train], rest[valid], test)
@@ -122,7 +122,7 @@ def split_examples(
 def unseen(examples: TaskKeyed, *known: TaskKeyed) -> npt.NDArray[np.bool_]:
     """Whether nothing `known`, on any device, is of the example's task or anchor, bool [n]."""
     seen = {key for part in known for keys in _task_keys(part) for key in keys}
-    return np.array([seen.isdisjoint(keys) for keys in _task_keys(examples)], bool)
+    return np.fromiter((seen.isdisjoint(keys) for keys in _task_keys(examples)), bool)
 
 
 def task_units(examples: TaskKeyed) -> npt.NDArray[np.int64]:
@@ -151,14 +151,14 @@ def task_units(examples: TaskKeyed) -> npt.NDArray[np.int64]:
         here = code(task)
         parent[root(code(anchor))] = root(here)
         own.append(here)
-    return np.array([root(i) for i in own], np.int64)
+    return np.fromiter(map(root, own), np.int64)
 
 
 def of_units(
     examples: TaskKeyed, units: npt.NDArray[np.int64], tasks: Collection[str]
 ) -> npt.NDArray[np.bool_]:
     """Whether an example shares a unit of `task_units` with one of the tasks, bool [n]."""
-    named = np.array([task in tasks for task in examples.task.tolist()], bool)
+    named = np.fromiter((task in tasks for task in examples.task.tolist()), bool)
     return np.isin(units, units[named])
 
 
@@ -169,7 +169,7 @@ def _task_keys(examples: TaskKeyed) -> Iterator[tuple[Hashable, Hashable]]:
     for task, operator, shapes in zip(*(f.tolist() for f in fields), strict=True):
         if shapes not in leading:
             leading[shapes] = json.dumps(json.loads(shapes)[:2])
-        yield ("task", task), ("anchor", operator, leading[shapes])
+        yield task, (operator, leading[shapes])
 
 
 def _test_tasks(
@@ -180,7 +180,7 @@ def _test_tasks(
     rng: np.random.Generator,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     if not holdout:
-        return _take(units, np.zeros(len(units), np.int64), TEST_SHARE, rng)
+        return _take(units, np.zeros_like(units), TEST_SHARE, rng)
     if unknown := sorted(set(holdout) - set(networks)):
         raise RequestError(
             f"--holdout {', '.join(unknown)} with the by_task split",
@@ -253,10 +253,6 @@ def _records(examples: Keyed) -> Iterator[tuple[str, str, str]]:
     return zip(*(f.tolist() for f in fields), strict=True)
 
 
-def _per_task(examples: Keyed) -> npt.NDArray[np.int64]:
-    return _codes(zip(examples.device.tolist(), examples.task.tolist(), strict=True))
-
-
 def _codes(keys: Iterable[Hashable]) -> npt.NDArray[np.int64]:
     seen: dict[Hashable, int] = {}
-    return np.array([seen.setdefault(key, len(seen)) for key in keys], np.int64)
+    return np.fromiter((seen.setdefault(key, len(seen)) for key in keys), np.int64)

@@ -105,8 +105,9 @@ def _information(
     some = train.take(np.sort(drawn))
     table = np.nan_to_num(flat_features(some.batch.loaded()), nan=-1.0)
     y = labels(some, best_latencies(train))
-    first, second = (
-        mutual_info_regression(table, target, random_state=seed)
-        for target in (y, np.log(some.latency_s))
-    )
-    return first, second
+    # The estimate takes the neighbours of a constant for those of pure noise.
+    varies = np.ptp(table, axis=0) > 0
+    on_label, on_latency = np.zeros((2, table.shape[1]))
+    for found, target in ((on_label, y), (on_latency, np.log(some.latency_s))):
+        found[varies] = mutual_info_regression(table[:, varies], target, random_state=seed)
+    return on_label, on_latency

@@ -63,7 +63,7 @@ def pairwise_accuracy(
         right = np.where(higher == 0, 0.5, np.sign(higher) == np.sign(faster[told_apart]))
         counted += len(right)
         shares.append(float(right.mean()))
-    value = float(np.mean(shares)) if shares else float("nan")
+    value = float(np.mean(shares)) if shares else np.nan
     return Pairwise(value, len(shares), counted, left_out)
 
 
@@ -79,7 +79,7 @@ def pairwise_accuracy_tenset(scores: Floats, y: Floats, groups: Ints) -> float:
         said = scores[rows][first] > scores[rows][second]
         true = y[rows][first] > y[rows][second]
         shares.append(float((said == true).mean()) if len(rows) > 1 else 0.5)
-    return float(np.mean(shares)) if shares else float("nan")
+    return float(np.mean(shares)) if shares else np.nan
 
 
 def rmse(estimate: Floats, y: Floats) -> float:
@@ -93,11 +93,11 @@ def rmse(estimate: Floats, y: Floats) -> float:
 def r2(estimate: Floats, y: Floats) -> float:
     """Share of the variance of y over all records that the estimate explains; NaN without any."""
     total = float(np.sum((y - y.mean()) ** 2))
-    return 1 - float(np.sum((estimate - y) ** 2)) / total if total > 0 else float("nan")
+    return 1 - float(np.sum((estimate - y) ** 2)) / total if total > 0 else np.nan
 
 
 def by_group(groups: Ints) -> Iterator[Ints]:
     """Row positions of each group."""
-    order = np.argsort(groups, kind="stable")
+    order = np.argsort(groups, stable=True)
     starts = np.flatnonzero(np.diff(groups[order])) + 1
     return iter(np.split(order, starts)) if len(order) else iter(())

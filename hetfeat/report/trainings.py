@@ -8,6 +8,7 @@ from hetfeat.report.cells import Row, Table, cell_of, compared, paired, quotient
 from hetfeat.report.run import Run
 from hetfeat.report.scope import CLASSES, MODELS, SPLITS, Scope, say
 
+DATA = ("baseline", "pruned")
 KEPT, TIMES = "records kept", "s, pruned / baseline"
 PCA, PCA_PRUNED = "PCA, baseline", "PCA, pruned"
 
@@ -38,26 +39,12 @@ def training_table(runs: Sequence[Run], scope: Scope) -> Table:
 
 
 def _training_row(runs: Sequence[Run], scope: Scope, hardware: str, model: str, split: str) -> Row:
-    found = {
-        data: [
-            run
-            for holdout in scope.tested_on(hardware, split)
-            for run in scope.trainings(
-                runs,
-                hardware,
-                model=model,
-                split=split,
-                pruned=data == "pruned",
-                holdout=holdout,
-            )
-        ]
-        for data in ("baseline", "pruned")
-    }
+    found = _trained(runs, scope, hardware, model, split, scope.tested_on(hardware, split))
     seconds = [
         cell_of(of, "train_s", paper.figure("table5", "seconds", hardware, data, model, split))
-        for data, of in found.items()
+        for data, of in zip(DATA, found, strict=True)
     ]
-    records = [cell_of(of, _train_records) for of in found.values()]
+    records = [cell_of(of, _train_records) for of in found]
     gb = paper.of_table("table5")["gb"][hardware]
     kept = quotient(records[1], records[0], gb["pruned"] / gb["baseline"])
     theirs = paper.device_for("table5", "", hardware)
@@ -108,20 +95,34 @@ def _accuracy_row(
 ) -> Row:
     theirs = paper.device_for("table6", device, hardware)
     holdout = device if split == "by_target" else ""
-    cells = []
-    for data in ("baseline", "pruned"):
-        found = (
-            scope.trainings(
-                runs, hardware, model=model, split=split, pruned=data == "pruned", holdout=holdout
-            )
-            if device
-            else []
+    found = _trained(runs, scope, hardware, model, split, [holdout] if device else [])
+    cells = [
+        cell_of(
+            of,
+            lambda run: _pca_on(run, device, holdout),
+            paper.figure("table6", "pca", theirs, data, split),
         )
-        figure = paper.figure("table6", "pca", theirs, data, split)
-        cells.append(cell_of(found, lambda run: _pca_on(run, device, holdout), figure))
+        for data, of in zip(DATA, found, strict=True)
+    ]
     kind = scope.devices[device].kind if device else "-"
     keys = (device or f"no {say(hardware)}", kind, model, split)
     return Row(keys, tuple(cells), paper.shown("table6", theirs))
+
+
+def _trained(
+    runs: Sequence[Run], scope: Scope, hardware: str, model: str, split: str, tested: Sequence[str]
+) -> list[list[Run]]:
+    """The trainings of a row, for each of `DATA`; `tested` are values of holdout."""
+    return [
+        [
+            run
+            for holdout in tested
+            for run in scope.trainings(
+                runs, hardware, model=model, split=split, pruned=data == "pruned", holdout=holdout
+            )
+        ]
+        for data in DATA
+    ]
 
 
 def _pca_on(run: Run, device: str, holdout: str) -> float | None:

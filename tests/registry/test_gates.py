@@ -26,6 +26,9 @@ def test_the_first_version_passes(client, make_version, model_name):
     }
 
 
+# What a gate makes of figures is the same wherever they are kept; the tests without parameters
+# read them from a server, too.
+@on_sqlite_only
 @pytest.mark.parametrize(
     ("new", "refused"),
     [
@@ -74,6 +77,7 @@ def test_features_of_another_version(client, make_version, model_name):
     assert judged(client, version)["features"] == REFUSED
 
 
+@on_sqlite_only
 @pytest.mark.parametrize(
     ("figures", "outcome"),
     [
@@ -91,6 +95,7 @@ def test_no_negative_transfer(client, make_version, model_name, figures, outcome
 BUNDLE = {"max_abs_error": 1e-6, "tolerance": 1e-4, "latency_ms": 10.0}
 
 
+@on_sqlite_only
 @pytest.mark.parametrize(
     ("figures", "refused"),
     [

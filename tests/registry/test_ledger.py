@@ -1,3 +1,5 @@
+"""The ledger in a registry; `test_chain.py` has every way in which one can be damaged."""
+
 import json
 
 import pytest
@@ -19,39 +21,17 @@ def test_the_head_is_on_the_version_in_production(client, make_version, model_na
     assert tags[ledger.HEAD].startswith("2:")
 
 
-def change(client, name):
-    entry = json.loads(mirror.read(client, name).tags[ledger.key(1)]) | {"who": "somebody else"}
-    client.set_registered_model_tag(name, ledger.key(1), json.dumps(entry))
-
-
-def rewrite(client, name):
-    entry = json.loads(mirror.read(client, name).tags[ledger.key(1)]) | {"who": "somebody else"}
-    entry["digest"] = ledger.digest_of(entry)
-    client.set_registered_model_tag(name, ledger.key(1), ledger.encode(entry))
-
-
-def garble(client, name):
-    client.set_registered_model_tag(name, ledger.key(2), "[]")
-
-
-def cut_the_tail(client, name):
-    client.delete_registered_model_tag(name, ledger.key(3))
-
-
-def cut_the_middle(client, name):
-    client.delete_registered_model_tag(name, ledger.key(2))
-
-
-@pytest.mark.parametrize("damage", [change, rewrite, garble, cut_the_tail, cut_the_middle])
-def test_a_damaged_ledger_is_seen_and_stops_promotions(client, make_version, model_name, damage):
-    for version in (1, 2, 3):
+def test_a_damaged_ledger_is_seen_and_stops_promotions(client, make_version, model_name):
+    for version in (1, 2):
         make_version(model_name)
         promote(model_name, version, "production")
-    damage(client, model_name)
-    assert history(model_name)[1] != []
-    with pytest.raises(DataError, match="hetfeat doctor"):
+    entry = json.loads(mirror.read(client, model_name).tags[ledger.key(1)])
+    text = json.dumps(entry | {"who": "somebody else"})
+    client.set_registered_model_tag(model_name, ledger.key(1), text)
+    assert history(model_name)[1] == ["entry 1 was changed"]
+    with pytest.raises(DataError, match=r"entry 1 was changed.*hetfeat doctor"):
         promote(model_name, 1, "production")
-    assert mirror.read(client, model_name).aliases == State(production=3, previous=2)
+    assert mirror.read(client, model_name).aliases == State(production=2, previous=1)
 
 
 def test_a_whole_cut_tail_is_seen_by_the_version_in_production(client, make_version, model_name):

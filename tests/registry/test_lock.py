@@ -100,8 +100,8 @@ def test_a_new_lock_of_the_plain_name_keeps_out_of_a_later_generation(client, mo
 
 def test_the_lock_of_a_longer_name_is_another(client, model):
     leave_lock(client, f"lock--{NAME}.laptop")
-    with locked(client, model, wait_s=0.3):
-        pass
+    with locked(client, model, wait_s=0.3) as held:
+        assert held.key == f"lock--{NAME}"
 
 
 def test_a_holder_that_was_away_stops(client, model):
