@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo py
 VENV_PYTHON := .venv/bin/python
 
 .PHONY: help env quickstart test lint docs format gate clean distclean \
-	services services-stop test-services races crashes scale store-scale searches test-fleet fleet-faults
+	services services-stop test-services races crashes scale store-scale searches test-fleet fleet-faults test-arm
 .DEFAULT_GOAL := help
 
 help: ## Says what there is to make
@@ -65,9 +65,15 @@ test-fleet: env ## The tests that break servers, trackers and links; five minute
 fleet-faults: env ## Breaks servers, trackers and links while tuning; ten minutes
 	PYTHONPATH=. $(VENV_PYTHON) benchmarks/fleet.py faults $(ARGS)
 
+test-arm: env .arm/python ## Deploys to an emulated 64-bit Arm (docs/arm.md); a quarter of an hour
+	$(VENV_PYTHON) -m pytest -m arm $(ARGS)
+
+.arm/python: tools/arm_root.py pyproject.toml | env
+	$(VENV_PYTHON) tools/arm_root.py .arm
+
 clean: ## Removes what builds and tests leave, keeps .venv
 	rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-distclean: clean ## Removes .venv and the servers' own environment, too
-	rm -rf .venv .services
+distclean: clean ## Removes .venv, the servers' own environment and the emulated Arm, too
+	rm -rf .venv .services .arm

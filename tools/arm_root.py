@@ -8,6 +8,7 @@ which would take chroot and binfmt_misc.
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -30,13 +31,12 @@ def make(folder: Path, project: Path) -> None:
     """Makes FOLDER/root and FOLDER/python, which is written last."""
     root = folder / "root"
     shutil.rmtree(folder, ignore_errors=True)
-    packages = folder / "packages"
-    packages.mkdir(parents=True)
-    options = ["--download-only", "--variant=minbase", "--arch=arm64", f"--include={PACKAGES}"]
-    _run("debootstrap", *options, SUITE, str(packages.resolve()))
-    for package in sorted(packages.rglob("*.deb")):
-        _run("dpkg", "-x", str(package), str(root))
-    shutil.rmtree(packages)
+    root.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as packages:
+        options = ["--download-only", "--variant=minbase", "--arch=arm64", f"--include={PACKAGES}"]
+        _run("debootstrap", *options, SUITE, packages)
+        for package in Path(packages).rglob("*.deb"):
+            _run("dpkg", "-x", str(package), str(root))
     for_arm = ["--platform", PLATFORM, "--python-version", "3.11", "--only-binary=:all:"]
     quiet = ["--quiet", "--no-input", "--disable-pip-version-check", "--target", str(root / "site")]
     _run(sys.executable, "-m", "pip", "install", *for_arm, *quiet, *_pins(project))
@@ -60,6 +60,4 @@ def _run(*command: str) -> None:
 
 
 if __name__ == "__main__":
-    wanted = Path(sys.argv[1])
-    if not (wanted / "python").exists():
-        make(wanted, Path(__file__).resolve().parent.parent)
+    make(Path(sys.argv[1]), Path(__file__).resolve().parent.parent)
