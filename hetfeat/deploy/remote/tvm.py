@@ -18,6 +18,7 @@ from hetfeat.measure.remote.tvm import Session
 from hetfeat.measure.serving import serve
 
 LONGEST_S = 60.0
+"""The rounds of timing end by then; a device that needs longer for one run still gets one."""
 
 
 class _There(runtime.LoadedBundle):
@@ -49,15 +50,12 @@ class _There(runtime.LoadedBundle):
         return load, lambda value: tvm.runtime.tensor(value, device)
 
     def seconds(self, inputs: list[Any], rounds: int) -> list[float]:
-        """Seconds of each run of a batch size's variant, timed on the device.
-
-        A network that takes long is run less often than `rounds`, in `LONGEST_S` at most.
-        """
+        """Seconds of each run on the device, `rounds` or as many as `LONGEST_S` allows."""
         inputs, rows = self._checked(inputs)
         _, main, parameters = next(v for v in self._variants if v[0] == rows)
         main.machine.set_input("main", *map(self._tensor, inputs), *parameters)
 
-        def timed(repeat: int) -> list[float]:  # TVM runs it once more, before
+        def timed(repeat: int) -> list[float]:  # after a run that TVM makes and does not count
             timer = main.machine.time_evaluator(
                 "invoke_stateful", self._session.device, number=1, repeat=repeat
             )
@@ -88,7 +86,7 @@ class BundleService:
         np.save(output, result, allow_pickle=False)
 
     def time(self, inputs: list[str], rounds: int) -> list[float]:
-        """Seconds of each run, the first ones not counted."""
+        """Seconds of each run; the first runs do not count."""
         arrays = runtime.load_arrays([Path(name) for name in inputs])
         return list(self._bundle.seconds(arrays, rounds))
 
