@@ -23,6 +23,8 @@ PYTHON = """\
 #!/bin/sh
 root=$(cd "$(dirname "$0")" && pwd)/root
 export PYTHONHOME="$root/usr" PYTHONPATH="$root/site${PYTHONPATH:+:$PYTHONPATH}"
+# Threads that wait sleep: yielding 300,000 times, as they would, takes minutes on a busy machine.
+export TVM_THREAD_POOL_SPIN_COUNT=0
 exec qemu-aarch64-static -L "$root" "$root/usr/bin/python3.11" "$@"
 """
 
