@@ -59,13 +59,13 @@ store-scale: env ## Every pass over stores of 10^4 to 10^6 records; an hour for 
 searches: env ## Compares searches on recorded spaces; resumable; ARGS="--data DIR --repeats 20"
 	$(VENV_PYTHON) benchmarks/search.py $(ARGS)
 
-test-fleet: env ## The tests that break servers, trackers and links; five minutes
+test-fleet: env ## The tests that break servers, trackers and links, and collect over one; ten minutes
 	$(VENV_PYTHON) -m pytest -m fleet $(ARGS)
 
 fleet-faults: env ## Breaks servers, trackers and links while tuning; ten minutes
 	PYTHONPATH=. $(VENV_PYTHON) benchmarks/fleet.py faults $(ARGS)
 
-test-arm: env .arm/python ## Deploys to an emulated 64-bit Arm (docs/arm.md); a quarter of an hour
+test-arm: env .arm/python ## Deploys to an emulated 64-bit Arm (docs/arm.md); five minutes of CPU time
 	$(VENV_PYTHON) -m pytest -m arm $(ARGS)
 
 .arm/python: tools/arm_root.py pyproject.toml | env

@@ -21,9 +21,9 @@ from hetfeat.measure.worker import Lost, Worker
 log = logging.getLogger(__name__)
 
 CHILD = "hetfeat.deploy.remote.tvm"
-SESSION_S = 3600.0
-LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 300.0, 600.0
-"""All parameters cross the link; an emulated device needs a minute for a run."""
+SESSION_S = 1800.0
+LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 300.0, 300.0
+"""All parameters cross the link; an emulated device may need a minute for a run, and timing four."""
 ATTEMPTS, REST_S = 4, 5.0
 
 T = TypeVar("T")
