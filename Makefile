@@ -59,7 +59,7 @@ store-scale: env ## Every pass over stores of 10^4 to 10^6 records; an hour for 
 searches: env ## Compares searches on recorded spaces; resumable; ARGS="--data DIR --repeats 20"
 	$(VENV_PYTHON) benchmarks/search.py $(ARGS)
 
-test-fleet: env ## The tests that break servers, trackers and links, and collect over one; ten minutes
+test-fleet: env ## The tests that break servers, trackers and links, and collect over one; some minutes
 	$(VENV_PYTHON) -m pytest -m fleet $(ARGS)
 
 fleet-faults: env ## Breaks servers, trackers and links while tuning; ten minutes
