@@ -3,7 +3,8 @@ PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo py
 VENV_PYTHON := .venv/bin/python
 
 .PHONY: help env quickstart test lint docs format gate clean distclean \
-	services services-stop test-services races crashes scale store-scale searches test-fleet fleet-faults mutants
+	services services-stop test-services races crashes scale store-scale searches test-fleet \
+	fleet-faults test-arm mutants
 .DEFAULT_GOAL := help
 
 help: ## Says what there is to make
@@ -59,7 +60,7 @@ store-scale: env ## Every pass over stores of 10^4 to 10^6 records; 40 minutes f
 searches: env ## Compares searches on recorded spaces; resumable; ARGS="--data DIR --repeats 20"
 	$(VENV_PYTHON) benchmarks/search.py $(ARGS)
 
-test-fleet: env ## The tests that break servers, trackers and links; five minutes
+test-fleet: env ## The tests that break servers, trackers and links, and collect over one; some minutes
 	$(VENV_PYTHON) -m pytest -m fleet $(ARGS)
 
 fleet-faults: env ## Breaks servers, trackers and links while tuning; ten minutes
@@ -69,9 +70,15 @@ mutants: env ## Changes one thing at a time in four modules: which changes do th
 	OMP_NUM_THREADS=1 $(VENV_PYTHON) -m mutmut run --max-children 1 $(ARGS)
 	$(VENV_PYTHON) -m mutmut results
 
+test-arm: env .arm/python ## Deploys to an emulated 64-bit Arm (docs/arm.md); five minutes of CPU time
+	$(VENV_PYTHON) -m pytest -m arm $(ARGS)
+
+.arm/python: tools/arm_root.py pyproject.toml | env
+	$(VENV_PYTHON) tools/arm_root.py .arm
+
 clean: ## Removes what builds and tests leave, keeps .venv
 	rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis mutants
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-distclean: clean ## Removes .venv and the servers' own environment, too
-	rm -rf .venv .services
+distclean: clean ## Removes .venv, the servers' own environment and the emulated Arm, too
+	rm -rf .venv .services .arm

@@ -40,9 +40,15 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 class Process:
     """A child that can be killed, stopped and continued, with the processes it started."""
 
-    def __init__(self, module: str, *arguments: str, core: int | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        core: int | None = None,
+        python: str = sys.executable,
+    ) -> None:
         pin = [] if core is None else ["taskset", "-c", str(core)]
-        command = [*pin, sys.executable, "-m", module, *arguments]
+        command = [*pin, python, "-m", module, *arguments]
         self._process = STARTER.submit(
             subprocess.Popen, command, stderr=subprocess.DEVNULL
         ).result()
@@ -89,6 +95,7 @@ class Fleet:
         advertise: str | None = None,
         port: int | None = None,
         wait: bool = True,
+        python: str = sys.executable,
     ) -> Process:
         before = self.servers_known()
         settings = {
@@ -98,7 +105,9 @@ class Fleet:
             "threads": threads,
             "advertise": advertise,
         }
-        server = Process("hetfeat.devices.fleet.server", json.dumps(settings), core=core)
+        server = Process(
+            "hetfeat.devices.fleet.server", json.dumps(settings), core=core, python=python
+        )
         self.servers.append(server)
         if wait:
             wait_until(lambda: self.servers_known() > before)

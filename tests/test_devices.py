@@ -141,6 +141,22 @@ class TestFinding:
 
 
 @pytest.mark.tvm
+def test_an_arm_s_target_names_its_triple_and_is_linked_for_it(monkeypatch):
+    from tvm.support import cc
+
+    from hetfeat.devices import tvm as device_tvm
+
+    monkeypatch.setattr(device_tvm.platform, "machine", lambda: "aarch64")
+    there = device_tvm.host_target(1)
+    assert there["mtriple"] == "aarch64-linux-gnu"
+    assert device_tvm.linker(there) is cc.create_shared
+    monkeypatch.setattr(device_tvm.platform, "machine", lambda: "x86_64")
+    assert "mtriple" not in device_tvm.host_target(1)
+    assert device_tvm.linker(device_tvm.host_target(1)) is cc.create_shared
+    assert device_tvm.linker(there) is not cc.create_shared
+
+
+@pytest.mark.tvm
 class TestRestricting:
     def test_a_cpu_is_restricted_to_what_it_has(self, monkeypatch):
         from hetfeat.devices import tvm as device_tvm

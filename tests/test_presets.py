@@ -28,6 +28,7 @@ OF_GPUS = {
     "max_vthread_extent",
     "warp_size",
 }
+ELF_MACHINES = {"cpu-x86": 62, "cpu-arm": 183}
 TABLE_2 = OF_CPUS | OF_GPUS
 MEASURED = ("peak_gflops", "scalar_gflops", "bandwidth_gb_s", "l1_gb_s", "fork_join_us")
 
@@ -66,6 +67,47 @@ class TestPreset:
     def test_it_is_found_by_name_and_not_measured_here(self, name):
         with pytest.raises(RequestError, match="route is local"):
             LocalMeasurer(find_profile(name))
+
+
+@pytest.fixture(scope="module")
+def network():
+    """A small network as a Relax module."""
+    from hetfeat.workloads.networks import load_network
+    from hetfeat.workloads.tvm import import_network
+
+    return import_network(load_network("nets:tiny", 1))
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize("name", [n for n in PAPER if preset(n).family.startswith("cpu")])
+def test_a_program_of_its_design_space_is_built_for_a_cpu_of_the_paper(name, network, tmp_path):
+    import tvm
+
+    from hetfeat.schedules.tvm import TaskSpace, replay
+    from hetfeat.workloads.tvm import as_target, extract_tasks, lower
+
+    found = preset(name)
+    target = as_target(found.target)
+    task = next(t for t in extract_tasks(lower(network, target), target) if t.task.flops > 1e5)
+    ((trace, _),) = TaskSpace(task.module, target, found.cache_line_bytes).sample(1, seed=0)
+    built = tvm.compile(replay(task.module, trace).mod, target).mod
+    built.write_to_file(str(tmp_path / "kernel.o"))
+    header = (tmp_path / "kernel.o").read_bytes()[:20]
+    assert int.from_bytes(header[18:], "little") == ELF_MACHINES[found.family]
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize("name", [n for n in PAPER if preset(n).family.startswith("gpu")])
+def test_kernels_are_generated_for_a_gpu_of_the_paper(name, network):
+    from hetfeat.deploy.tvm import compile_network
+    from hetfeat.workloads.tvm import as_target, lower
+
+    found = preset(name)
+    compiled = compile_network(lower(network, as_target(found.target)), found, [], {})
+    (host,) = compiled.executable.mod.imports
+    (kernels,) = host.imports
+    assert kernels.kind == "cuda"
+    assert kernels.inspect_source().count("__launch_bounds__") >= 4  # declared and defined
 
 
 def test_there_is_no_other():

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 import hetfeat
 from hetfeat.deploy import runtime
+from hetfeat.deploy.cuda import compile_kernels
 from hetfeat.deploy.runtime import BundleError, LoadedBundle
 from hetfeat.deploy.signing import sign
 from hetfeat.devices.profile import DeviceProfile
@@ -72,6 +73,9 @@ def write_bundle(
         profile: Device it was compiled for.
         sample: Written with it.
         facts: What else the manifest says.
+
+    Raises:
+        WorkFailed: The device is a GPU, and nvcc does not compile for it.
     """
     from hetfeat.devices.tvm import code_features, linker
 
@@ -83,6 +87,9 @@ def write_bundle(
     for variant in variants:
         library = f"lib_{variant.batch}.so"
         variant.executable.export_library(str(draft / library), fcompile=linker(profile.target))
+        if profile.target["kind"] == "cuda":
+            kernels = compile_kernels(variant.executable, profile.target)
+            (draft / library).with_suffix(runtime.KERNELS).write_bytes(kernels)
         names = [_content_digest(value) for value in variant.parameters]
         parameters |= dict(zip(names, variant.parameters, strict=True))
         listed.append({"batch": variant.batch, "library": library, "parameters": names})

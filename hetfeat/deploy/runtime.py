@@ -21,6 +21,8 @@ MANIFEST = "bundle.json"
 SIGNATURE = "bundle.json.sig"
 BESIDE = {MANIFEST, SIGNATURE, "manifest.json"}
 """Files that the manifest does not list: it, its signature, and what the registry adds."""
+KERNELS = ".fatbin"
+"""Of the file beside a library that holds its kernels for an NVIDIA GPU."""
 PUBLIC_KEY = "HETFEAT_PUBLIC_KEY"
 """Variable with the path of a PEM file; while it is set, only bundles signed by its key load."""
 CPU_FLAGS = {
@@ -69,7 +71,9 @@ class LoadedBundle:
             self._variants.append((variant["batch"], main, values))
 
     def _device(self) -> tuple[Any, Any]:
-        """What makes a library's `main` callable, and an array a tensor: on this CPU, checked."""
+        """What makes a library's `main` callable, and an array a tensor; the device is checked."""
+        if self.manifest["target"]["kind"] == "cuda":
+            return _on_gpu(self.folder, self.manifest)
         check_cpu(self.folder, self.manifest)
         # TVM reads this once, when its first parallel kernel runs; alone it takes half the cores.
         cores = len(os.sched_getaffinity(0))
@@ -165,6 +169,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def _check_manifest(manifest: dict[str, Any]) -> None:
     """Raises KeyError, TypeError or ValueError unless what `LoadedBundle` needs is there."""
     needed = {"params.npz", "sample_output.npy"} | {v["library"] for v in manifest["variants"]}
+    if manifest["target"]["kind"] == "cuda":
+        needed |= {str(Path(v["library"]).with_suffix(KERNELS)) for v in manifest["variants"]}
     if not manifest["variants"] or not needed <= set(manifest["files"]):
         raise ValueError("files without a library, the parameters or the sample")
     for key in ("device", "code_features", "any_rows"):
@@ -251,6 +257,37 @@ def check_cpu(folder: Path, manifest: dict[str, Any]) -> None:
             f"a CPU with {', '.join(missing)}",
             "deploy the network to this device",
         )
+
+
+def _on_gpu(folder: Path, manifest: dict[str, Any]) -> tuple[Any, Any]:
+    """As `LoadedBundle._device`, on the first NVIDIA GPU.
+
+    Raises:
+        BundleError: There is none, or one too old for the kernels.
+    """
+    import tvm
+    import tvm_ffi
+    from tvm import relax
+
+    device, arch = tvm.cuda(), manifest["target"]["arch"]
+    found = f"sm_{device.compute_version.replace('.', '')}" if device.exist else None
+    if found is None or int(found[3:]) < int(arch[3:]):
+        raise BundleError(
+            f"bundle '{folder}' for device {manifest['device']} on {found or 'no NVIDIA GPU'}",
+            f"a GPU of {arch} or later, its driver, and CUDA's runtime library",
+            "deploy the network to this device",
+        )
+
+    def load(path: Path) -> Any:
+        kernels = path.with_suffix(KERNELS).read_bytes()
+        # The library holds their source, which TVM asks this function to compile.
+        tvm_ffi.register_global_func(
+            "tvm_callback_cuda_compile", lambda source: kernels, override=True
+        )
+        library = tvm.runtime.load_module(str(path))
+        return relax.VirtualMachine(library, device)["main"]
+
+    return load, lambda value: tvm.runtime.tensor(value, device)
 
 
 def load_arrays(paths: list[Path]) -> list[Any]:

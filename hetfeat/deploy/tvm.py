@@ -1,5 +1,6 @@
 """Compiles a lowered network with tuned programs, its parameters beside the code."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,8 @@ def compile_network(
         pack = [step.SplitLayoutRewritePreproc(), step.LiftTransformParams(), step.FoldConstant()]
         module = tvm.ir.transform.Sequential([*apply, *pack])(lowered)
     module, parameters = _constants_as_parameters(module)
+    # Kernels of a GPU stay source until the bundle is written, with a driver as without one.
+    os.environ["TVM_COMPILE_FORCE_FALLBACK"] = "1"
     with target:
         executable = tvm.compile(module, target)
     return Compiled(executable, parameters)

@@ -65,8 +65,13 @@ READ_BYTES = 64 * 1024 * 1024
 
 
 def host_target(cores: int) -> dict[str, Any]:
-    """TVM's target for this CPU as a dictionary."""
-    return {"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": cores}
+    """TVM's target for this CPU as a dictionary.
+
+    It names an Arm's triple: without one, whoever builds for it elsewhere would build for his own.
+    """
+    target = {"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": cores}
+    machine = platform.machine()
+    return target if machine == "x86_64" else target | {"mtriple": f"{machine}-linux-gnu"}
 
 
 def restricted(target: dict[str, Any], isa: str) -> dict[str, Any]:
@@ -96,16 +101,22 @@ def vector_isa(target: dict[str, Any]) -> tuple[str, int]:
 
 
 def code_features(target: dict[str, Any]) -> list[str]:
-    """LLVM's names of the CPU features of a target that instructions are made from."""
+    """LLVM's names of the CPU features of a target that instructions are made from.
+
+    What runs on the CPU beside a GPU is compiled for any CPU: there are none.
+    """
+    if target["kind"] != "llvm":
+        return []
     found = codegen.llvm_get_cpu_features(tvm.target.Target(target))
     return sorted(str(name) for name in found if CODE_FEATURES.match(str(name)))
 
 
 def linker(target: dict[str, Any]) -> Callable[..., Any]:
-    """What links a library for a target: this machine's g++, or that of the target's triple."""
-    if "mtriple" in target:
-        return cast(Callable[..., Any], cc.cross_compiler(f"{target['mtriple']}-g++"))
-    return cast(Callable[..., Any], cc.create_shared)
+    """What links a library for a target: this machine's g++, or that of another's triple."""
+    triple = target.get("mtriple", platform.machine())
+    if triple.partition("-")[0] == platform.machine():
+        return cast(Callable[..., Any], cc.create_shared)
+    return cast(Callable[..., Any], cc.cross_compiler(f"{triple}-g++"))
 
 
 class ShortProbe:

@@ -15,15 +15,15 @@ PACKAGE = "tvm.s_tir.tensor_intrin"
 MODULE_OF_MACHINE = {"x86_64": "x86", "aarch64": "arm_cpu"}
 
 
-def load_for_cpu() -> None:
-    """Registers the tensor intrinsics of this CPU's architecture, and no others."""
-    if PACKAGE in sys.modules:
-        return
-    found = importlib.util.find_spec(PACKAGE)
-    if found is None or found.submodule_search_locations is None:
-        return
-    package = ModuleType(PACKAGE)
-    package.__path__ = list(found.submodule_search_locations)
-    sys.modules[PACKAGE] = package
-    if module := MODULE_OF_MACHINE.get(platform.machine()):
+def load_for_cpu(triple: str | None = None) -> None:
+    """Registers the tensor intrinsics of a triple's architecture, or of this CPU's; no others."""
+    machine = triple.partition("-")[0] if triple else platform.machine()
+    if PACKAGE not in sys.modules:
+        found = importlib.util.find_spec(PACKAGE)
+        if found is None or found.submodule_search_locations is None:
+            return
+        package = ModuleType(PACKAGE)
+        package.__path__ = list(found.submodule_search_locations)
+        sys.modules[PACKAGE] = package
+    if module := MODULE_OF_MACHINE.get(machine):
         importlib.import_module(f"{PACKAGE}.{module}")

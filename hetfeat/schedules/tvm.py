@@ -29,7 +29,7 @@ class TaskSpace:
     def __init__(
         self, module: tvm.IRModule, target: tvm.target.Target, cache_line_bytes: int
     ) -> None:
-        load_for_cpu()
+        load_for_cpu(target.attrs.get("mtriple"))
         self.module = module
         self._context = ms.TuneContext(
             module, target=target, space_generator="post-order-apply", num_threads=1, rand_state=1

@@ -21,9 +21,9 @@ from hetfeat.measure.worker import Lost, Worker
 log = logging.getLogger(__name__)
 
 CHILD = "hetfeat.deploy.remote.tvm"
-SESSION_S = 900.0
-LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 300.0, 120.0
-"""All parameters cross the link; emulated devices are slow."""
+SESSION_S = 1800.0
+LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 300.0, 300.0
+"""All parameters cross the link; under emulation a run may take a minute, and its timing four."""
 ATTEMPTS, REST_S = 4, 5.0
 
 T = TypeVar("T")
