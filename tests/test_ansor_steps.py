@@ -70,7 +70,7 @@ class TestTraces:
                 ["Split", ["l2", "v3", "v4", "v5", "v6"], [1, 0], ["l7", "l8", "l9", "l10"]],
                 ["GetLoops", ["b1"], [], ["l11"]],
                 # Two parts of three: the inner ones as one, 2 * 4.
-                ["Split", ["l11", "None", 3, 8], [1, 0], ["l12", "l13", "l14"]],
+                ["Split", ["l11", 2, 3, 8], [1, 0], ["l12", "l13", "l14"]],
                 ["ComputeAt", ["b0", "l13"], [1, -1], []],
                 ["GetSBlock", [], ["stage0", "main"], ["b15"]],
                 ["CacheRead", ["b15", ["b0"]], [0, "shared"], ["b16"]],

@@ -95,7 +95,7 @@ class Interpreter:
         self.instructions: list[list[Any]] = []
         self.decisions: list[list[Any]] = []
         self.wrong: list[tuple[str, npt.NDArray[np.bool_]]] = []
-        self._splits: dict[int, list[Numbers]] = {}
+        self._splits: dict[int, tuple[Numbers, list[Numbers]]] = {}
         self._columns = iter(np.ascontiguousarray(numbers.T))
         self._unknown = np.zeros(len(numbers))
         self._step = 0
@@ -186,39 +186,49 @@ class Interpreter:
         known = loop.extent
         self._refuse((given < 0) | (given > LARGEST), "split of a negative or boundless extent")
         self._refuse((given > 0) & (known > 0) & (given != known), "split of another extent")
-        outermost = self._outermost(np.where(given > 0, given, known), lengths)
+        extent = np.where(given > 0, given, known)
+        outermost = self._outermost(extent, lengths)
         extents = [outermost, *lengths] if inner_to_outer else [*lengths, outermost]
         factors = [self._new("v") for _ in extents]
         self._emit("SamplePerfectTile", [loop.name], [len(factors), MAX_INNERMOST], factors)
         self.decisions.append([len(self.instructions) - 1, extents])
         self._split(stage, index, extents, factors)
-        self._splits[self._step] = lengths
+        self._splits[self._step] = extent, lengths
 
     def _fsp(self, stage_id: int, index: int, source: int, count: int) -> None:
-        lengths = self._source(source)
+        extent, lengths = self._source(source)
         if not 1 <= count <= len(lengths) + 1:
             raise Uninterpretable("FSP of more parts than its split has")
         last = self._product(lengths[count - 1 :])
-        self._constant_split(stage_id, index, [*lengths[: count - 1], last], True)
+        # The auto-scheduler follows splits from a stage to its consumer, along the same axis.
+        self._constant_split(stage_id, index, extent, [*lengths[: count - 1], last], True)
 
     def _ffsp(self, stage_id: int, index: int, sources: list[int], level: int, factor: int) -> None:
-        splits = [self._source(source) for source in sources]
+        splits = [self._source(source)[1] for source in sources]
         if not all(0 <= level < len(lengths) for lengths in splits):
             raise Uninterpretable("FFSP of a level that its splits have not")
         length = self._product([lengths[level] for lengths in splits])
-        self._constant_split(stage_id, index, [length], bool(factor))
+        self._constant_split(stage_id, index, self._unknown, [length], bool(factor))
 
     def _constant_split(
-        self, stage_id: int, index: int, lengths: list[Numbers], inner_to_outer: bool
+        self,
+        stage_id: int,
+        index: int,
+        extent: Numbers,
+        lengths: list[Numbers],
+        inner_to_outer: bool,
     ) -> None:
+        """Splits a loop of this extent, should its own not be known."""
         stage = self._stage(stage_id)
-        outermost = self._outermost(self._loop(stage, index).extent, lengths)
+        known = self._loop(stage, index).extent
+        outermost = self._outermost(np.where(known > 0, known, extent), lengths)
+        factor = outermost if outermost.all() else "None"
         if inner_to_outer:
-            self._split(stage, index, [outermost, *lengths], ["None", *lengths])
+            self._split(stage, index, [outermost, *lengths], [factor, *lengths])
         else:
-            self._split(stage, index, [*lengths, outermost], [*lengths, "None"])
+            self._split(stage, index, [*lengths, outermost], [*lengths, factor])
 
-    def _source(self, step: int) -> list[Numbers]:
+    def _source(self, step: int) -> tuple[Numbers, list[Numbers]]:
         if type(step) is not int or step not in self._splits:
             raise Uninterpretable("split that follows no split")
         return self._splits[step]
