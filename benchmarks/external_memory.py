@@ -32,7 +32,7 @@ WAYS = {"memory": math.inf, "file": 0}
 def train(folder: Path, model: str, way: str, rounds: int) -> dict[str, float]:
     store = RecordStore.open(folder)
     examples = assemble(store, room_bytes=WAYS[way]).examples
-    split = split_examples(examples, "within_task")
+    split = split_examples(examples, "within_task", seed=0)
     sides = [examples.take(side) for side in (split.train, split.valid, split.test)]
     del examples
     losses = []
