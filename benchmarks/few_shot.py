@@ -12,12 +12,8 @@ the measured as its support set, without a gradient step; `fine_tuned` goes on l
 for as many rounds as `hetfeat transfer` would choose; `scratch` has no source.
 """
 
-import argparse
-import json
-from pathlib import Path
-
 import numpy as np
-from models import Cell, read, run_missing, sides_of, spread
+from models import Cell, arguments, run, sides_of, spread
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import assemble
@@ -45,6 +41,8 @@ def measured_first(device: Examples, seed: int) -> list[FewShot]:
         if len(rows) >= BUDGETS[-1] + 2:
             order[rng.permutation(rows)] = np.arange(len(rows))
     test = device.take(np.flatnonzero(order >= BUDGETS[-1]))
+    if not len(test):
+        raise SystemExit(f"no task of {BUDGETS[-1] + 2} programs on this device: collect more")
     few = []
     for budget in BUDGETS:
         rows = np.flatnonzero((order >= 0) & (order < budget))
@@ -107,27 +105,9 @@ def table(rows: list[dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--models", default="xgb,attention")
-    parser.add_argument("--splits", default="by_target")
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--holdout", default="")
-    parser.add_argument("--effort", default="standard")
-    parser.add_argument("--settings", default="{}", help="JSON: hyperparameters of every model")
-    parser.add_argument("--table", action="store_true", help="only print what FILE holds")
-    parser.add_argument("--cell", help=argparse.SUPPRESS)
+    parser = arguments(__doc__, ["xgb", "attention"], ["by_target"])
     parser.set_defaults(without="none")
-    given = parser.parse_args()
-    if given.cell:
-        cell = Cell(**json.loads(given.cell))
-        figures = figures_of(cell, RecordStore.open(given.records))
-        print(json.dumps({key: float(value) for key, value in figures.items()}))
-        return
-    if not given.table:
-        run_missing(given, __file__)
-    print(table(read(given.out)))
+    run(parser.parse_args(), __file__, figures_of, table)
 
 
 if __name__ == "__main__":

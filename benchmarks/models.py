@@ -18,7 +18,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -222,30 +222,40 @@ def spread(values: list[float | None]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__, [*MODELS, *TVM, REMEASURED], SPLITS)
+    parser.add_argument("--without", default="none")
+    run(parser.parse_args(), __file__, figures_of, table)
+
+
+def arguments(description: str, models: Sequence[str], splits: Sequence[str]):
+    """Options of a benchmark that trains cells."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--records", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--models", default=",".join([*MODELS, *TVM, REMEASURED]))
-    parser.add_argument("--splits", default=",".join(SPLITS))
+    parser.add_argument("--models", default=",".join(models))
+    parser.add_argument("--splits", default=",".join(splits))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--holdout", default="")
-    parser.add_argument("--without", default="none")
     parser.add_argument("--effort", default="standard")
     parser.add_argument("--settings", default="{}", help="JSON: hyperparameters of every model")
     parser.add_argument("--table", action="store_true", help="only print what FILE holds")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    return parser
+
+
+def run(given: argparse.Namespace, script: str, figures_of: Callable, table: Callable) -> None:
+    """Trains a single cell, in a child; else all that are missing, and prints the table."""
     if given.cell:
         cell = Cell(**json.loads(given.cell))
         figures = figures_of(cell, RecordStore.open(given.records))
         print(json.dumps({key: float(value) for key, value in figures.items()}))
         return
     if not given.table:
-        run_missing(given)
+        run_missing(given, script)
     print(table(read(given.out)))
 
 
-def run_missing(given: argparse.Namespace, script: str = __file__) -> None:
+def run_missing(given: argparse.Namespace, script: str) -> None:
     """Runs `script --cell` for each cell that the file lacks."""
     store = RecordStore.open(given.records)
     digest, devices = store.digest(), sorted(set(store.read(["device"])["device"].to_pylist()))

@@ -15,8 +15,7 @@ from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
 from hetfeat.features.assemble import assemble
-from hetfeat.features.batch import Examples
-from hetfeat.features.columns import FEATURES_VERSION, TASK
+from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.models.evaluate import Evaluation, evaluate
 from hetfeat.models.persist import read_head
 from hetfeat.models.table import load_model
@@ -256,12 +255,8 @@ def _few_shot(wanted: Transfer, store: RecordStore, profile: DeviceProfile) -> F
     """The records of the device, divided; of those replayed, only selected tasks as measured."""
     examples = assemble(store).examples
     examples = examples.take(np.flatnonzero(examples.device.astype(str) == profile.name))
-    flops = dict(zip(examples.task.tolist(), _flops(examples), strict=True))
+    known = store.read(["task", "flops"]).to_pydict()
+    flops_of = dict(zip(known["task"], known["flops"], strict=True))
+    flops = {task: flops_of[task] for task in set(examples.task.tolist())}
     tasks = heaviest(flops, store.networks(), wanted.flops_share) if wanted.records else None
     return few_shot(examples, wanted.budget_per_task, wanted.seed, tasks)
-
-
-def _flops(examples: Examples) -> list[float]:
-    at = [column.name for column in TASK].index("flops")
-    logarithms = examples.batch.loaded().task[:, at].astype(np.float64)
-    return [float(flops) for flops in np.exp2(logarithms) - 1]
