@@ -37,6 +37,10 @@ COMMANDS = {
     ),
     "cache": ("registry.commands.cache:command", "Bound the copies kept on this machine."),
     "deploy": ("registry.commands.deploy:command", "Tune and compile a network for a device."),
+    "compile": (
+        "registry.commands.compile:command",
+        "Compile what a deployment has found so far.",
+    ),
     "run": ("registry.commands.run:command", "Run a bundle."),
     "bench": ("registry.commands.bench:command", "Time a bundle, beside other engines."),
     "fleet": ("registry.commands.fleet:command", "Trackers and servers for other devices."),

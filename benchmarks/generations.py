@@ -1,9 +1,10 @@
-"""What it is worth to let the cost model judge generations before programs are measured.
+"""What it is worth to let the model judge generations, or drafts, before programs are measured.
 
-    python benchmarks/generations.py --generations 0,0 3,1 [--network resnet18] [--tasks 8]
+    python benchmarks/generations.py --ways 0,0 3,1 drafts [--network resnet18] [--tasks 8]
 
-`3,1` is three before the first round and one before each later. For the tasks of a network with
-the most FLOPs, each of these searches anew, in random order: rounds of 8 programs, measured on
+`3,1` is three generations before the first round and one before each later, each candidate applied;
+`drafts` are bred by the model's draft model and only the best applied. For the tasks of a network
+with the most FLOPs, each of these searches anew, in random order: rounds of 8 programs, measured on
 this machine. Printed is the best latency after each round against the best that any of them found,
 as a geometric mean over the tasks, and the seconds spent on proposing and on measuring. The model
 is the family's in production; nothing else may run.
@@ -15,7 +16,6 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,13 +26,12 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy.ways import tasks_of_all_ways
 from hetfeat.devices.probe import local_profile
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.features.assemble import batch_of
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.models.table import load_model
-from hetfeat.records import Program, Task
+from hetfeat.records import Task
 from hetfeat.search import evolution
-from hetfeat.search.base import Score
 from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
+from hetfeat.tune.judge import Judge
 from hetfeat.tune.loop import BATCH
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.tvm import NetworkTask, as_target, import_network, save_workload
@@ -51,14 +50,18 @@ def largest(network: str, profile: DeviceProfile, count: int) -> list[NetworkTas
 def search(
     task: Task,
     measurer: LocalMeasurer,
-    score: Score,
+    judge: Judge,
+    drafts: bool,
     library: ScheduleLibrary,
     seed: int,
     rounds: int,
 ) -> tuple[list[float], float, float]:
     """Best latency after each round, seconds of proposing, seconds of measuring."""
     starts = partial(starts_of, library, task, measurer, seed)
-    running = evolution.Evolution(task, measurer, score, seed, starts)
+    running = evolution.Evolution(task, measurer, None, seed, starts)
+    judge.guide(running, task, measurer)
+    if not drafts:
+        running.draft = None
     best, curve, proposing_s, measuring_s = float("inf"), [], 0.0, 0.0
     for _ in range(rounds):
         began = time.monotonic()
@@ -73,50 +76,53 @@ def search(
     return curve, proposing_s, measuring_s
 
 
-def pair(text: str) -> tuple[int, int]:
-    """`3,1` as numbers."""
+def way(text: str) -> tuple[int, int] | None:
+    """`3,1` as numbers; None for `drafts`."""
+    if text == "drafts":
+        return None
     first, later = text.split(",")
     return int(first), int(later)
 
 
 def main() -> None:
     options = argparse.ArgumentParser()
-    options.add_argument("--generations", type=pair, nargs="+", default=[(0, 0), (3, 1)])
+    options.add_argument("--ways", type=way, nargs="+", default=[(0, 0), (3, 1), None])
     options.add_argument("--network", default="resnet18")
+    options.add_argument("--model", type=Path, help="its folder, else the family's in production")
     options.add_argument("--tasks", type=int, default=8)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--seed", type=int, default=0)
     given = options.parse_args()
     profile = local_profile()
-    model = load_model(pull(f"{cost_model_name(profile.family)}@production").folder)
-
-    def score(programs: Sequence[Program]):
-        return model.predict(batch_of(programs, profile))
-
+    folder = given.model or pull(f"{cost_model_name(profile.family)}@production").folder
+    model = load_model(folder)
+    judge = Judge(model, profile, given.seed)
     tasks = largest(given.network, profile, given.tasks)
     store = RecordStore.open(packaged_store())
     library = ScheduleLibrary.of(store, profile.name, [task.task for task in tasks])
     order = random.Random(given.seed)
-    excess: dict[tuple[int, int], list[list[float]]] = defaultdict(list)
-    seconds: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    excess: dict[tuple[int, int] | None, list[list[float]]] = defaultdict(list)
+    seconds: dict[tuple[int, int] | None, list[tuple[float, float]]] = defaultdict(list)
     with LocalMeasurer(profile) as measurer:
         for task in tasks:
             measurer.add_task(task.task, save_workload(task.module))
             curves = {}
-            for count in order.sample(given.generations, len(given.generations)):
-                evolution.GENERATIONS = count
-                found = search(task.task, measurer, score, library, given.seed, given.rounds)
+            for count in order.sample(given.ways, len(given.ways)):
+                evolution.GENERATIONS = count or (0, 0)
+                found = search(
+                    task.task, measurer, judge, count is None, library, given.seed, given.rounds
+                )
                 curves[count], spent = found[0], found[1:]
                 seconds[count].append(spent)
             best = min(curve[-1] for curve in curves.values())
             for count, curve in curves.items():
                 excess[count].append([latency / best for latency in curve])
             print(task.task.operator, task.task.shapes, curves, file=sys.stderr)
-    for count in given.generations:
+    for count in given.ways:
         means = [statistics.geometric_mean(column) for column in zip(*excess[count], strict=True)]
         spent = [sum(column) for column in zip(*seconds[count], strict=True)]
         print(
-            f"{count[0]}, then {count[1]} generations:",
+            f"{count[0]}, then {count[1]} generations:" if count else "drafts:",
             *(f"{mean:.3f}" for mean in means),
             f"after each round; {spent[0]:.0f} s proposing, {spent[1]:.0f} s measuring",
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy.bundle import read_manifest
 from hetfeat.deploy.pipeline import deploy
 from hetfeat.deploy.request import DeployRequest, Imported, SourceModel, discard, existing
@@ -83,7 +84,7 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
     signing_key()  # one that cannot be used shows before anything is tuned
     slug = network_slug(wanted.network)
     profile = find_profile(wanted.device)
-    source = _pull_model(wanted, profile)
+    source = _pull_model(wanted.model, wanted.stage, profile)
     request = DeployRequest(
         network=wanted.network,
         slug=slug,
@@ -94,16 +95,46 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         trials=wanted.trials,
         seed=wanted.seed,
     )
-    name = bundle_name(slug, profile.name)
     found = None if wanted.refresh else existing(request, wanted.out)
-    if found and (version := _registered(wanted.out, name)):
+    if found and (version := _registered(wanted.out, bundle_name(slug, profile.name))):
         log.info("'%s' is this bundle already; --refresh true makes it anew", wanted.out)
         known = {"run_id": version.run_id, "bundle_version": version.uri}
         return {**found, **known, "bundle": wanted.out, "reused": True}
+    return _deploy_in_run(request, profile, source, wanted.out, found, wanted.refresh)
+
+
+def compile_and_register(journal: Path, out: Path) -> dict[str, Any]:
+    """Does the whole of `hetfeat compile`: a bundle of what a deployment has found so far.
+
+    Raises:
+        RequestError: Something lies at `out`, or the device, network or model is gone.
+        DataError: `journal` is none of a deployment.
+        WorkFailed: The compiled network is wrong.
+    """
+    signing_key()
+    request = DeployRequest.of_journal(journal)
+    if out.exists():
+        raise RequestError(f"'{out}', which exists", "a new folder", "choose another --out")
+    profile = RecordStore.open(journal).devices()[request.device]
+    source = _pull_model(request.model or FROM_SCRATCH, None, profile)
+    return _deploy_in_run(request, profile, source, out, journal=journal)
+
+
+def _deploy_in_run(
+    request: DeployRequest,
+    profile: DeviceProfile,
+    source: Pulled | None,
+    out: Path,
+    found: dict[str, Any] | None = None,
+    refresh: bool = False,
+    journal: Path | None = None,
+) -> dict[str, Any]:
+    """Deploys, unless the bundle was `found`, and registers it; what `--json` prints."""
     # A wrong name, or what TVM cannot import, shows before there is a run.
     networks = [_imported(request, batch) for batch in request.batches]
-    if wanted.refresh:
-        discard(wanted.out)
+    if refresh:
+        discard(out)
+    slug = request.slug
     tags = {"device": profile.name, "network": slug}
     tags |= {PARENT_TAG: source.version.uri} if source else {}
     with tracking.tracked_run(f"deploy {slug} {profile.name}", tags) as run:
@@ -112,28 +143,30 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         if source:
             digest = source.version.tags.get(DATASET_TAG, "")
             model = SourceModel(load_model(source.folder), digest)
-        report = found or deploy(request, networks, profile, model, wanted.out)
-        report |= _log_bundle(wanted.out, report, profile, slug, source, run.info.run_id)
-    return {**report, "bundle": wanted.out, "reused": found is not None}
+        report = found or deploy(request, networks, profile, model, out, journal)
+        report |= _log_bundle(out, report, profile, slug, source, run.info.run_id)
+    return {**report, "bundle": out, "reused": found is not None}
 
 
-def _pull_model(wanted: Wanted, profile: DeviceProfile) -> Pulled | None:
+def _pull_model(
+    model: str | None, wanted_stage: str | None, profile: DeviceProfile
+) -> Pulled | None:
     """The staged cost model; None where there is none and none was asked for."""
-    if wanted.model == FROM_SCRATCH:
-        if wanted.stage:
+    if model == FROM_SCRATCH:
+        if wanted_stage:
             raise RequestError(
-                f"--model {FROM_SCRATCH} with --stage {wanted.stage}",
+                f"--model {FROM_SCRATCH} with --stage {wanted_stage}",
                 "one of the two",
                 "leave --stage out to tune from scratch",
             )
         return None
-    name = wanted.model or cost_model_name(profile.family)
+    name = model or cost_model_name(profile.family)
     pinned = "/" in name or "@" in name
     try:
-        stage = wanted.stage if pinned else wanted.stage or DEFAULT_STAGE
+        stage = wanted_stage if pinned else wanted_stage or DEFAULT_STAGE
         return pull(name, stage, device=profile.name)
     except RequestError as error:
-        if wanted.stage or wanted.model or isinstance(error, DataError):
+        if wanted_stage or model or isinstance(error, DataError):
             raise
         log.warning("no cost model (%s): tuning from scratch", error.given)
         return None

@@ -112,6 +112,7 @@ def _table(version: Any, report: dict[str, Any]) -> str:
         "untuned": report["untuned_ms"],
         "tuned": report["latency_ms"],
         "ONNX Runtime": report["peers_ms"]["onnxruntime"],
+        "OpenVINO": report["peers_ms"]["openvino"],
         "torch": report["peers_ms"]["torch"],
     }
     rows = [

@@ -223,7 +223,9 @@ def _fit(model: CostModel, data: TrainingData) -> tuple[tracking.Curve, float]:
             at(epoch + 1)
 
         model.fit(data.train, data.valid, on_epoch)
-    return curve, time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    model.learn_drafts(data.train, data.valid)
+    return curve, seconds
 
 
 def _log_settings(request: TrainingRequest, data: TrainingData, model: CostModel) -> None:

@@ -110,6 +110,7 @@ class TestDeploying:
         assert min(report["latency_ms"], report["untuned_ms"]) > 0
         assert report["peers_ms"]["torch"] > 0
         assert report["peers_ms"]["onnxruntime"] > 0
+        assert report["peers_ms"]["openvino"] > 0
 
     def test_the_bundle_says_where_it_comes_from(self, deployed, device):
         manifest = json.loads((deployed.path / "bundle.json").read_text())
@@ -289,7 +290,7 @@ class TestBench:
         [
             (("--peers", "torch"), "--network not given"),
             (("--peers", "torch", "--network", "nets:mixed"), "nets_tiny"),
-            (("--peers", "tensorflow"), "one of torch, onnxruntime"),
+            (("--peers", "tensorflow"), "one of torch, onnxruntime, openvino, torch_compile"),
         ],
     )
     def test_peers_of_other_networks_are_refused(self, deployed, capfd, options, said):

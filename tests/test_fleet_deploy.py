@@ -66,7 +66,7 @@ def test_deploying_over_rpc(there, registry_here):
     assert report["max_abs_error"] <= report["tolerance"]
     assert report["latency_ms"] > 0 and report["untuned_ms"] > 0
     assert set(report["batches_ms"]) == {"3"}
-    assert report["peers_ms"] == {"torch": None, "onnxruntime": None}
+    assert report["peers_ms"] == dict.fromkeys(("torch", "onnxruntime", "openvino"))
     journal = RecordStore.open(registry_here / "bundle.journal")
     assert set(journal.read()["device"].to_pylist()) == {"there"}
     # The device is this machine, so that the bundle runs here as well.

@@ -68,6 +68,43 @@ def test_a_prime_can_move_wherever_there_is_one(extent, seed):
 
 
 @given(some_traces(), SEEDS)
+def test_drawing_anew_keeps_extents_limits_and_instructions(trace, seed):
+    before = json.dumps(trace)
+    drawn = traces.drawn_anew(trace, random.Random(seed))
+    assert json.dumps(trace) == before
+    instructions, decisions = traces.without_postproc(trace)
+    assert drawn[0] == instructions
+    old = dict(map(tuple, decisions))
+    for index, value in drawn[1]:
+        kind, _, attributes, _ = instructions[index]
+        if kind == traces.TILE:
+            levels, innermost = attributes
+            assert (math.prod(value), len(value)) == (math.prod(old[index]), levels)
+            assert levels == 1 or not innermost or value[-1] <= innermost
+        else:
+            assert kind == traces.CATEGORICAL and value in range(len(attributes[0]))
+    located = {i for i, d in decisions if instructions[i][0] == "SampleComputeLocation"}
+    assert set(old) - set(dict(map(tuple_of, drawn[1]))) == located
+
+
+@given(some_traces(), SEEDS)
+def test_a_cross_has_each_decision_of_one_or_the_other(trace, seed):
+    rng = random.Random(seed)
+    one, other = traces.without_postproc(trace), traces.drawn_anew(trace, rng)
+    crossed = traces.crossed(one, other, rng)
+    assert crossed[0] == one[0]
+    mine, theirs = dict(map(tuple_of, one[1])), dict(map(tuple_of, other[1]))
+    for index, value in map(tuple_of, crossed[1]):
+        assert value in (mine[index], theirs.get(index))
+    assert len(crossed[1]) == len(one[1])
+
+
+def test_a_cross_of_different_sketches_is_the_first():
+    one, other = [[["A", [], [], []]], []], [[["B", [], [], []]], []]
+    assert traces.crossed(one, other, random.Random(0)) == one
+
+
+@given(some_traces(), SEEDS)
 @settings(max_examples=300)
 def test_varying_changes_exactly_one_decision(trace, seed):
     before = json.dumps(trace)

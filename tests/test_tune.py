@@ -1,5 +1,7 @@
 """The tuning loop and its search, on latencies that the test makes up: no device is needed."""
 
+import json
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
@@ -10,19 +12,34 @@ import stores
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.search.evolution import CURIOUS_SHARE, GENERATIONS, PARENTS, Evolution
-from hetfeat.tune.loop import BATCH, RIVAL_TRIALS, Budget, tune
+from hetfeat.search.evolution import (
+    APPLIED_PER_PICK,
+    CURIOUS_SHARE,
+    GENERATIONS,
+    PARENTS,
+    SKETCH_SAMPLES,
+    Evolution,
+)
+from hetfeat.tune.loop import (
+    BATCH,
+    FIRST_GAIN,
+    LEAST_GAIN,
+    MEMORY,
+    RIVAL_TRIALS,
+    Budget,
+    tune,
+)
 
 DEVICE = stores.profile("a")
 TASKS = [
-    (Task(f"{number:016d}", "conv2d", ((1, 8),), "float32", flops), weight)
+    (Task(f"{number:016d}", "conv2d", ((1, 8), (number, 8)), "float32", flops), weight)
     for number, (flops, weight) in enumerate([(1e6, 1), (4e6, 2), (2e6, 1)])
 ]
 
 
 def quality(program: Program) -> int:
     """A number of 0 to 99; the latency follows from it."""
-    return int(program.trace.split(",")[0].strip("["))
+    return int(json.loads(program.trace)[0][0][2][0])
 
 
 @dataclass
@@ -40,9 +57,12 @@ class FakeDevice:
         return [self._program(task, int(number)) for number in order]
 
     def vary(self, task, parents, count, seed):
-        near = {(int(p.split(",")[0].strip("[")) + d) % self.programs for p in parents
-                for d in (-1, 1)}  # fmt: skip
+        numbers = [quality(Program(task, parent)) for parent in parents]
+        near = {(number + d) % self.programs for number in numbers for d in (-1, 1)}
         return [self._program(task, number) for number in sorted(near)[:count]]
+
+    def apply(self, task, traces):
+        return [self._program(task, quality(Program(task, trace))) for trace in traces]
 
     def measure_each(self, programs, incumbent_s=None):
         for program in programs:
@@ -58,13 +78,14 @@ class FakeDevice:
     def _program(self, task, number):
         stores_ = np.zeros((1, 164), np.float32)
         stores_[0, 16] = number
-        return Program(task, f"[{number},[]]", stores_)
+        return Program(task, f'[[["Number",[],[{number}],[]]],[]]', stores_)
 
 
 class KnowsBest:
     """A cost model that is right."""
 
     fine_tuned = 0
+    draft = None
 
     def predict(self, batch, support=None):
         raise AssertionError("replaced in the test")
@@ -178,12 +199,13 @@ class TestLoop:
         assert set(tuned.best) == {TASKS[0][0].hash, TASKS[2][0].hash}
 
     def test_what_never_ran_is_left_to_the_model(self, journal, monkeypatch):
-        score = TestEvolution.right
-        monkeypatch.setattr("hetfeat.tune.loop._score", lambda *_: score)
+        monkeypatch.setattr("hetfeat.tune.judge.batch_of", lambda programs, profile: programs)
         direct, other_way = TASKS[1][0], TASKS[2][0]
         ways = {direct.hash: ("conv", None), other_way.hash: ("conv", 2)}
         device = FakeDevice()
-        tuned = tune(TASKS, device, KnowsBest(), journal, Budget(60.0, 0), seed=0, ways=ways)
+        model = KnowsBest()
+        model.predict = lambda batch, support=None: TestEvolution.right(batch)
+        tuned = tune(TASKS, device, model, journal, Budget(60.0, 0), seed=0, ways=ways)
         assert device.measured == [] and tuned.best == {} and tuned.trials == 0
         assert {h: quality(p) for h, p in tuned.picked.items()} == {
             TASKS[0][0].hash: 7,
@@ -192,6 +214,20 @@ class TestLoop:
 
     def test_without_a_model_nothing_is_picked(self, journal):
         assert run(FakeDevice(), journal, trials=0).picked == {}
+
+    def test_it_ends_where_no_gain_is_expected(self, journal):
+        """All programs of a task take the same time."""
+
+        class Level(FakeDevice):
+            def measure_each(self, programs, incumbent_s=None):
+                for found in super().measure_each(programs, incumbent_s):
+                    yield replace(found, latencies_s=(1e-3,))
+
+        tuned = run(Level(programs=5000), journal, trials=5000)
+        share = LEAST_GAIN * sum(weight for _, weight in TASKS) / max(w for _, w in TASKS)
+        rounds = math.log(share / FIRST_GAIN) / math.log(MEMORY)
+        assert BATCH * rounds < tuned.trials < BATCH * len(TASKS) * (rounds + 2)
+        assert not tuned.interrupted
 
     def test_rounds_are_told(self, journal):
         told = []
@@ -269,6 +305,37 @@ class TestEvolution:
         assert len(keys) == len(set(keys)) == 80
         assert not set(keys) & {m.program.key for m in told}
 
+    def test_drafts_take_the_place_of_variations(self):
+        asked = []
+
+        class NeverVaries(FakeDevice):
+            def vary(self, task, parents, count, seed):
+                raise AssertionError("varied")
+
+        device = NeverVaries(programs=5000)
+
+        def draft(parents, count, rng):
+            asked.append((list(parents), count))
+            return device.sample(TASKS[0][0], count, rng.randrange(99))
+
+        search = self.search(self.right, device=device)
+        search.draft = draft
+        chosen = search.ask(BATCH)
+        search.tell(list(device.measure_each(chosen)))
+        search.ask(BATCH)
+        (first, count), (second, _) = asked
+        assert len(first) == SKETCH_SAMPLES and count == APPLIED_PER_PICK * BATCH
+        fastest = sorted(chosen, key=self.right_of, reverse=True)[:PARENTS]
+        assert second[:PARENTS] == [program.trace for program in fastest]
+
+    def test_drafts_that_lead_nowhere_are_made_up_for(self):
+        search = self.search(self.right)
+        search.draft = lambda parents, count, rng: []
+        asked = []
+        while found := search.ask(BATCH):
+            asked += found
+        assert len({program.key for program in asked}) == len(asked) > 90
+
     def test_failures_are_no_parents(self):
         parents = []
 
@@ -282,17 +349,3 @@ class TestEvolution:
         search.tell(list(device.measure_each(device.sample(TASKS[0][0], 5, 0))))
         search.ask(BATCH)
         assert parents == []
-
-
-def test_the_model_chooses_and_is_refitted(journal, monkeypatch):
-    """Against a search at random, on the same budget and seed."""
-    model = KnowsBest()
-    monkeypatch.setattr("hetfeat.tune.loop.batch_of", lambda programs, profile: list(programs))
-    monkeypatch.setattr("hetfeat.tune.loop.examples_of", lambda known, profile: known)
-    model.predict = lambda batch, support=None: TestEvolution.right(batch)
-    device = FakeDevice(programs=100)
-    tuned = tune(TASKS, device, model, journal, Budget(60, 0, 72), seed=0)
-    first = [abs(quality(p) - 7) for p in device.measured[:BATCH]]
-    assert sorted(first)[BATCH - 2] < 15
-    assert [m.latency_s for m in tuned.best.values()] == pytest.approx([1e-6] * len(TASKS))
-    assert model.fine_tuned == 1

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,12 @@ from hetfeat.errors import RequestError, WorkFailed, not_one_of
 from hetfeat.measure.worker import Lost, Worker
 
 CHILD = "hetfeat.deploy.engines"
-PEERS = ("torch", "onnxruntime")
+PEERS = ("torch", "onnxruntime", "openvino")
+MORE_PEERS = ("torch_compile",)
+"""Compared with where they are asked for: half a minute goes by before its first run."""
 TURN_S = 0.25
+SETTLE_S = 0.25
+"""Before a turn: threads of the engine that ran last spin for a while before they sleep."""
 TURN_TIMEOUT_S = 120.0
 LOAD_TIMEOUT_S = 300.0
 
@@ -26,11 +31,13 @@ class Latency:
         median_ms: Median over turns of each turn's median.
         low_ms: Fastest turn.
         high_ms: Slowest turn.
+        turns_ms: Median of each turn, in order; the same turn of another engine ran beside it.
     """
 
     median_ms: float
     low_ms: float
     high_ms: float
+    turns_ms: tuple[float, ...] = ()
 
 
 def bench_bundle(
@@ -40,7 +47,7 @@ def bench_bundle(
 
     Args:
         folder: The bundle.
-        peers: Names among `PEERS`.
+        peers: Names among `PEERS` and `MORE_PEERS`.
         network: The network for the peers; by default the manifest's, if it is a plain name. A
             manifest never says which file or function to load.
         rounds: Turns of each engine.
@@ -55,8 +62,9 @@ def bench_bundle(
     from hetfeat.workloads.networks import is_plain_name, network_slug
 
     manifest = read_manifest(folder)
-    if unknown := sorted(set(peers) - set(PEERS)):
-        raise not_one_of("peer", unknown[0], PEERS, "correct --peers")
+    known = (*PEERS, *MORE_PEERS)
+    if unknown := sorted(set(peers) - set(known)):
+        raise not_one_of("peer", unknown[0], known, "correct --peers")
     request = manifest["request"]
     if peers and network is None and is_plain_name(request["network"]):
         network = request["network"]
@@ -122,6 +130,7 @@ def compare(
         for number in range(rounds):
             order = list(workers) if number % 2 == 0 else list(reversed(workers))
             for name in order:
+                time.sleep(SETTLE_S)
                 reply = workers[name].ask({"do": "time", "seconds": TURN_S}, TURN_TIMEOUT_S)
                 turns[name].append(statistics.median(reply["value"]) * 1e3)
     except Lost as lost:
@@ -146,4 +155,4 @@ def _failure(worker: Worker) -> str | None:
 
 
 def _latency(turns: list[float]) -> Latency:
-    return Latency(statistics.median(turns), min(turns), max(turns))
+    return Latency(statistics.median(turns), min(turns), max(turns), tuple(turns))

@@ -10,7 +10,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,50 @@ def bundle(settings: dict[str, Any]) -> Run:
 
 def torch_eager(settings: dict[str, Any]) -> Run:
     """The network in torch, eager mode."""
+    return _torch(settings, lambda module: module)
+
+
+def torch_compile(settings: dict[str, Any]) -> Run:
+    """The network compiled by torch's Inductor, which generates C++."""
+    import torch
+
+    return _torch(settings, torch.compile)
+
+
+def onnxruntime(settings: dict[str, Any]) -> Run:
+    """The network in ONNX Runtime's CPU provider, all graph optimisations on."""
+    import onnxruntime as runtime
+
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = settings["threads"]
+    options.inter_op_num_threads = 1
+    with _as_onnx(settings) as (path, inputs):
+        session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_inputs()]
+    feed = dict(zip(names, inputs, strict=True))
+    return lambda: session.run(None, feed)
+
+
+def openvino(settings: dict[str, Any]) -> Run:
+    """The network in OpenVINO's CPU plugin, for latency and in float32."""
+    import openvino as ov
+
+    wanted = {
+        "INFERENCE_NUM_THREADS": settings["threads"],
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": ov.Type.f32,  # bfloat16 otherwise, where the CPU has it
+    }
+    with _as_onnx(settings) as (path, inputs):
+        compiled = ov.Core().compile_model(path, "CPU", wanted)
+    for name, value in wanted.items():
+        if str(found := compiled.get_property(name)) != str(value):
+            raise RequestError(f"OpenVINO with {name} {found}", f"{value}", "leave this peer out")
+    request = compiled.create_infer_request()
+    feed = dict(enumerate(inputs))
+    return lambda: request.infer(feed)
+
+
+def _torch(settings: dict[str, Any], compiled: Callable[[Any], Any]) -> Run:
     import torch
 
     from hetfeat.workloads.networks import load_network
@@ -47,43 +92,40 @@ def torch_eager(settings: dict[str, Any]) -> Run:
     network = load_network(settings["network"], settings["batch"], settings["seed"])
     if network.onnx is not None:
         raise RequestError("an ONNX file", "a network that torch runs", "leave this peer out")
+    module = compiled(network.module)
 
     def run() -> Any:
         with torch.inference_mode():
-            return network.module(*network.inputs)
+            return module(*network.inputs)
 
     return run
 
 
-def onnxruntime(settings: dict[str, Any]) -> Run:
-    """The network in ONNX Runtime's CPU provider, all graph optimisations on."""
-    import onnxruntime as runtime
+@contextmanager
+def _as_onnx(settings: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The network as an ONNX file, for as long as it takes to load, and its inputs."""
     import torch
 
     from hetfeat.workloads.networks import load_network
 
     network = load_network(settings["network"], settings["batch"], settings["seed"])
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = settings["threads"]
-    options.inter_op_num_threads = 1
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model: Any = f"{folder}/network.onnx"
+        path = Path(folder) / "network.onnx"
         if network.onnx is not None:
-            model = network.onnx.SerializeToString()
+            path.write_bytes(network.onnx.SerializeToString())
         else:
             # The TorchScript exporter: the newer one needs a further package.
-            torch.onnx.export(network.module, network.inputs, model, dynamo=False)
-        session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    names = [value.name for value in session.get_inputs()]
-    feed = dict(zip(names, [value.numpy() for value in network.inputs], strict=True))
-    return lambda: session.run(None, feed)
+            torch.onnx.export(network.module, network.inputs, str(path), dynamo=False)
+        yield str(path), [value.numpy() for value in network.inputs]
 
 
 ENGINES = {
     "bundle": bundle,
     "torch": torch_eager,
+    "torch_compile": torch_compile,
     "onnxruntime": onnxruntime,
+    "openvino": openvino,
     "torch_matmul": gemm_engines.torch_matmul,
     "openblas_matmul": gemm_engines.openblas_matmul,
     "searched_matmul": gemm_engines.searched_matmul,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import logging
 import shutil
 import tempfile
@@ -15,7 +16,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
 from hetfeat.deploy.bench import PEERS, Latency, compare
 from hetfeat.deploy.remote.device import DeviceBundle, on_device
-from hetfeat.deploy.request import DeployRequest, Imported, SourceModel, journal_path
+from hetfeat.deploy.request import REQUEST, DeployRequest, Imported, SourceModel, journal_path
 from hetfeat.deploy.verify import Runs, Verified, rows_are_independent, sample_of, verify
 from hetfeat.deploy.ways import lower_fastest, tasks_of_all_ways
 from hetfeat.devices.profile import DeviceProfile
@@ -42,6 +43,7 @@ def deploy(
     profile: DeviceProfile,
     source: SourceModel | None,
     out: Path,
+    journal: Path | None = None,
 ) -> dict[str, Any]:
     """Tunes and compiles a network for a device and writes the bundle.
 
@@ -56,6 +58,8 @@ def deploy(
         profile: The device.
         source: Cost model to tune with, or None to tune from scratch.
         out: Folder of the bundle.
+        journal: Of another deployment of this request, perhaps one that still runs: nothing is
+            tuned, and what it has found so far is compiled.
 
     Returns:
         The report, as the manifest keeps it.
@@ -67,7 +71,7 @@ def deploy(
     """
     from hetfeat.workloads.tvm import as_target, extract_tasks, lower
 
-    if request.trials == 0 and source is None:
+    if request.trials == 0 and source is None and journal is None:
         raise RequestError(
             f"deploying '{request.network}' with --trials 0 and no cost model",
             "a cost model, which chooses the programs that nobody measures",
@@ -77,7 +81,7 @@ def deploy(
     target = as_target(profile.target)
     tiles = BUDGETS[request.effort].winograd
     ways = [tasks_of_all_ways(found.module, target, tiles) for found in networks]
-    tuned, cold_s = _tune(request, networks, ways, profile, source, out)
+    tuned, cold_s = _tune(request, networks, ways, profile, source, out, journal)
 
     build_started = time.monotonic()
     log.info("building, tuned and untuned")
@@ -145,6 +149,7 @@ def _tune(
     profile: DeviceProfile,
     source: SourceModel | None,
     out: Path,
+    found_by: Path | None,
 ) -> tuple[Tuned, dict[str, float]]:
     """The outcome, and cold latencies of the best programs of what can be computed in two ways.
 
@@ -155,13 +160,13 @@ def _tune(
 
     merged = _merged(tasks)
     modules = {task.task.hash: save_workload(task.module) for task in merged}
-    journal = RecordStore.create(journal_path(out))
-    journal.add_device(profile)
-    for found, own in zip(networks, tasks, strict=True):
-        name = found.network.name + (f"@{found.batch}" if found.batch > 1 else "")
-        log.info("%s: %d tasks", name, len(own))
-        weights = {task.task.hash: task.weight for task in own}
-        journal.add_network(name, weights, {key: modules[key] for key in weights})
+    if found_by:
+        journal, budget = RecordStore.open(found_by), Budget(seconds=0, trials_per_task=0)
+    else:
+        journal, budget = (
+            _journal(request, networks, tasks, profile, modules, out),
+            _budget(request, len(merged)),
+        )
     with measurer_of(profile, journal.path) as measurer:
         for task in merged:
             measurer.add_task(task.task, modules[task.task.hash])
@@ -170,9 +175,9 @@ def _tune(
             measurer,
             source.model if source else None,
             journal,
-            _budget(request, len(merged)),
+            budget,
             request.seed,
-            _progress({task.task: task.weight for task in merged}, _budget(request, len(merged))),
+            _progress({task.task: task.weight for task in merged}, budget),
             competing(task.task for task in merged),
             _library(profile, merged),
         )
@@ -180,10 +185,33 @@ def _tune(
         best = [m.program for task, m in tuned.best.items() if task in contested]
         cold = measurer.measure_each(best, cold=True)
         cold_s = {m.program.task.hash: m.latency_s for m in cold if m.latency_s is not None}
+    if found_by:
+        tuned.interrupted = True  # a deployment to the same folder goes on
+        return tuned, cold_s
     journal.compact()
     if tuned.interrupted:
         log.info("interrupted: compiling with the best found so far")
     return tuned, cold_s
+
+
+def _journal(
+    request: DeployRequest,
+    networks: Sequence[Imported],
+    tasks: Sequence[Sequence["NetworkTask"]],
+    profile: DeviceProfile,
+    modules: Mapping[str, str],
+    out: Path,
+) -> RecordStore:
+    """The record store that tuning writes, with what it is about."""
+    journal = RecordStore.create(journal_path(out))
+    journal.add_device(profile)
+    for found, own in zip(networks, tasks, strict=True):
+        name = found.network.name + (f"@{found.batch}" if found.batch > 1 else "")
+        log.info("%s: %d tasks", name, len(own))
+        weights = {task.task.hash: task.weight for task in own}
+        journal.add_network(name, weights, {key: modules[key] for key in weights})
+    (journal.path / REQUEST).write_text(json.dumps(request.as_json(), indent=1) + "\n")
+    return journal
 
 
 def _library(profile: DeviceProfile, tasks: Sequence["NetworkTask"]) -> ScheduleLibrary:

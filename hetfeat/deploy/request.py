@@ -16,6 +16,9 @@ from hetfeat.models.base import CostModel
 if TYPE_CHECKING:
     from hetfeat.workloads.networks import Network
 
+REQUEST = "request.json"
+"""In a deployment's journal: what was asked for."""
+
 
 @dataclass(frozen=True)
 class DeployRequest:
@@ -46,6 +49,23 @@ class DeployRequest:
         """The request as a manifest keeps it."""
         plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         return plain
+
+    @classmethod
+    def of_journal(cls, journal: Path) -> "DeployRequest":
+        """What a deployment was asked for, whose journal this is.
+
+        Raises:
+            DataError: It is none.
+        """
+        try:
+            kept = json.loads((journal / REQUEST).read_text())
+            return cls(**kept | {"batches": tuple(kept["batches"])})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise DataError(
+                f"'{journal}'",
+                f"the journal of a deployment, with its {REQUEST}",
+                "name the folder that ends in .journal beside a bundle of `hetfeat deploy`",
+            ) from error
 
 
 @dataclass(frozen=True)

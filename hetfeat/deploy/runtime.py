@@ -21,6 +21,9 @@ MANIFEST = "bundle.json"
 SIGNATURE = "bundle.json.sig"
 BESIDE = {MANIFEST, SIGNATURE, "manifest.json"}
 """Files that the manifest does not list: it, its signature, and what the registry adds."""
+SPINS = "10000"
+"""How often an idle thread of TVM yields before it sleeps, some 5 ms: longer than between kernels.
+TVM's own 300,000 keep a core busy after each run, and a process from ending."""
 KERNELS = ".fatbin"
 """Of the file beside a library that holds its kernels for an NVIDIA GPU."""
 PUBLIC_KEY = "HETFEAT_PUBLIC_KEY"
@@ -78,6 +81,7 @@ class LoadedBundle:
         # TVM reads this once, when its first parallel kernel runs; alone it takes half the cores.
         cores = len(os.sched_getaffinity(0))
         os.environ["TVM_NUM_THREADS"] = str(min(self.manifest["threads"], cores))
+        os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", SPINS)
         import tvm
         from tvm import relax
 

@@ -12,6 +12,11 @@ CGROUP_QUOTAS = (
 CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
+TVM_SPINS = "10000"
+"""TVM_THREAD_POOL_SPIN_COUNT: how often an idle thread of TVM yields before it sleeps, some 5 ms in
+all and longer than what lies between two kernels. By TVM's own 300,000 a program that ran right
+after another process took 1.9 times as long (docs/measuring.md)."""
+
 
 def usable_cores() -> int:
     """Cores this process may use: its affinity, bounded by the cgroup's CPU quota."""

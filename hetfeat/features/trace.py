@@ -7,7 +7,7 @@ drawn; looking blocks and loops up is left out. Numbers are scaled as sign(x) lo
 
 import itertools
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ KINDS, WORDS = len(PRIMITIVES) + 2, len(_WORDS) + 2
 """How many numbers the first two columns of a step can have."""
 _ID = {name: number for number, name in enumerate(PRIMITIVES)}
 _OTHER = len(PRIMITIVES)
+_KIND, _WORD = (*PRIMITIVES, "other"), ("", "other", *_WORDS)
 _AT = {column.name: number for number, column in enumerate(TRACE)}
 _FACTORS, _PRODUCTS = _AT["split0_factor0"], _AT["factor0_product"]
 _EXTENT = {
@@ -97,10 +98,16 @@ def vectors(traces: Collection[Any]) -> Floats:
     Raises:
         DataError: A trace is none.
     """
-    made = np.zeros((len(traces), len(TRACE)))
-    for program, trace in enumerate(traces):
-        made[program] = _vector(str(trace))
-    return _scaled(made)
+    return _vectors(_steps(str(trace), until_postproc=False) for trace in traces)
+
+
+def vectors_of_steps(rows: Floats, offsets: npt.NDArray[np.int64]) -> Floats:
+    """What `vectors` says of sequences made by `steps`: of traces without post-processing.
+
+    Returns:
+        float32 [programs, len(columns.TRACE)].
+    """
+    return _vectors(_read(rows[a:b]) for a, b in itertools.pairwise(offsets))
 
 
 def steps(traces: Collection[Any]) -> tuple[Floats, npt.NDArray[np.int64]]:
@@ -121,11 +128,26 @@ def steps(traces: Collection[Any]) -> tuple[Floats, npt.NDArray[np.int64]]:
     return np.concatenate(found), np.cumsum(lengths, dtype=np.int64)
 
 
-def _vector(trace: str) -> list[float]:
+def _read(rows: Floats) -> Iterator[Step]:
+    """The steps of a sequence; numbers are whole, so that scaling loses nothing."""
+    numbers = np.rint(np.sign(rows[:, 2:]) * (np.exp2(np.abs(rows[:, 2:], dtype=np.float64)) - 1))
+    there = numbers != 0  # the rest is padding
+    lengths = np.where(there.any(axis=1), numbers.shape[1] - there[:, ::-1].argmax(axis=1), 1)
+    heads = rows[:, :2].astype(int).tolist()
+    for (kind, word), values, length in zip(heads, numbers.tolist(), lengths, strict=True):
+        yield _KIND[kind - 1], _WORD[word], values[:length]
+
+
+def _vectors(programs: Iterable[Iterable[Step]]) -> Floats:
+    made = [_vector(steps) for steps in programs]
+    return _scaled(np.array(made, np.float64).reshape(-1, len(TRACE)))
+
+
+def _vector(steps: Iterable[Step]) -> list[float]:
     row = [0.0] * len(TRACE)
     row[_PRODUCTS : _PRODUCTS + PARTS] = [1.0] * PARTS
     splits = 0
-    for kind, word, numbers in _steps(trace, until_postproc=False):
+    for kind, word, numbers in steps:
         row[_ID.get(kind, _OTHER)] += 1
         if kind == "Split":
             for position, factor in enumerate(reversed(numbers[-PARTS:])):

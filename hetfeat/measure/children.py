@@ -93,13 +93,21 @@ class Children:
 
     def apply(self, task: Task, traces: list[str]) -> list[Program]:
         """The programs of traces without post-processing, less those that do not apply."""
-        request = {"do": "apply", "task": task.hash, "traces": traces}
-        try:
-            with building():
-                reply = self._worker_of(0, task).ask(request, PROPOSE_TIMEOUT_S)
-        except Lost:
-            return []
-        return _programs(task, _checked(reply, task))
+        count = len(self._workers)
+
+        def ask(index: int) -> list[Any]:
+            request = {"do": "apply", "task": task.hash, "traces": traces[index::count]}
+            try:
+                return list(
+                    _checked(self._worker_of(index, task).ask(request, PROPOSE_TIMEOUT_S), task)
+                )
+            except Lost:
+                return []
+
+        with building():
+            shares = list(self._threads.map(ask, range(min(count, len(traces)))))
+        dealt = itertools.chain.from_iterable(itertools.zip_longest(*shares))
+        return _programs(task, (found for found in dealt if found is not None))
 
     def with_features(self, programs: Sequence[Program]) -> list[Program]:
         """Recorded programs with their per-store features, where their traces replay.

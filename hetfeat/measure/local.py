@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
@@ -18,6 +19,8 @@ CHILD = "hetfeat.measure.tvm"
 BUILDS_AHEAD = 8
 """Programs a child builds before the running starts."""
 RUN_TIMEOUT_S = 10.0
+SETTLE_S = 0.02
+"""Until the threads of a child that has just run programs sleep (`host.TVM_SPINS`)."""
 RUNS, SLOW_RATIO = 4, 3.0
 """A program is run this often, and only once if it is slower than the best by this (`tvm.run`)."""
 
@@ -62,6 +65,7 @@ class LocalMeasurer(Children):
         self._run_timeout_s, self._kill_floor_s = run_timeout_s, kill_floor_s
         self._built: dict[str, tuple[int, int]] = {}
         self._run_options: dict[str, Any] = {}
+        self._ran_last: list[int] = []  # of `beside`, too
 
     def beside(self, profile: DeviceProfile) -> Self:
         """A measurer of the same machine code with another number of threads, by these children.
@@ -138,6 +142,9 @@ class LocalMeasurer(Children):
                 **self._run_options,
             }
             allowed_s = self._allowed_run_s(best.get(program.task.hash))
+            if self._ran_last != [index]:
+                time.sleep(SETTLE_S)
+                self._ran_last[:] = [index]
             latencies, error = self._ask(index, program.task, request, allowed_s)
             if error is not None or "keep" not in self._run_options:
                 self._built.pop(program.key, None)

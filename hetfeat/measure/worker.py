@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import psutil
 
+from hetfeat.devices.host import TVM_SPINS
 from hetfeat.errors import WorkFailed
 from hetfeat.records import ErrorKind
 
@@ -53,7 +54,8 @@ class Worker:
     def __init__(self, module: str, arguments: Sequence[str], threads: int) -> None:
         self._command = [sys.executable, "-m", module]
         self._arguments = list(arguments)
-        self._environment = os.environ | {"TVM_NUM_THREADS": str(threads)}
+        spins = {"TVM_THREAD_POOL_SPIN_COUNT": TVM_SPINS}
+        self._environment = {**spins, **os.environ, "TVM_NUM_THREADS": str(threads)}
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._errors: IO[bytes] | None = None

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from hetfeat.features.batch import Examples, Features
+
+if TYPE_CHECKING:
+    from hetfeat.models.draft import DraftModel
 
 OnEpoch = Callable[[int, dict[str, float]], None]
 """Called after each epoch (or boosting round) with its number and its figures by name."""
@@ -21,9 +24,11 @@ class CostModel(Protocol):
 
     Attributes:
         packages: What loading it needs beside hetfeat, in pip's names.
+        draft: Ranks traces that nobody has applied yet; None where it has not learnt to.
     """
 
     packages: ClassVar[tuple[str, ...]]
+    draft: "DraftModel | None"
 
     @classmethod
     def for_effort(cls, effort: str, seed: int) -> Self:
@@ -31,6 +36,9 @@ class CostModel(Protocol):
 
     def fit(self, train: Examples, valid: Examples, on_epoch: OnEpoch | None = None) -> None:
         """Learns from `train`; `valid` decides when to stop and calibrates."""
+
+    def learn_drafts(self, train: Examples, valid: Examples) -> None:
+        """Learns to rank traces that nobody has applied, of the records that `fit` learnt from."""
 
     def predict(self, batch: Features, support: Examples | None = None) -> npt.NDArray[np.float64]:
         """Scores, float64 [n], of the programs of `batch`.

@@ -3,7 +3,7 @@
 import dataclasses
 import importlib
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from hetfeat.models.calibration import Calibration, fit_calibration
 from hetfeat.models.labels import merged, records_seen
 from hetfeat.models.persist import read_head, write_folder
 from hetfeat.models.side import Side, refuse_empty, side_of
+
+if TYPE_CHECKING:
+    from hetfeat.models.draft import DraftModel
 
 Floats = npt.NDArray[np.float64]
 
@@ -81,6 +84,7 @@ class EngineModel:
         self.settings = settings or self.defaults
         self._fitted: Fitted | None = None
         self._calibration: Calibration | None = None
+        self.draft: DraftModel | None = None
         self.seen: dict[str, dict[str, int]] = {}
 
     @classmethod
@@ -108,7 +112,12 @@ class EngineModel:
         refuse_empty(check, "valid")
         self._fitted = self._engine().train(self.settings, learn, check, on_epoch)
         self._calibration = fit_calibration(self.predict(valid.batch), check.y)
+        self.draft = None
         self.seen = records_seen(train, valid)
+
+    def learn_drafts(self, train: Examples, valid: Examples) -> None:
+        """Learns to rank traces that nobody has applied, of the records that `fit` learnt from."""
+        self.draft = _draft_model().fit(train, valid, self.settings.seed)
 
     def predict(self, batch: Features, support: Examples | None = None) -> Floats:
         """Scores, float64 [n]; only some engines use `support`."""
@@ -127,10 +136,12 @@ class EngineModel:
         """
         adapted = type(self)(self.settings)
         adapted._fitted, adapted._calibration = self.fitted(), self._calibration
+        adapted.draft = self.draft
         adapted.seen = merged(self.seen, records_seen(records))
         side = side_of(records, seed=self.settings.seed)
         if len(side.pairs) and self.settings.fine_tune_rounds:
             adapted._fitted = self._engine().fine_tune(self.settings, self._fitted, side)
+            adapted.draft = self.draft.fine_tune(records) if self.draft else None
         return adapted
 
     def calibrate(self, scores: Floats) -> Floats:
@@ -154,7 +165,13 @@ class EngineModel:
             "calibration": dataclasses.asdict(self._calibration),
             "seen": self.seen,
         }
-        write_folder(folder, head, fitted.write)
+
+        def write(into: Path) -> None:
+            fitted.write(into)
+            if self.draft:
+                self.draft.write(into)
+
+        write_folder(folder, head, write)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -175,6 +192,7 @@ class EngineModel:
             model._calibration = Calibration(tuple(curve["score"]), tuple(curve["y"]))
             model.seen = head["seen"]
             model._fitted = engine.read(folder, set(head["files"]), model.settings)
+            model.draft = _draft_model().read(folder, set(head["files"]))
         except misfits as error:
             raise DataError(
                 f"model '{folder}' whose contents do not fit together ({error})",
@@ -194,3 +212,10 @@ class EngineModel:
         if self._fitted is None:
             raise DataError("an untrained model", "one that was fitted or loaded", "call fit")
         return self._fitted
+
+
+def _draft_model() -> "type[DraftModel]":
+    """Its trees are an engine, and engines know their models."""
+    from hetfeat.models.draft import DraftModel
+
+    return DraftModel

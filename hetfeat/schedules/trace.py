@@ -6,12 +6,14 @@ Working on the JSON costs microseconds; applying a trace costs milliseconds.
 
 import copy
 import json
+import math
 import random
 from typing import Any
 
 Trace = list[Any]
 
 POSTPROC = "EnterPostproc"
+TILE, CATEGORICAL = "SamplePerfectTile", "SampleCategorical"
 
 
 def dump(trace: Any) -> str:
@@ -42,10 +44,10 @@ def vary(trace: Trace, rng: random.Random) -> Trace | None:
         index, value = decisions[position]
         kind, _, attributes, _ = instructions[index]
         changed: list[Any] | None = None
-        if kind == "SamplePerfectTile":
+        if kind == TILE:
             factors = move_prime(value, attributes[1], rng)
             changed = factors and [[index, factors]]
-        elif kind == "SampleCategorical":
+        elif kind == CATEGORICAL:
             others = [i for i in range(len(attributes[0])) if i != value]
             changed = [[index, rng.choice(others)]] if others else None
         elif kind == "SampleComputeLocation":
@@ -55,6 +57,42 @@ def vary(trace: Trace, rng: random.Random) -> Trace | None:
             kept[position : position + 1] = changed
             return [instructions, kept]
     return None
+
+
+def crossed(one: Trace, other: Trace, rng: random.Random) -> Trace:
+    """A trace with the decisions of either, each drawn; `one` where their instructions differ."""
+    if one[0] != other[0]:
+        return one
+    theirs = dict(other[1])
+    return [one[0], [[i, rng.choice((value, theirs.get(i, value)))] for i, value in one[1]]]
+
+
+def drawn_anew(trace: Trace, rng: random.Random) -> Trace:
+    """The trace with every decision drawn anew, compute locations left to be sampled."""
+    instructions, decisions = without_postproc(trace)
+    drawn: list[list[Any]] = []
+    for index, value in decisions:
+        kind, _, attributes, _ = instructions[index]
+        if kind == TILE:
+            drawn.append([index, _random_factors(math.prod(value), attributes, rng)])
+        elif kind == CATEGORICAL:
+            drawn.append([index, rng.randrange(len(attributes[0]))])
+    return [instructions, drawn]
+
+
+def _random_factors(extent: int, attributes: list[Any], rng: random.Random) -> list[int]:
+    """Factors of an extent, each prime at a level drawn among those that it does not overfill."""
+    levels, max_innermost = attributes
+    factors = [1] * levels
+    left = extent
+    for prime in primes(extent):
+        while left % prime == 0:
+            left //= prime
+            level = rng.randrange(levels)
+            if level == levels - 1 and factors[level] * prime > max_innermost > 0:
+                level = rng.randrange(levels - 1) if levels > 1 else level
+            factors[level] *= prime
+    return factors
 
 
 def move_prime(factors: list[int], max_innermost: int, rng: random.Random) -> list[int] | None:

@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.base import Proposer, Score
 
+Draft = Callable[[Sequence[str], int, random.Random], list[Program]]
+"""Up to so many programs, with features, bred from traces without applying most of them."""
+
 POOL_PER_PICK = 6
 """Candidates of a generation for each one measured."""
 PARENTS = 6
@@ -15,6 +18,10 @@ START_SHARE = 0.75
 """Share of the first picks that is taken from what is given to begin with."""
 CURIOUS_SHARE = 0.125
 """Share of the picks taken at random from the pool: a wrong model must be able to notice."""
+APPLIED_PER_PICK = 4
+"""Drafts applied, and judged with their features, for each program measured."""
+SKETCH_SAMPLES = 8
+"""Random programs that show drafts the sketches of a task."""
 GENERATIONS = (3, 1)
 """Generations that the model judges alone before the first programs are measured, and before
 later ones (`benchmarks/generations.py`)."""
@@ -31,6 +38,8 @@ class Evolution:
         score: The cost model's judgement; None picks at random.
         seed: Seed of every draw.
         starts: Gives programs to begin with, best first, when the first candidates are asked for.
+        draft: Gives programs bred from traces; without it the proposer varies programs, and
+            applies each variation.
     """
 
     def __init__(
@@ -40,10 +49,12 @@ class Evolution:
         score: Score | None,
         seed: int,
         starts: Callable[[], Sequence[Program]] = tuple,
+        draft: Draft | None = None,
     ) -> None:
         self._task = task
         self._proposer = proposer
-        self.score = score
+        self.score, self.draft = score, draft
+        self._sketches: list[Program] = []
         self._rng = random.Random(f"{seed} {task.hash}")
         self._starts = starts
         self._latency_s: dict[str, float] = {}
@@ -54,7 +65,10 @@ class Evolution:
         generations = GENERATIONS[bool(self._seen)]
         first = () if self._seen else self._starts()[: round(START_SHARE * count)]
         self._seen.update(program.key for program in first)
-        pool = self._evolved(POOL_PER_PICK * count, generations, first)
+        if self.draft:
+            pool = self._drafted(APPLIED_PER_PICK * count, first)
+        else:
+            pool = self._evolved(POOL_PER_PICK * count, generations, first)
         chosen = [*first, *self._choose(pool, count - len(first))]
         self._seen.update(program.key for program in chosen)
         return chosen
@@ -67,7 +81,11 @@ class Evolution:
         if self.score is None:
             return None
         starts = self._starts()
-        found = [*starts, *self._evolved(UNMEASURED_SIZE, UNMEASURED_GENERATIONS, starts)]
+        if self.draft:
+            bred = self._drafted(UNMEASURED_SIZE, starts)
+        else:
+            bred = self._evolved(UNMEASURED_SIZE, UNMEASURED_GENERATIONS, starts)
+        found = [*starts, *bred]
         return next(iter(self._ranked(found, self.score)), None)
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
@@ -95,6 +113,22 @@ class Evolution:
             best = [program.trace for program in ranked[:PARENTS]]
             if best:
                 self._add(pool, self._proposer.vary(self._task, best, size, self._draw()))
+        return list(pool.values())
+
+    def _drafted(self, size: int, parents: Sequence[Program]) -> list[Program]:
+        """Programs not seen before: the best of drafts of the fastest, and some random ones."""
+        assert self.draft is not None
+        if not self._sketches:
+            self._sketches = self._proposer.sample(self._task, SKETCH_SAMPLES, self._draw())
+        fastest = sorted(self._latency_s, key=self._latency_s.__getitem__)[:PARENTS]
+        known = [*fastest, *(program.trace for program in (*parents, *self._sketches))]
+        pool: dict[str, Program] = {}
+        self._add(pool, self._sketches)
+        if known:
+            self._add(pool, self.draft(list(dict.fromkeys(known)), size, self._rng))
+        if len(pool) < size // 2:  # a small design space, or one where drafts do not apply
+            missing = size - len(pool)
+            self._add(pool, self._proposer.sample(self._task, missing, self._draw()))
         return list(pool.values())
 
     @staticmethod

@@ -166,10 +166,11 @@ def adapt(
 def tuned_pca(source: CostModel, data: FewShot) -> dict[int, Floats]:
     """PCA on the measured programs of each task, by strength of fine-tuning, cross-validated."""
     scores = {rounds: np.zeros(len(data.measured)) for rounds in STRENGTHS}
+    judge = without_draft(source)
     for fold in range(data.folds):
         train, valid, rows = data.part(fold)
         for rounds, found in scores.items():
-            found[rows] = fine_tuned(source, train, rounds).predict(valid.batch)
+            found[rows] = fine_tuned(judge, train, rounds).predict(valid.batch)
     return {rounds: pca_of_tasks(found, data.measured) for rounds, found in scores.items()}
 
 
@@ -198,6 +199,13 @@ def fine_tuned(source: CostModel, records: Examples, rounds: int) -> CostModel:
     changed.settings = dataclasses.replace(changed.settings, fine_tune_rounds=rounds)
     tuned: CostModel = changed.fine_tune(records)
     return tuned
+
+
+def without_draft(source: CostModel) -> CostModel:
+    """The source without what ranks drafts, for where nothing is drafted."""
+    changed = copy.copy(source)
+    changed.draft = None
+    return changed
 
 
 def pca_of_tasks(scores: Floats, examples: Examples) -> Floats:

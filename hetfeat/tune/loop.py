@@ -9,16 +9,15 @@ from typing import TypeVar
 
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
-from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
-from hetfeat.features.assemble import batch_of, examples_of
 from hetfeat.measure.base import DeviceLost, DeviceMeasurer
 from hetfeat.models.base import CostModel
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.search.base import Score
 from hetfeat.search.evolution import Evolution
 from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
+from hetfeat.tune.judge import Judge
 from hetfeat.workloads.winograd import TRANSFORMS
+from hetfeat.workloads.winograd.choice import network_s
 
 T = TypeVar("T")
 
@@ -27,10 +26,12 @@ log = logging.getLogger(__name__)
 BATCH = 8
 """Programs of a task measured in a row; also the floor that every task gets."""
 REFIT_EVERY = 64
-STALE_FACTOR = 0.5
-"""A round without gain halves a task's claim to the next one."""
-GAIN = 0.01
-"""Relative gain below which a round counts as without."""
+FIRST_GAIN = 0.3
+"""Share of a task's latency that its second round is expected to save."""
+MEMORY = 0.5
+"""Weight of what was expected before a round, beside what came of it, in what is expected next."""
+LEAST_GAIN = 2e-4
+"""Tuning ends where the best next round is expected to save a smaller share of the network."""
 RIVAL_TRIALS = 2 * BATCH
 RIVAL_MARGIN = 1.25
 """A way of computing a convolution that is so much slower than another after so many programs is
@@ -73,7 +74,7 @@ class TaskState:
         search: Where its candidates come from.
         best: Its fastest measurement.
         trials: Programs measured.
-        claim: Factor on its share of the network's time; falls with rounds without gain.
+        gain: Share of its latency that the next round is expected to save.
         exhausted: No candidates are left.
         rivals: Other tasks that compute the same: one of them will do.
     """
@@ -83,12 +84,12 @@ class TaskState:
     search: Evolution
     best: Measurement | None = None
     trials: int = 0
-    claim: float = 1.0
+    gain: float = FIRST_GAIN
     exhausted: bool = False
     rivals: list["TaskState"] = field(default_factory=list)
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
-        """Takes measurements in, and lowers the claim if they brought no gain."""
+        """Takes measurements in, and what they saved into what is expected of the next."""
         before_s = self.best_s
         self.search.tell(measurements)
         self.trials += len(measurements)
@@ -99,11 +100,9 @@ class TaskState:
             default=None,
         )
         # A task of which nothing runs is without gain, too, or it would take the whole budget.
-        gained = self.best_s is not None and (
-            before_s is None or self.best_s < before_s * (1 - GAIN)
-        )
-        if not gained:
-            self.claim *= STALE_FACTOR
+        if before_s is not None or self.best_s is None:
+            saved = 1 - self.best_s / before_s if before_s and self.best_s else 0.0
+            self.gain = MEMORY * self.gain + (1 - MEMORY) * saved
 
     @property
     def best_s(self) -> float | None:
@@ -120,11 +119,11 @@ class TaskState:
 
     @property
     def priority(self) -> tuple[bool, float]:
-        """Untried tasks first, by FLOPs; then by time in the network, times the claim."""
+        """Untried tasks first, by FLOPs; then by the seconds that a round is expected to save."""
         if self.trials == 0:
             return True, self.weight * self.task.flops
         latency_s = UNKNOWN_S if self.best_s is None else self.best_s
-        return False, self.weight * latency_s * self.claim
+        return False, self.weight * latency_s * self.gain
 
 
 @dataclass
@@ -166,7 +165,7 @@ def tune(
     Args:
         tasks: Tasks and their weights; known to the measurer.
         measurer: Measures on the device.
-        model: Cost model to start from, refitted as measurements come in; None searches without.
+        model: Cost model to start from, fine-tuned as measurements come in; None starts without.
         journal: Store that keeps the measurements; what it holds is not measured again.
         budget: When to stop.
         seed: Seed of the search.
@@ -182,11 +181,14 @@ def tune(
     started = time.monotonic()
     profile = measurer.profile
     known = [m for table in journal.scan(device=profile.name) for m in from_table(table)]
-    score = _score(model, known, profile)
+    judge = Judge(model, profile, seed)
+    judge.learn(known)
     states = []
     for task, weight in tasks:
         starts = partial(starts_of, library or ScheduleLibrary(()), task, measurer, seed)
-        states.append(TaskState(task, weight, Evolution(task, measurer, score, seed, starts)))
+        search = Evolution(task, measurer, None, seed, starts)
+        judge.guide(search, task, measurer)
+        states.append(TaskState(task, weight, search))
     for state in states:
         if mine := [m for m in known if m.program.task.hash == state.task.hash]:
             state.tell(mine)
@@ -200,6 +202,10 @@ def tune(
             if not open_states or tuned.seconds > budget.seconds:
                 break
             state = max(open_states, key=lambda s: s.priority)
+            untried, saving_s = state.priority
+            if not untried and saving_s < LEAST_GAIN * _network_s(states):
+                log.info("no round is expected to save %.2f %% any more", 100 * LEAST_GAIN)
+                break
             size = min(BATCH, budget.trials - tuned.trials - tuned.resumed)
             batch = _or_warning(partial(state.search.ask, size)) or []
             state.exhausted = not batch
@@ -216,12 +222,12 @@ def tune(
                 tuned.failed += sum(m.latency_s is None for m in done)
             if model is not None and len(known) >= refit_at:
                 refit_at = len(known) + REFIT_EVERY
-                score = _score(model, known, profile)
+                judge.learn(known)
                 for other in states:
-                    other.search.score = score
+                    judge.guide(other.search, other.task, measurer)
             if on_round:
                 on_round(tuned, state)
-        if model is not None:
+        if judge.model is not None:
             tuned.picked = _picked(states, ways or {})
     except KeyboardInterrupt:
         tuned.interrupted = True
@@ -231,6 +237,12 @@ def tune(
     tuned.seconds = time.monotonic() - started
     tuned.best = {s.task.hash: s.best for s in states if s.best}
     return tuned
+
+
+def _network_s(states: Sequence[TaskState]) -> float:
+    """Seconds of what ran so far, of what can be computed in several ways the fastest."""
+    best = {s.task.hash: s.best_s for s in states if s.best_s is not None}
+    return network_s({s.task: s.weight for s in states}, best)
 
 
 def _or_warning(propose: Callable[[], T]) -> T | None:
@@ -258,14 +270,3 @@ def _introduce(states: Sequence[TaskState], ways: Mapping[str, tuple[Hashable, H
     competing = [(ways[s.task.hash], s) for s in states if s.task.hash in ways]
     for (what, way), state in competing:
         state.rivals = [s for other, s in competing if other[0] == what and other[1] != way]
-
-
-def _score(
-    model: CostModel | None, known: Sequence[Measurement], profile: DeviceProfile
-) -> Score | None:
-    """The model's judgement, after fine-tuning on what has been measured on the device."""
-    if model is None:
-        return None
-    tuned = model.fine_tune(examples_of(known, profile)) if len(known) >= REFIT_EVERY else model
-
-    return lambda programs: tuned.predict(batch_of(programs, profile))

@@ -15,7 +15,7 @@ def _render(report: Any) -> str:
 
 @_cli.command("bench", render=_render)
 @_cli.argument("bundle", type=Path)
-@_cli.option("--peers", type=_cli.NAMES, help="Engines to compare with: torch,onnxruntime.")
+@_cli.option("--peers", type=_cli.NAMES, help="Engines to compare with, such as torch,openvino.")
 @_cli.option("--network", help="What the peers run, if it is a file or module:function.")
 @_cli.option("--rounds", type=click.IntRange(1), default=20, help="Turns of each engine.")
 def command(

@@ -8,7 +8,7 @@ import click
 from registry.commands import _cli, _output
 
 
-def _render(report: Any) -> str:
+def render(report: Any) -> str:
     """Latencies side by side, then what they rest on; of several, a row for each."""
     if "deployments" in report:
         return _output.table(report["deployments"])
@@ -34,7 +34,7 @@ def _render(report: Any) -> str:
     )
 
 
-@_cli.command("deploy", render=_render)
+@_cli.command("deploy", render=render)
 @_cli.option("--config", type=Path, help="YAML file of several deployments; its values go first.")
 @_cli.option("--device", default="local", help="local, a device's name or a profile's file.")
 @_cli.option("--network", default="resnet18", help="torchvision name, file or module:function.")

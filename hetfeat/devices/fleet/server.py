@@ -53,6 +53,7 @@ def serve(address: tuple[str, int], tracker: tuple[str, int], settings: dict[str
     """
     # The processes of sessions are forked, and read it when their first parallel kernel runs.
     os.environ["TVM_NUM_THREADS"] = str(settings["threads"])
+    os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", host.TVM_SPINS)
     import tvm
     from tvm.rpc.server import PopenRPCServerState
 

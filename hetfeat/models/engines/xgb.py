@@ -92,7 +92,12 @@ def read(folder: Path, files: set[str], settings: GbdtParameters) -> XgbTrees:
     """The trees of a folder."""
     if BOOSTER not in files:
         raise KeyError(BOOSTER)
-    return XgbTrees(xgboost.Booster(model_file=folder / BOOSTER), settings.stores)
+    return trees_of(folder / BOOSTER, settings)
+
+
+def trees_of(path: Path, settings: GbdtParameters) -> XgbTrees:
+    """The trees of a file in XGBoost's binary JSON."""
+    return XgbTrees(xgboost.Booster(model_file=path), settings.stores)
 
 
 def _boost(

@@ -1,0 +1,127 @@
+"""What is thought of candidates while a network is tuned: a source model, or one made meanwhile."""
+
+import logging
+import random
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import DataError
+from hetfeat.features.assemble import batch_of, examples_of
+from hetfeat.features.batch import Examples
+from hetfeat.measure.base import DeviceMeasurer
+from hetfeat.models.base import CostModel
+from hetfeat.models.hyperparameters import build
+from hetfeat.records import Measurement, Program, Task
+from hetfeat.search.drafts import bred
+from hetfeat.search.evolution import Evolution
+from hetfeat.transfer.finetune import mean_pca, without_draft
+
+log = logging.getLogger(__name__)
+
+SCRATCH = "xgb"
+"""What is learnt from the measured programs alone."""
+FIRST_FIT = 64
+"""Measured programs from which a model can learn something."""
+GATE_FACTOR = 4
+"""The source is compared with none at 64 programs, and whenever there are so many times more."""
+FOLDS = 2
+VALID_SHARE = 0.2
+
+
+class Judge:
+    """Scores candidates with the source model, fine-tuned on what the device said of others.
+
+    The gate: at 64 measured programs, 256, and so on, the source is compared with a model of the
+    measured programs alone, by cross-validation; a source that orders them no better is dropped.
+    Without a source a model from scratch judges once there is enough to learn from.
+
+    Args:
+        source: Model of other devices or tasks, or None.
+        profile: The device.
+        seed: Of models from scratch and of the folds.
+    """
+
+    def __init__(self, source: CostModel | None, profile: DeviceProfile, seed: int) -> None:
+        self.source, self.profile, self.seed = source, profile, seed
+        self.model = source
+        self._gate_at = FIRST_FIT
+
+    def learn(self, known: Sequence[Measurement]) -> None:
+        """Takes in everything measured on the device so far."""
+        if len(known) < FIRST_FIT:
+            return
+        records = examples_of(known, self.profile)
+        if self.source is not None and len(known) >= self._gate_at:
+            self._gate_at = GATE_FACTOR * len(known)
+            self._gate(self.source, records)
+        if self.source is not None:
+            self.model = self.source.fine_tune(records)
+        else:
+            self.model = self._scratch(records, drafts=True)
+
+    def guide(self, search: Evolution, task: Task, measurer: DeviceMeasurer) -> None:
+        """Lets a task's search ask for the judgement of now."""
+        search.score = self._score if self.model is not None else None
+        draft = self.model.draft if self.model is not None else None
+        known = draft is not None and task.operator in draft.operators
+        search.draft = partial(self._drafted, task, measurer) if known else None
+
+    def _score(self, programs: Sequence[Program]) -> npt.NDArray[np.float64]:
+        assert self.model is not None
+        return self.model.predict(batch_of(programs, self.profile))
+
+    def _drafted(
+        self,
+        task: Task,
+        measurer: DeviceMeasurer,
+        parents: Sequence[str],
+        count: int,
+        rng: random.Random,
+    ) -> list[Program]:
+        """Programs bred from traces that the draft model ranks."""
+        assert self.model is not None and self.model.draft is not None
+        draft = self.model.draft
+
+        def rank(traces: Sequence[str]) -> npt.NDArray[np.float64]:
+            return draft.predict(batch_of([Program(task, t) for t in traces], self.profile))
+
+        return measurer.apply(task, bred(parents, rank, count, rng))
+
+    def _gate(self, source: CostModel, records: Examples) -> None:
+        fold = np.random.default_rng(self.seed).integers(0, FOLDS, len(records))
+        with_source, without = np.zeros(len(records)), np.zeros(len(records))
+        for number in range(FOLDS):
+            rows = np.flatnonzero(fold == number)
+            learnt, judged = records.take(np.flatnonzero(fold != number)), records.take(rows)
+            scratch = self._scratch(learnt)
+            if scratch is None:
+                return
+            with_source[rows] = without_draft(source).fine_tune(learnt).predict(judged.batch)
+            without[rows] = scratch.predict(judged.batch)
+        kept, fresh = mean_pca(with_source, records), mean_pca(without, records)
+        if kept <= fresh:
+            self.source = None
+            log.warning(
+                "the cost model is dropped: on %d programs measured here its PCA is %.3f, "
+                "without it %.3f",
+                len(records),
+                kept,
+                fresh,
+            )
+
+    def _scratch(self, records: Examples, drafts: bool = False) -> CostModel | None:
+        """A model of the records alone; None where they are too few or too equal."""
+        held = np.random.default_rng(self.seed).random(len(records)) < VALID_SHARE
+        model = build(SCRATCH, "quick", self.seed, {})
+        learnt, valid = (records.take(np.flatnonzero(rows)) for rows in (~held, held))
+        try:
+            model.fit(learnt, valid)
+        except DataError:
+            return None
+        if drafts:
+            model.learn_drafts(learnt, valid)
+        return model

@@ -1,0 +1,20 @@
+"""`hetfeat compile`: a bundle of what a deployment has found so far."""
+
+from pathlib import Path
+from typing import Any
+
+from registry.commands import _cli
+from registry.commands.deploy import render
+
+
+@_cli.command("compile", render=render)
+@_cli.option("--from", "journal", type=Path, required=True, help="Journal of a deployment.")
+@_cli.option("--out", type=Path, default="bundle", help="Folder of the bundle; must not exist.")
+def command(journal: Path, out: Path) -> dict[str, Any]:
+    """Compile, verify, compare and register what a deployment has found so far.
+
+    The journal lies beside the deployment's bundle, as OUT.journal; tuning may go on meanwhile.
+    """
+    from registry.deployment import compile_and_register
+
+    return compile_and_register(journal, out)

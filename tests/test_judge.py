@@ -1,0 +1,110 @@
+"""What guides a search while it goes on: the source, the source fine-tuned, or no source."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import stores
+
+from hetfeat.features.assemble import batch_of
+from hetfeat.features.batch import Examples
+from hetfeat.models.gbdt import GbdtParameters, XgbModel
+from hetfeat.search.evolution import Evolution
+from hetfeat.transfer.finetune import mean_pca
+from hetfeat.tune.judge import FIRST_FIT, GATE_FACTOR, Judge
+
+HERE = stores.profile("b")
+
+
+def measured(tasks: range, count: int, seed: int = 1):
+    """Programs of tasks in turn, measured on the device."""
+    programs = [stores.programs(stores.task(t), -(-count // len(tasks)), seed) for t in tasks]
+    in_turn = [p for row in zip(*programs, strict=True) for p in row][:count]
+    return [stores.measured(program, HERE) for program in in_turn]
+
+
+def examples(found) -> Examples:
+    from hetfeat.features.assemble import examples_of
+
+    return examples_of(found, HERE)
+
+
+def source(wrong: bool = False) -> XgbModel:
+    """Trained on other tasks; a wrong one was told the opposite."""
+    known, valid = examples(measured(range(12, 30), 360)), examples(measured(range(30, 36), 90))
+    if wrong:
+        known, valid = (
+            Examples(e.batch, 1e-9 / e.latency_s, e.task, e.device, e.operator, e.program, e.shapes)
+            for e in (known, valid)
+        )
+    model = XgbModel(GbdtParameters(rounds=60, fine_tune_rounds=10))
+    model.fit(known, valid)
+    return model
+
+
+def pca(judge: Judge) -> float:
+    """On programs that nobody has seen."""
+    unseen = measured(range(6), 120, seed=7)
+    assert judge.model is not None
+    return mean_pca(
+        judge.model.predict(batch_of([m.program for m in unseen], HERE)), examples(unseen)
+    )
+
+
+def test_a_source_that_helps_is_kept_and_fine_tuned():
+    helpful = source()
+    judge = Judge(helpful, HERE, seed=0)
+    before = pca(judge)
+    judge.learn(measured(range(6), FIRST_FIT))
+    assert judge.source is helpful and judge.model is not helpful
+    assert sum(judge.model.seen["b"].values()) > sum(helpful.seen["b"].values())
+    assert pca(judge) > before - 0.02
+
+
+def test_a_source_that_misleads_is_dropped(caplog):
+    judge = Judge(source(wrong=True), HERE, seed=0)
+    assert pca(judge) < 0.3
+    judge.learn(measured(range(6), FIRST_FIT))
+    assert judge.source is None and "is dropped" in caplog.text
+    judge.learn(measured(range(6), 4 * FIRST_FIT))
+    assert pca(judge) > 0.7
+
+
+def test_the_gate_is_asked_now_and_then(monkeypatch):
+    judge, asked = Judge(source(), HERE, seed=0), []
+    monkeypatch.setattr(judge, "_gate", lambda model, records: asked.append(len(records)))
+    for count in range(16, 1025, 16):
+        judge.learn(measured(range(6), count))
+    assert asked == [FIRST_FIT, GATE_FACTOR * FIRST_FIT, GATE_FACTOR**2 * FIRST_FIT]
+
+
+def test_without_a_source_a_model_comes_once_there_is_enough_to_learn_from():
+    judge = Judge(None, HERE, seed=0)
+    judge.learn(measured(range(6), FIRST_FIT - 1))
+    assert judge.model is None
+    judge.learn(measured(range(6), 4 * FIRST_FIT))
+    assert pca(judge) > 0.7
+    assert judge.model is not None and judge.model.draft is not None
+
+
+def test_measurements_that_teach_nothing_leave_it_without_a_model():
+    same = [replace(m, latencies_s=(1e-3,)) for m in measured(range(1), FIRST_FIT)]
+    judge = Judge(None, HERE, seed=0)
+    judge.learn(same)
+    assert judge.model is None
+
+
+@pytest.mark.parametrize("draft", ["of its operator", "of others", None])
+def test_a_search_is_guided_by_what_there_is(draft, monkeypatch):
+    judge = Judge(source(), HERE, seed=0)
+    assert judge.model is not None
+    if draft:
+        many = 1 if draft == "of its operator" else 10_000
+        monkeypatch.setattr("hetfeat.models.draft.KNOWN_RECORDS", many)
+        known = examples(measured(range(12, 30), 360))
+        judge.model.learn_drafts(known, known)
+    search = Evolution(stores.task(0), None, None, 0)
+    judge.guide(search, stores.task(0), None)
+    programs = stores.programs(stores.task(0), 5, seed=3)
+    assert np.array_equal(search.score(programs), judge.model.predict(batch_of(programs, HERE)))
+    assert (search.draft is not None) is (draft == "of its operator")
