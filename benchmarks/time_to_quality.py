@@ -34,6 +34,7 @@ from hetfeat.measure.local import LocalMeasurer
 from hetfeat.models.table import load_model
 from hetfeat.records import Measurement, Program
 from hetfeat.transfer.schedules import ScheduleLibrary
+from hetfeat.tune.final import FINALISTS, choose, finalists
 from hetfeat.tune.loop import Budget, tune
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.tvm import (
@@ -117,15 +118,11 @@ def run_tune(given: argparse.Namespace) -> None:
     print(f"{tuned.trials} programs in {tuned.seconds:.0f} s, leaked {facts['leaked_records']}")
 
 
-def best_of(found: list[Measurement]) -> dict[str, Measurement]:
-    best: dict[str, Measurement] = {}
-    for m in found:
-        if m.latency_s is None:
-            continue
-        known = best.get(m.program.task.hash)
-        if known is None or m.latency_s < known.latency_s:
-            best[m.program.task.hash] = m
-    return best
+def leaders_of(found: list[Measurement]) -> dict[str, list[Measurement]]:
+    by_task: dict[str, list[Measurement]] = {}
+    for m in sorted((m for m in found if m.latency_s), key=lambda m: m.latency_s):
+        by_task.setdefault(m.program.task.hash, []).append(m)
+    return {task: ms[:FINALISTS] for task, ms in by_task.items()}
 
 
 def run_compare(given: argparse.Namespace) -> None:
@@ -143,6 +140,7 @@ def run_compare(given: argparse.Namespace) -> None:
         rows[name] = {"seconds": found["seconds"] + took, "trials": found["trials"]}
     tasks = subject.ways()
     contested = competing(task.task for task in tasks)
+    weights = {task.task: task.weight for task in tasks}
     for folder in given.ours:
         progress = [json.loads(line) for line in (folder / "progress.jsonl").open()]
         journal = RecordStore.open(folder / "journal")
@@ -152,14 +150,13 @@ def run_compare(given: argparse.Namespace) -> None:
             until = max((n for s, n in progress if s <= at_s), default=0)
             if not until or at_s > 1.2 * progress[-1][0]:
                 continue
-            best = best_of(found[:until])
+            leaders = leaders_of(found[:until])
             started = time.monotonic()
             with LocalMeasurer(subject.profile) as measurer:
                 for task in tasks:
                     measurer.add_task(task.task, save_workload(task.module))
-                some = [m.program for task, m in best.items() if task in contested]
-                cold = list(measurer.measure_each(some, cold=True))
-            cold_s = {m.program.task.hash: m.latency_s for m in cold if m.latency_s}
+                chosen, cold_s = choose(finalists(leaders, weights, contested), measurer)
+            best = {task: ms[0] for task, ms in leaders.items()} | chosen
             chosen_s = time.monotonic() - started
             made = lower_fastest(subject.imported, subject.target, tasks, cold_s)
             name = f"{folder.name} {at_s} s"

@@ -15,6 +15,8 @@ from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
 from hetfeat.models.table import load_model
+from hetfeat.search.strategies import check_strategies
+from hetfeat.tune.loop import EVOLUTION
 from hetfeat.workloads.networks import load_network, network_slug
 from registry import tracking
 from registry.client import connect
@@ -54,6 +56,7 @@ class Wanted:
         refresh: Replace a bundle that is there.
         out: The bundle's folder.
         seed: Of weights, inputs and search.
+        search: Strategy that proposes programs.
     """
 
     device: str
@@ -66,6 +69,7 @@ class Wanted:
     refresh: bool
     out: Path
     seed: int
+    search: str = EVOLUTION
 
 
 def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
@@ -82,6 +86,7 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         WorkFailed: The compiled network is wrong.
     """
     signing_key()  # one that cannot be used shows before anything is tuned
+    check_strategies([wanted.search])
     slug = network_slug(wanted.network)
     profile = find_profile(wanted.device)
     source = _pull_model(wanted.model, wanted.stage, profile)
@@ -94,6 +99,7 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         effort=wanted.effort,
         trials=wanted.trials,
         seed=wanted.seed,
+        search=wanted.search,
     )
     found = None if wanted.refresh else existing(request, wanted.out)
     if found and (version := _registered(wanted.out, bundle_name(slug, profile.name))):

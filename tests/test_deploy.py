@@ -98,6 +98,32 @@ def sample(deployed) -> Path:
     return deployed.path / "sample_input_0.npy"
 
 
+class TestCompiling:
+    def test_what_was_found_becomes_a_bundle(self, deployed, capfd):
+        journal = deployed.folder / "bundle.journal"
+        before = {p: p.read_bytes() for p in journal.rglob("*") if p.is_file()}
+        made = hetfeat(capfd, "compile", "--from", "bundle.journal", "--out", "early")
+        assert made.code == 0, made.errors
+        assert set(made.value) >= REPORTED
+        assert (made.value["trials"], made.value["resumed"]) == (8, 8)
+        assert made.value["max_abs_error"] <= made.value["tolerance"]
+        assert made.value["model_version"] == f"models:/{MODEL}/1"
+        assert made.value["bundle_version"] != deployed.report["bundle_version"]
+        assert {p: p.read_bytes() for p in journal.rglob("*") if p.is_file()} == before
+
+    @pytest.mark.parametrize(
+        ("journal", "out", "said"),
+        [
+            ("bundle", "early2", "the journal of a deployment"),
+            ("nowhere", "early2", "the journal of a deployment"),
+            ("bundle.journal", "bundle", "choose another --out"),
+        ],
+    )
+    def test_what_cannot_be_is_told(self, deployed, capfd, journal, out, said):
+        refused = hetfeat(capfd, "compile", "--from", journal, "--out", out)
+        assert refused.code == 2 and said in refused.errors
+
+
 class TestDeploying:
     def test_the_report_says_what_was_promised(self, deployed):
         report = deployed.report

@@ -47,10 +47,10 @@ def test_every_dependency_is_pinned(project: Path):
     assert len(names) == len(set(names))
 
 
-def test_tests_have_what_the_cluster_needs(project: Path):
+def test_tests_have_what_the_extras_need(project: Path):
     with (project / "pyproject.toml").open("rb") as file:
         extras = tomllib.load(file)["project"]["optional-dependencies"]
-    assert set(extras["cluster"]) < set(extras["dev"])
+    assert set(extras["cluster"] + extras["timm"] + extras["tflite"]) < set(extras["dev"])
 
 
 def test_mlflow_looks_where_we_link(monkeypatch, tmp_path):

@@ -64,7 +64,7 @@ MISTAKES = {
     "search --space torn.json": "'torn.json': not whole JSON ...; expected a Kernel Tuner ...",
     "deploy --network torn.onnx": "network 'torn.onnx', which cannot be read ...; expected an ONNX "
     "model; export it anew",
-    "deploy --network net.tflite": "network 'net.tflite'; ...; convert it to ONNX, ...",
+    "deploy --network net.tflite": "network 'net.tflite'; expected a TFLite model; ...",
     "devices show torn.yaml": "device profile torn.yaml; expected a readable YAML file; ...",
     "fetch torn.json --out x": "'torn.json'; expected a file written by `hetfeat share`; ...",
     "hpo --records records --storage torn.json": "--storage 'torn.json' ...; expected a journal "

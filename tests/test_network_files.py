@@ -1,4 +1,4 @@
-"""Networks in files: ONNX with and without external data, exported programs."""
+"""Networks in files: ONNX with and without external data, exported programs, TFLite."""
 
 import io
 import os
@@ -182,12 +182,6 @@ class TestExportedProgram:
             load_network(str(trapped), 2)
         assert not (tmp_path / "run").exists()
         assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
-
-
-def test_tflite_is_refused_by_name(tmp_path):
-    (tmp_path / "x.tflite").write_bytes(b"TFL3")
-    with pytest.raises(RequestError, match="convert it to ONNX"):
-        load_network(str(tmp_path / "x.tflite"))
 
 
 def test_all_unsupported_torch_operators_are_named_at_once():

@@ -30,6 +30,23 @@ def mixed_tasks(device):
     return tasks_of("nets:mixed", device.target)
 
 
+class TestTimm:
+    def test_a_network_by_name(self, device):
+        found = load_network("timm/mobilenetv3_small_050", batch=2)
+        assert (found.name, found.kind) == ("timm_mobilenetv3_small_050", "torch")
+        assert found.inputs[0].shape == (2, 3, 224, 224)
+        assert len(tasks_of("timm/mobilenetv3_small_050", device.target)) > 20
+
+    def test_an_unknown_one_is_told_what_is_near(self):
+        with pytest.raises(RequestError, match=r"such as .*resnet26d"):
+            load_network("timm/resnet26dd")
+
+    def test_the_extra_is_named_where_timm_is_missing(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "timm", None)
+        with pytest.raises(RequestError, match=r"hetfeat\[timm\]"):
+            load_network("timm/resnet26d")
+
+
 def test_operators_and_flops_of_known_layers(mixed_tasks):
     """A multiply and an add for each weight and position."""
     found = {t.task.operator: t.task.flops for t in mixed_tasks}

@@ -90,8 +90,10 @@ def _torch(settings: dict[str, Any], compiled: Callable[[Any], Any]) -> Run:
 
     torch.set_num_threads(settings["threads"])
     network = load_network(settings["network"], settings["batch"], settings["seed"])
-    if network.onnx is not None:
-        raise RequestError("an ONNX file", "a network that torch runs", "leave this peer out")
+    if network.kind != "torch":
+        raise RequestError(
+            f"a network of {network.kind}", "one that torch runs", "leave this peer out"
+        )
     module = compiled(network.module)
 
     def run() -> Any:
@@ -109,6 +111,8 @@ def _as_onnx(settings: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     from hetfeat.workloads.networks import load_network
 
     network = load_network(settings["network"], settings["batch"], settings["seed"])
+    if network.kind == "TFLite":
+        raise RequestError("a network of TFLite", "one of torch or ONNX", "leave this peer out")
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path = Path(folder) / "network.onnx"

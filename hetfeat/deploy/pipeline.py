@@ -7,7 +7,8 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,11 @@ from hetfeat.deploy.verify import Runs, Verified, rows_are_independent, sample_o
 from hetfeat.deploy.ways import lower_fastest, tasks_of_all_ways
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError, WorkFailed
+from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.choice import measurer_of
 from hetfeat.records import Program, Task
 from hetfeat.transfer.schedules import ScheduleLibrary
+from hetfeat.tune.final import choose, finalists
 from hetfeat.tune.loop import BUDGETS, Budget, TaskState, Tuned, tune
 from hetfeat.workloads.winograd.choice import competing, network_s
 
@@ -151,11 +154,7 @@ def _tune(
     out: Path,
     found_by: Path | None,
 ) -> tuple[Tuned, dict[str, float]]:
-    """The outcome, and cold latencies of the best programs of what can be computed in two ways.
-
-    Tuning measures with warm caches. Winograd's weights are larger, and a network's come from
-    memory each time.
-    """
+    """The outcome, its best programs chosen once more, and their cold latencies by task."""
     from hetfeat.workloads.tvm import save_workload
 
     merged = _merged(tasks)
@@ -163,28 +162,28 @@ def _tune(
     if found_by:
         journal, budget = RecordStore.open(found_by), Budget(seconds=0, trials_per_task=0)
     else:
-        journal, budget = (
-            _journal(request, networks, tasks, profile, modules, out),
-            _budget(request, len(merged)),
-        )
-    with measurer_of(profile, journal.path) as measurer:
-        for task in merged:
-            measurer.add_task(task.task, modules[task.task.hash])
+        journal = _journal(request, networks, tasks, profile, modules, out)
+        budget = _budget(request, len(merged))
+    contested = competing(task.task for task in merged)
+    weights = {task.task: task.weight for task in merged}
+    with _measuring(profile, journal, merged, modules) as measurer:
         tuned = tune(
-            [(task.task, task.weight) for task in merged],
+            list(weights.items()),
             measurer,
             source.model if source else None,
             journal,
             budget,
             request.seed,
-            _progress({task.task: task.weight for task in merged}, budget),
-            competing(task.task for task in merged),
+            _progress(weights, budget),
+            contested,
             _library(profile, merged),
+            request.search,
         )
-        contested = competing(task.task for task in merged)
-        best = [m.program for task, m in tuned.best.items() if task in contested]
-        cold = measurer.measure_each(best, cold=True)
-        cold_s = {m.program.task.hash: m.latency_s for m in cold if m.latency_s is not None}
+    with _measuring(profile, journal, merged, modules) as measurer:
+        last = finalists(tuned.leaders, weights, contested)
+        log.info("%d of the fastest programs once more, with cold weights", len(last))
+        chosen, cold_s = choose(last, measurer)
+        tuned.best |= chosen
     if found_by:
         tuned.interrupted = True  # a deployment to the same folder goes on
         return tuned, cold_s
@@ -192,6 +191,20 @@ def _tune(
     if tuned.interrupted:
         log.info("interrupted: compiling with the best found so far")
     return tuned, cold_s
+
+
+@contextmanager
+def _measuring(
+    profile: DeviceProfile,
+    journal: RecordStore,
+    tasks: Sequence["NetworkTask"],
+    modules: Mapping[str, str],
+) -> Iterator[DeviceMeasurer]:
+    """New processes that know the tasks."""
+    with measurer_of(profile, journal.path) as measurer:
+        for task in tasks:
+            measurer.add_task(task.task, modules[task.task.hash])
+        yield measurer
 
 
 def _journal(

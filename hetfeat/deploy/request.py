@@ -12,6 +12,7 @@ from hetfeat.deploy import bundle
 from hetfeat.deploy.runtime import MANIFEST
 from hetfeat.errors import DataError, RequestError
 from hetfeat.models.base import CostModel
+from hetfeat.tune.loop import EVOLUTION
 
 if TYPE_CHECKING:
     from hetfeat.workloads.networks import Network
@@ -34,6 +35,7 @@ class DeployRequest:
         trials: Measured programs in all, or None for what the effort allows; 0 leaves the choice
             to the cost model alone.
         seed: Seed of weights, inputs and search.
+        search: Strategy that proposes programs.
     """
 
     network: str
@@ -44,6 +46,7 @@ class DeployRequest:
     effort: str
     trials: int | None
     seed: int
+    search: str = EVOLUTION
 
     def as_json(self) -> dict[str, Any]:
         """The request as a manifest keeps it."""
@@ -108,7 +111,8 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
     if not out.exists():
         return None
     manifest = bundle.read_manifest(out)
-    if manifest.get("request") != request.as_json():
+    # Bundles made before there was a choice of searches do not name one.
+    if {"search": EVOLUTION, **manifest.get("request", {})} != request.as_json():
         raise RequestError(
             f"'{out}', a bundle of {manifest['network']} from another request",
             "the same network, device, model version and effort",

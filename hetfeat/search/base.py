@@ -29,6 +29,13 @@ class Proposer(Protocol):
         """Up to `count` distinct programs a few changes away from the traces `parents`."""
 
 
+class AppliesTraces(Proposer, Protocol):
+    """A proposer that takes traces, too."""
+
+    def apply(self, task: Task, traces: list[str]) -> list[Program]:
+        """The programs of traces without post-processing, less those that do not apply."""
+
+
 class Search(Protocol[Candidate, Result]):
     """Chooses what to measure; knows nothing of how it is measured."""
 

@@ -55,17 +55,17 @@ class TileSpace:
     """
 
     def __init__(self, dimensions: Sequence[Dimension]) -> None:
-        self._dimensions = tuple(dimensions)
+        self.dimensions = tuple(dimensions)
         self._starts = [0]
-        for dimension in self._dimensions:
+        for dimension in self.dimensions:
             self._starts.append(self._starts[-1] + dimension.slots)
         self._factorings = [
-            [f for f in factorings(d.extent, d.slots) if d.is_legal(f)] for d in self._dimensions
+            [f for f in factorings(d.extent, d.slots) if d.is_legal(f)] for d in self.dimensions
         ]
         self._following = [_following(found) for found in self._factorings]
         self._moves = [
             (at, start + source, start + goal, prime)
-            for at, (d, start) in enumerate(zip(self._dimensions, self._starts, strict=False))
+            for at, (d, start) in enumerate(zip(self.dimensions, self._starts, strict=False))
             for source, goal in product(range(d.slots), repeat=2)
             if source != goal
             for prime in primes(d.extent)
@@ -80,10 +80,10 @@ class TileSpace:
         self.actions = len(self._moves)
         self.levels = tuple(
             tuple(sorted({f[slot] for f in found}))
-            for d, found in zip(self._dimensions, self._factorings, strict=True)
+            for d, found in zip(self.dimensions, self._factorings, strict=True)
             for slot in range(d.slots)
         )
-        scale = [math.log2(max(d.extent, 2)) for d in self._dimensions for _ in range(d.slots)]
+        scale = [math.log2(max(d.extent, 2)) for d in self.dimensions for _ in range(d.slots)]
         self._scale = np.array(scale, np.float32)
 
     def state_at(self, index: int) -> State:
@@ -96,8 +96,8 @@ class TileSpace:
 
     def start(self) -> State | None:
         """Everything in the outermost loops, or None where that is not legal."""
-        untiled = [(d.extent, *[1] * (d.slots - 1)) for d in self._dimensions]
-        legal = all(d.is_legal(f) for d, f in zip(self._dimensions, untiled, strict=True))
+        untiled = [(d.extent, *[1] * (d.slots - 1)) for d in self.dimensions]
+        legal = all(d.is_legal(f) for d, f in zip(self.dimensions, untiled, strict=True))
         return sum(untiled, ()) if legal else None
 
     def moves(self, state: State) -> list[tuple[int, State]]:
@@ -109,7 +109,7 @@ class TileSpace:
                 moved[source] //= prime
                 moved[goal] *= prime
                 factors = tuple(moved[self._starts[at] : self._starts[at + 1]])
-                if self._dimensions[at].is_legal(factors):
+                if self.dimensions[at].is_legal(factors):
                     found.append((action, tuple(moved)))
         return found
 

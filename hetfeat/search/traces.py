@@ -4,9 +4,23 @@ import json
 from dataclasses import dataclass
 from math import prod
 
-from hetfeat.schedules.trace import dump, without_postproc
+from hetfeat.schedules.trace import TILE, dump, without_postproc
 from hetfeat.search.base import State
 from hetfeat.search.space import Dimension, TileSpace
+
+
+def tiled(trace: str) -> tuple[tuple[Dimension, ...], State]:
+    """The loops that a trace tiles, and their factors."""
+    instructions, decisions = without_postproc(json.loads(trace))
+    dimensions: list[Dimension] = []
+    state: list[int] = []
+    for index, factors in decisions:
+        kind, _, attributes, _ = instructions[index]
+        if kind == TILE:
+            innermost = attributes[1] if attributes[1] > 0 else None
+            dimensions.append(Dimension(prod(factors), len(factors), innermost))
+            state += factors
+    return tuple(dimensions), tuple(state)
 
 
 @dataclass(frozen=True)
@@ -26,15 +40,8 @@ class TraceTiles:
     @classmethod
     def of(cls, trace: str) -> "TraceTiles":
         """The tiles of a trace."""
-        instructions, decisions = without_postproc(json.loads(trace))
-        dimensions, state = [], []
-        for index, factors in decisions:
-            kind, _, attributes, _ = instructions[index]
-            if kind == "SamplePerfectTile":
-                innermost = attributes[1] if attributes[1] > 0 else None
-                dimensions.append(Dimension(prod(factors), len(factors), innermost))
-                state += factors
-        return cls(trace, TileSpace(dimensions), tuple(state))
+        dimensions, state = tiled(trace)
+        return cls(trace, TileSpace(dimensions), state)
 
     def with_tiles(self, state: State) -> str:
         """The trace with other factors, as JSON; it is replayed without its post-processing."""
@@ -42,7 +49,7 @@ class TraceTiles:
         rest = list(state)
         changed = []
         for index, value in decisions:
-            if instructions[index][0] == "SamplePerfectTile":
+            if instructions[index][0] == TILE:
                 value, rest = rest[: len(value)], rest[len(value) :]
             changed.append([index, value])
         return dump([instructions, changed])

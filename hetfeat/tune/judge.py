@@ -63,8 +63,10 @@ class Judge:
         else:
             self.model = self._scratch(records, drafts=True)
 
-    def guide(self, search: Evolution, task: Task, measurer: DeviceMeasurer) -> None:
-        """Lets a task's search ask for the judgement of now."""
+    def guide(self, search: object, task: Task, measurer: DeviceMeasurer) -> None:
+        """Lets a task's search ask for the judgement of now, if it is one that does."""
+        if not isinstance(search, Evolution):
+            return
         search.score = self._score if self.model is not None else None
         draft = self.model.draft if self.model is not None else None
         known = draft is not None and task.operator in draft.operators

@@ -14,7 +14,9 @@ from hetfeat.measure.base import DeviceLost, DeviceMeasurer
 from hetfeat.models.base import CostModel
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.evolution import Evolution
+from hetfeat.search.tiling import TileSearch
 from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
+from hetfeat.tune.final import FINALISTS
 from hetfeat.tune.judge import Judge
 from hetfeat.workloads.winograd import TRANSFORMS
 from hetfeat.workloads.winograd.choice import network_s
@@ -23,6 +25,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+EVOLUTION = "evolution"
 BATCH = 8
 """Programs of a task measured in a row; also the floor that every task gets."""
 REFIT_EVERY = 64
@@ -72,7 +75,7 @@ class TaskState:
         task: The task.
         weight: Its occurrences in the network.
         search: Where its candidates come from.
-        best: Its fastest measurement.
+        leaders: Its fastest measurements, fastest first.
         trials: Programs measured.
         gain: Share of its latency that the next round is expected to save.
         exhausted: No candidates are left.
@@ -81,8 +84,8 @@ class TaskState:
 
     task: Task
     weight: int
-    search: Evolution
-    best: Measurement | None = None
+    search: Evolution | TileSearch
+    leaders: list[Measurement] = field(default_factory=list)
     trials: int = 0
     gain: float = FIRST_GAIN
     exhausted: bool = False
@@ -93,16 +96,17 @@ class TaskState:
         before_s = self.best_s
         self.search.tell(measurements)
         self.trials += len(measurements)
-        known = [self.best] if self.best else []
-        self.best = min(
-            (m for m in (*known, *measurements) if m.latency_s is not None),
-            key=lambda m: m.latency_s or 0.0,
-            default=None,
-        )
+        ran = [m for m in (*self.leaders, *measurements) if m.latency_s is not None]
+        self.leaders = sorted(ran, key=lambda m: m.latency_s or 0.0)[:FINALISTS]
         # A task of which nothing runs is without gain, too, or it would take the whole budget.
         if before_s is not None or self.best_s is None:
             saved = 1 - self.best_s / before_s if before_s and self.best_s else 0.0
             self.gain = MEMORY * self.gain + (1 - MEMORY) * saved
+
+    @property
+    def best(self) -> Measurement | None:
+        """Its fastest measurement."""
+        return self.leaders[0] if self.leaders else None
 
     @property
     def best_s(self) -> float | None:
@@ -132,6 +136,7 @@ class Tuned:
 
     Attributes:
         best: Fastest measurement of each task by hash; a task that never ran is missing.
+        leaders: The fastest few of each of these, fastest first.
         picked: Programs that the model chose for tasks that never ran.
         trials: Programs measured in this run.
         resumed: Programs found measured already.
@@ -141,6 +146,7 @@ class Tuned:
     """
 
     best: dict[str, Measurement] = field(default_factory=dict)
+    leaders: dict[str, list[Measurement]] = field(default_factory=dict)
     picked: dict[str, Program] = field(default_factory=dict)
     trials: int = 0
     resumed: int = 0
@@ -159,6 +165,7 @@ def tune(
     on_round: Callable[[Tuned, TaskState], None] | None = None,
     ways: Mapping[str, tuple[Hashable, Hashable]] | None = None,
     library: ScheduleLibrary | None = None,
+    strategy: str = EVOLUTION,
 ) -> Tuned:
     """Tunes tasks within a budget; every measurement is in the journal before the next round.
 
@@ -173,6 +180,7 @@ def tune(
         ways: What some tasks, by hash, compute and in which way: those that compute the same in
             different ways compete. The way None is taken where none was measured.
         library: Fast programs of other tasks and devices, tried first where they fit.
+        strategy: Name of the search: evolution, or one of tile spaces, which asks no model.
 
     Returns:
         The best programs, and the model's choice where nothing ran. Ctrl-C, or a device that is
@@ -186,7 +194,7 @@ def tune(
     states = []
     for task, weight in tasks:
         starts = partial(starts_of, library or ScheduleLibrary(()), task, measurer, seed)
-        search = Evolution(task, measurer, None, seed, starts)
+        search = _search(strategy, task, measurer, seed, starts)
         judge.guide(search, task, measurer)
         states.append(TaskState(task, weight, search))
     for state in states:
@@ -235,7 +243,8 @@ def tune(
         log.warning("tuning ends with what it has: %s", error)
         tuned.interrupted = True
     tuned.seconds = time.monotonic() - started
-    tuned.best = {s.task.hash: s.best for s in states if s.best}
+    tuned.leaders = {s.task.hash: s.leaders for s in states if s.leaders}
+    tuned.best = {task: leaders[0] for task, leaders in tuned.leaders.items()}
     return tuned
 
 
@@ -243,6 +252,18 @@ def _network_s(states: Sequence[TaskState]) -> float:
     """Seconds of what ran so far, of what can be computed in several ways the fastest."""
     best = {s.task.hash: s.best_s for s in states if s.best_s is not None}
     return network_s({s.task: s.weight for s in states}, best)
+
+
+def _search(
+    strategy: str,
+    task: Task,
+    measurer: DeviceMeasurer,
+    seed: int,
+    starts: Callable[[], Sequence[Program]],
+) -> Evolution | TileSearch:
+    if strategy == EVOLUTION:
+        return Evolution(task, measurer, None, seed, starts)
+    return TileSearch(strategy, task, measurer, seed, starts)
 
 
 def _or_warning(propose: Callable[[], T]) -> T | None:

@@ -1,4 +1,4 @@
-"""Networks in files: ONNX and exported programs of torch (`.pt2`)."""
+"""Networks in files: ONNX, exported programs of torch (`.pt2`) and TFLite."""
 
 import functools
 import hashlib
@@ -21,23 +21,21 @@ def load_file(path: Path, name: str, batch: int) -> Network:
     """The network in a file.
 
     Args:
-        path: Ends in `.onnx` or `.pt2`.
+        path: Ends in `.onnx`, `.pt2` or `.tflite`.
         name: The network's.
         batch: Batch size; must be the file's own unless that is left open there.
 
     Raises:
-        RequestError: No such file, one of a kind that is not supported, or of another batch size.
+        RequestError: No such file, one of another batch size, or a package for it is missing.
         DataError: The file is not what its name says, or wants data from outside its folder.
     """
     if path.suffix == ".onnx":
         return _onnx_network(path, name, batch)
     if path.suffix == ".pt2":
         return _exported_program(path, name, batch)
-    raise RequestError(
-        f"network '{path}'",
-        "FILE.onnx or FILE.pt2: TVM reads TFLite through the package tflite, which is not pinned",
-        "convert it to ONNX, with tf2onnx for example",
-    )
+    from hetfeat.workloads.tflite import tflite_network
+
+    return tflite_network(path, _bytes(path), name, batch)
 
 
 def digest(path: Path) -> str:
@@ -90,7 +88,7 @@ def _onnx_network(path: Path, name: str, batch: int) -> Network:
         given = {value.name for value in model.graph.initializer}
         inputs = [v for v in model.graph.input if v.name not in given]
         examples = tuple(_example(path, value, batch) for value in inputs)
-        return Network(name, OnnxModule(model), examples, model)
+        return Network(name, OnnxModule(model), examples, model, "ONNX")
     except (onnx.checker.ValidationError, OSError, ValueError, RuntimeError) as error:
         raise _unreadable(path, error) from error
 

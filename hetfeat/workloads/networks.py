@@ -1,4 +1,4 @@
-"""Networks by name: torchvision's, a BERT, a file, or `module:function` of the user's own.
+"""Networks by name: torchvision's, timm's, a BERT, a file, or `module:function` of the user's own.
 
 Torch is imported when a network is loaded, never before.
 """
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 FILES = (".onnx", ".pt2", ".tflite")
 """What names of network files end in."""
 DIGEST_DIGITS = 8
+TIMM = "timm/"
+"""What the names of timm's networks begin with here: some are torchvision's, too."""
 
 INPUT_SIDES = {"inception_v3": 299}
 """Image side where it is not 224."""
@@ -35,12 +37,15 @@ class Network:
         module: In evaluation mode, fp32.
         inputs: Example inputs; their shapes are the shapes it is compiled for.
         onnx: The ONNX model that it is, if it is one; `module` then runs it in ONNX Runtime.
+        kind: `torch`, `ONNX` or `TFLite`: what it is imported from. That of a TFLite model runs
+            it in LiteRT.
     """
 
     name: str
     module: "torch.nn.Module"
     inputs: tuple["torch.Tensor", ...]
     onnx: Any = None
+    kind: str = "torch"
 
 
 def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
@@ -66,6 +71,8 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
         return _from_function(name, batch)
     if name.startswith("bert_"):
         return _bert(name, batch)
+    if name.startswith(TIMM):
+        return _timm(name, batch)
     models = _torchvision().models
     classifiers = models.list_models(module=models)
     if name not in classifiers:
@@ -73,7 +80,8 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
         raise RequestError(
             f"network '{name}'",
             f"a torchvision classifier{' such as ' + ', '.join(near) if near else ''}, "
-            "a BERT such as bert_base, FILE.onnx, FILE.pt2, or module:function",
+            "a BERT such as bert_base, timm/NAME, a FILE of .onnx, .pt2 or .tflite, or "
+            "module:function",
             "correct --network",
         )
     options = {"init_weights": True} if name in ("inception_v3", "googlenet") else {}
@@ -122,6 +130,31 @@ def _bert(name: str, batch: int) -> Network:
         raise RequestError(f"network '{name}'", f"one of {', '.join(BERTS)}", "correct --network")
     module, inputs = bert(name, batch)
     return Network(name, module.eval(), inputs)
+
+
+def _timm(name: str, batch: int) -> Network:
+    _torchvision()  # timm imports it
+    try:
+        timm = importlib.import_module("timm")
+    except ImportError as error:
+        raise RequestError(
+            f"network '{name}' without the package timm",
+            "timm installed",
+            "pip install 'hetfeat[timm]'",
+        ) from error
+    import torch
+
+    known = name.removeprefix(TIMM)
+    if not timm.is_model(known):
+        near = difflib.get_close_matches(known, timm.list_models(), n=3)
+        raise RequestError(
+            f"network '{name}'",
+            f"a name of timm's{' such as ' + ', '.join(near) if near else ''}",
+            "correct --network",
+        )
+    module = timm.create_model(known, pretrained=False).eval()
+    shape = module.pretrained_cfg["input_size"]
+    return Network(network_slug(name), module, (torch.randn(batch, *shape),))
 
 
 def _from_function(name: str, batch: int) -> Network:

@@ -60,6 +60,11 @@ def import_network(network: Network) -> tvm.IRModule:
             if network.onnx is not None:
                 _check_outputs(network.name, len(network.onnx.graph.output))
                 return from_onnx(network.onnx)
+            if network.kind == "TFLite":
+                from hetfeat.workloads.tflite import import_tflite
+
+                _check_outputs(network.name, len(network.module.interpreter.get_output_details()))
+                return import_tflite(network.module.content)
             program = torch.export.export(network.module, network.inputs)
             _check_outputs(network.name, len(program.graph_signature.user_outputs))
             return from_exported_program(
@@ -69,7 +74,7 @@ def import_network(network: Network) -> tvm.IRModule:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise RequestError(
                 f"network '{network.name}', which TVM cannot import ({first})",
-                f"operators that {'ONNX' if network.onnx else 'torch'}'s importer in TVM knows",
+                f"operators that {network.kind}'s importer in TVM knows",
                 "replace those operators in the network",
             ) from error
 

@@ -24,7 +24,7 @@ def render(report: Any) -> str:
         [
             _output.table(rows),
             "",
-            f"largest error against torch {report['max_abs_error']:.2g}, "
+            f"largest error {report['max_abs_error']:.2g}, "
             f"{report['tolerance']:.2g} allowed",
             f"{report['trials']} programs measured in {report['tuning_s']:.0f} s, "
             f"built in {report['build_s']:.0f} s, "
@@ -43,6 +43,11 @@ def render(report: Any) -> str:
     help="Registered cost model, one version of it, or none.  [default: that of the family]",
 )
 @_cli.option("--stage", help="Stage of the cost model.  [default: production, or from scratch]")
+@_cli.option(
+    "--search",
+    default="evolution",
+    help="Strategy of `hetfeat search`; only evolution asks the model.",
+)
 @_cli.option("--effort", type=_cli.EFFORT, default="quick", help="Budget of tuning.")
 @_cli.option("--trials", type=click.IntRange(0), help="Programs to measure; 0 trusts the model.")
 @_cli.option("--batch", type=_cli.COUNTS, default="1", help="Batch sizes, such as 1,2,4,8.")

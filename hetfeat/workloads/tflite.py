@@ -1,0 +1,109 @@
+"""Networks in TFLite's files, run by LiteRT where their right answer is wanted."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hetfeat.errors import DataError, RequestError
+from hetfeat.workloads.networks import Network
+
+MAGIC, MAGIC_AT = b"TFL3", slice(4, 8)
+EXTRA = "pip install 'hetfeat[tflite]'"
+
+
+class TfliteModule(torch.nn.Module):
+    """A TFLite model that runs in LiteRT, called like a torch module.
+
+    Attributes:
+        content: The file's.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__()
+        self.content = content
+
+    @functools.cached_property
+    def interpreter(self) -> Any:
+        """LiteRT's, made when it is first asked for anything.
+
+        Raises:
+            RequestError: LiteRT is not installed, or does not take the model.
+        """
+        try:
+            from ai_edge_litert.interpreter import Interpreter
+        except ImportError as error:
+            raise RequestError("a TFLite network without LiteRT", EXTRA, "install it") from error
+        try:
+            found = Interpreter(model_content=self.content)
+            found.allocate_tensors()
+        except (RuntimeError, ValueError) as error:
+            raise DataError(
+                f"a TFLite model that LiteRT refuses ({_first_line(error)})",
+                "a model of TFLite's own operators with fixed shapes",
+                "convert it anew",
+            ) from error
+        return found
+
+    def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        """The outputs, in the model's order."""
+        interpreter = self.interpreter
+        for place, value in zip(interpreter.get_input_details(), inputs, strict=True):
+            interpreter.set_tensor(place["index"], value.numpy())
+        interpreter.invoke()
+        places = interpreter.get_output_details()
+        return [torch.from_numpy(interpreter.get_tensor(place["index"])) for place in places]
+
+
+def tflite_network(path: Path, content: bytes, name: str, batch: int) -> Network:
+    """The network of a `.tflite` file, whose batch size is the file's own.
+
+    Raises:
+        RequestError: LiteRT is not installed, or the file has another batch size.
+        DataError: The file is no TFLite model, or is quantised.
+    """
+    if content[MAGIC_AT] != MAGIC:
+        raise DataError(f"network '{path}'", "a TFLite model", "convert it anew")
+    module = TfliteModule(content)
+    inputs = []
+    for place in module.interpreter.get_input_details():
+        shape, dtype = tuple(int(n) for n in place["shape"]), np.dtype(place["dtype"])
+        if batch > 1 and shape[:1] != (batch,):
+            rows = shape[0] if shape else "no"
+            raise RequestError(
+                f"--batch {batch} for '{path}', whose inputs have {rows} rows",
+                "the batch size in the file",
+                "convert the network with that batch size",
+            )
+        if dtype == np.float32:
+            inputs.append(torch.randn(shape))
+        elif dtype in (np.int32, np.int64):
+            inputs.append(torch.from_numpy(np.zeros(shape, dtype)))
+        else:
+            raise DataError(
+                f"network '{path}' with an input of {dtype}",
+                "float32, or indices",
+                "convert it anew",
+            )
+    return Network(name, module, tuple(inputs), kind="TFLite")
+
+
+def import_tflite(content: bytes) -> Any:
+    """A model as a Relax module, by TVM's importer.
+
+    Raises:
+        RequestError: What the importer needs is not installed.
+    """
+    try:
+        import tflite
+    except ImportError as error:
+        raise RequestError("a TFLite network without its schema", EXTRA, "install it") from error
+    from tvm.relax.frontend.tflite import from_tflite
+
+    return from_tflite(tflite.Model.GetRootAsModel(content, 0))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

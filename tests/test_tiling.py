@@ -1,0 +1,110 @@
+"""Strategies of tile spaces on a task: a loop of 4096 whose middle split is fastest."""
+
+import json
+import math
+
+import pytest
+import stores
+
+from hetfeat.dataset.store import RecordStore
+from hetfeat.records import Measurement, Program, Task
+from hetfeat.schedules.trace import dump
+from hetfeat.search.strategies import STRATEGIES
+from hetfeat.search.tiling import TileSearch
+from hetfeat.tune.loop import BATCH, EVOLUTION, Budget, tune
+
+EXTENT = 4096
+TASK = Task("0" * 16, "matmul", ((1, 8), (8, 8)), "float32", 1e6)
+TILES = [name for name in STRATEGIES if name != EVOLUTION]
+
+
+def program(outer: int, inner: int) -> Program:
+    draw = ["SamplePerfectTile", ["l1"], [2, 0], ["v1", "v2"]]
+    split = ["Split", ["l1", "v1", "v2"], [1], ["l2", "l3"]]
+    return Program(TASK, dump([[draw, split], [[0, [outer, inner]]]]))
+
+
+def inner_of(of: Program) -> int:
+    return json.loads(of.trace)[1][0][1][1]
+
+
+class Device:
+    """Applies any split but those with an inner loop that is refused."""
+
+    profile = stores.profile("a")
+
+    def __init__(self, refused: int | None = None):
+        self.refused, self.measured = refused, []
+
+    def sample(self, task, count, seed):
+        return [program(EXTENT, 1), program(1, EXTENT)][:count]
+
+    def apply(self, task, traces):
+        found = [Program(task, trace) for trace in traces]
+        return [p for p in found if inner_of(p) != self.refused]
+
+    def measure_each(self, programs, incumbent_s=None, cold=False):
+        for p in programs:
+            self.measured.append(p)
+            yield measured(p)
+
+
+def measured(p: Program) -> Measurement:
+    latency_s = 1e-5 * (1 + abs(math.log2(inner_of(p)) - 6))
+    return Measurement(p, "a", (latency_s,), None, 1.0, "x")
+
+
+def searched(search: TileSearch, rounds: int) -> list[Program]:
+    asked = []
+    for _ in range(rounds):
+        found = search.ask(BATCH)
+        asked += found
+        search.tell([measured(p) for p in found])
+    return asked
+
+
+@pytest.mark.parametrize("strategy", TILES)
+def test_every_strategy_finds_the_best_split_and_asks_for_none_twice(strategy):
+    search = TileSearch(strategy, TASK, Device(), seed=0)
+    asked = searched(search, 60)
+    assert {inner_of(p) for p in asked} == {2**n for n in range(13)}
+    assert len({p.key for p in asked}) == len(asked)
+    assert search.ask(BATCH) == []
+
+
+def test_what_it_is_given_comes_first():
+    given = [program(EXTENT // 64, 64)]
+    first = TileSearch("random", TASK, Device(), 0, lambda: given).ask(BATCH)
+    assert [inner_of(p) for p in first] == [64, 1, EXTENT]
+
+
+def test_greedy_search_starts_from_the_fastest_it_was_told_of():
+    search = TileSearch("gbfs", TASK, Device(), 0)
+    search.tell([measured(program(EXTENT // n, n)) for n in (1, 32)])
+    assert {inner_of(p) for p in search.ask(BATCH)} <= {16, 64, 2, 8, 128, EXTENT // 2}
+
+
+def test_what_does_not_apply_is_passed_over():
+    asked = searched(TileSearch("gbfs", TASK, Device(refused=64), 0), 60)
+    assert {inner_of(p) for p in asked} == {2**n for n in range(13)} - {64}
+
+
+def test_a_design_space_without_tiles_ends():
+    class Untiled(Device):
+        def sample(self, task, count, seed):
+            return [Program(TASK, '[[["Parallel",["l1"],[],[]]],[]]')]
+
+    search = TileSearch("random", TASK, Untiled(), 0)
+    (only,) = search.ask(BATCH)
+    search.tell([Measurement(only, "a", (1.0,), None, 1.0, "x")])
+    assert search.ask(BATCH) == []
+
+
+def test_the_tuner_takes_one(tmp_path):
+    device = Device()
+    journal = RecordStore.create(tmp_path / "journal")
+    tuned = tune(
+        [(TASK, 1)], device, None, journal, Budget(60, 0, 13), seed=0, strategy="gbfs"
+    )  # fmt: skip
+    assert tuned.trials == 13 == len({p.key for p in device.measured})
+    assert inner_of(tuned.best[TASK.hash].program) == 64
