@@ -8,8 +8,10 @@ A copy of this file lies in every bundle as `run.py`, so it imports nothing of t
 
 import argparse
 import base64
+import contextlib
 import hashlib
 import json
+import mmap
 import os
 import re
 import sys
@@ -22,20 +24,13 @@ SIGNATURE = "bundle.json.sig"
 BESIDE = {MANIFEST, SIGNATURE, "manifest.json"}
 """Files that the manifest does not list: it, its signature, and what the registry adds."""
 SPINS = "10000"
-"""How often an idle thread of TVM yields before it sleeps, some 5 ms: longer than between kernels.
-TVM's own 300,000 keep a core busy after each run, and a process from ending."""
+"""Yields of an idle TVM thread before it sleeps, 5 ms: 300,000 would keep a process from ending."""
 KERNELS = ".fatbin"
 """Of the file beside a library that holds its kernels for an NVIDIA GPU."""
 PUBLIC_KEY = "HETFEAT_PUBLIC_KEY"
 """Variable with the path of a PEM file; while it is set, only bundles signed by its key load."""
-CPU_FLAGS = {
-    "sse3": "pni",
-    "lzcnt": "abm",
-    "bmi": "bmi1",
-    "neon": "asimd",
-    "dotprod": "asimddp",
-    "fullfp16": "asimdhp",
-}
+CPU_FLAGS = {"sse3": "pni", "lzcnt": "abm", "bmi": "bmi1"}
+CPU_FLAGS |= {"neon": "asimd", "dotprod": "asimddp", "fullfp16": "asimdhp"}
 """LLVM's names of CPU features where Linux has others, dots and underscores aside."""
 
 
@@ -62,19 +57,19 @@ class LoadedBundle:
         self.folder = folder
         self.manifest = read_manifest(folder)
         check_files(folder, self.manifest)
-        load, self._tensor = self._device()
+        load, self._tensor, placed = self._device()
         import numpy as np
 
         with np.load(folder / "params.npz", allow_pickle=False) as stored:
-            parameters = {name: self._tensor(stored[name]) for name in stored.files}
+            parameters = placed({name: stored[name] for name in stored.files})
         self._variants = []
         for variant in self.manifest["variants"]:
             main = load(folder / variant["library"])
             values = [parameters[name] for name in variant["parameters"]]
             self._variants.append((variant["batch"], main, values))
 
-    def _device(self) -> tuple[Any, Any]:
-        """What makes a library's `main` callable, and an array a tensor; the device is checked."""
+    def _device(self) -> tuple[Any, Any, Any]:
+        """Of a device that is right: what loads a library's `main`, an array, and parameters."""
         if self.manifest["target"]["kind"] == "cuda":
             return _on_gpu(self.folder, self.manifest)
         check_cpu(self.folder, self.manifest)
@@ -89,7 +84,7 @@ class LoadedBundle:
             library = tvm.runtime.load_module(str(path))
             return relax.VirtualMachine(library, tvm.cpu())["main"]
 
-        return load, tvm.runtime.tensor
+        return load, tvm.runtime.tensor, _in_huge_pages
 
     def prepare(self, inputs: list[Any]) -> Any:
         """A function without arguments that runs the network on `inputs`, for timing.
@@ -263,7 +258,26 @@ def check_cpu(folder: Path, manifest: dict[str, Any]) -> None:
         )
 
 
-def _on_gpu(folder: Path, manifest: dict[str, Any]) -> tuple[Any, Any]:
+def _in_huge_pages(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Arrays as TVM's tensors in huge pages where there are any: weights are read in each run."""
+    import numpy as np
+    import tvm
+
+    # Each begins at a multiple of 64 bytes, which TVM's kernels may count on.
+    sizes = [-(-array.nbytes // 64) * 64 for array in arrays.values()]
+    memory = mmap.mmap(-1, max(sum(sizes), 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without them
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    tensors, start = {}, 0
+    for (name, array), size in zip(arrays.items(), sizes, strict=True):
+        place = np.frombuffer(memory, array.dtype, array.size, start).reshape(array.shape)
+        place[...] = array
+        tensors[name] = tvm.runtime.from_dlpack(place)  # shares the memory, and keeps it alive
+        start += size
+    return tensors
+
+
+def _on_gpu(folder: Path, manifest: dict[str, Any]) -> tuple[Any, Any, Any]:
     """As `LoadedBundle._device`, on the first NVIDIA GPU.
 
     Raises:
@@ -291,7 +305,17 @@ def _on_gpu(folder: Path, manifest: dict[str, Any]) -> tuple[Any, Any]:
         library = tvm.runtime.load_module(str(path))
         return relax.VirtualMachine(library, device)["main"]
 
-    return load, lambda value: tvm.runtime.tensor(value, device)
+    return load, *on_device(device)
+
+
+def on_device(device: Any) -> tuple[Any, Any]:
+    """What brings an array, and named parameters, to a device that is not this CPU."""
+    import tvm
+
+    def tensor(value: Any) -> Any:
+        return tvm.runtime.tensor(value, device)
+
+    return tensor, lambda arrays: {name: tensor(value) for name, value in arrays.items()}
 
 
 def load_arrays(paths: list[Path]) -> list[Any]:

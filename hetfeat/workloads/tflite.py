@@ -90,8 +90,8 @@ def tflite_network(path: Path, content: bytes, name: str, batch: int) -> Network
     return Network(name, module, tuple(inputs), kind="TFLite")
 
 
-def import_tflite(content: bytes) -> Any:
-    """A model as a Relax module, by TVM's importer.
+def import_tflite(network: Network) -> Any:
+    """A network of `tflite_network` as a Relax module, by TVM's importer.
 
     Raises:
         RequestError: What the importer needs is not installed.
@@ -102,7 +102,14 @@ def import_tflite(content: bytes) -> Any:
         raise RequestError("a TFLite network without its schema", EXTRA, "install it") from error
     from tvm.relax.frontend.tflite import from_tflite
 
-    return from_tflite(tflite.Model.GetRootAsModel(content, 0))
+    assert isinstance(network.module, TfliteModule)
+    return from_tflite(tflite.Model.GetRootAsModel(network.module.content, 0))
+
+
+def outputs_of(network: Network) -> int:
+    """How many a network of `tflite_network` has."""
+    assert isinstance(network.module, TfliteModule)
+    return len(network.module.interpreter.get_output_details())
 
 
 def _first_line(error: Exception) -> str:

@@ -61,10 +61,10 @@ def import_network(network: Network) -> tvm.IRModule:
                 _check_outputs(network.name, len(network.onnx.graph.output))
                 return from_onnx(network.onnx)
             if network.kind == "TFLite":
-                from hetfeat.workloads.tflite import import_tflite
+                from hetfeat.workloads.tflite import import_tflite, outputs_of
 
-                _check_outputs(network.name, len(network.module.interpreter.get_output_details()))
-                return import_tflite(network.module.content)
+                _check_outputs(network.name, outputs_of(network))
+                return import_tflite(network)
             program = torch.export.export(network.module, network.inputs)
             _check_outputs(network.name, len(program.graph_signature.user_outputs))
             return from_exported_program(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from hetfeat.deploy import runtime
@@ -33,7 +32,7 @@ class _There(runtime.LoadedBundle):
         self._session = session
         super().__init__(folder)
 
-    def _device(self) -> tuple[Any, Any]:
+    def _device(self) -> tuple[Any, Any, Any]:
         device = self._session.device
 
         def load(path: Path) -> Any:
@@ -47,7 +46,7 @@ class _There(runtime.LoadedBundle):
             main.machine = machine  # type: ignore[attr-defined]
             return main
 
-        return load, lambda value: tvm.runtime.tensor(value, device)
+        return load, *runtime.on_device(device)
 
     def seconds(self, inputs: list[Any], rounds: int) -> list[float]:
         """Seconds of each run on the device, `rounds` or as many as `LONGEST_S` allows."""
