@@ -24,8 +24,7 @@ def render(report: Any) -> str:
         [
             _output.table(rows),
             "",
-            f"largest error {report['max_abs_error']:.2g}, "
-            f"{report['tolerance']:.2g} allowed",
+            f"largest error {report['max_abs_error']:.2g}, {report['tolerance']:.2g} allowed",
             f"{report['trials']} programs measured in {report['tuning_s']:.0f} s, "
             f"built in {report['build_s']:.0f} s, "
             f"with {report['model_version'] or 'no cost model'}",
