@@ -8,6 +8,7 @@ import pytest
 
 TORCH_AT_MODULE_LEVEL = {
     "hetfeat/workloads/files.py",
+    "hetfeat/workloads/tflite.py",
     "hetfeat/models/engines/attention.py",
     "hetfeat/models/engines/attention_net.py",
     "hetfeat/models/engines/inputs.py",

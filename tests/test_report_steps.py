@@ -105,13 +105,8 @@ class TestDeployments:
 
 def test_no_model_means_no_model(device):
     from hetfeat.errors import RequestError
-    from registry.deployment import FROM_SCRATCH, Wanted, _pull_model
+    from registry.deployment import FROM_SCRATCH, _pull_model
 
-    def wanted(stage):
-        return Wanted(
-            "local", "resnet18", FROM_SCRATCH, stage, "quick", None, (1,), False, Path("b"), 0
-        )
-
-    assert _pull_model(wanted(None), device) is None
+    assert _pull_model(FROM_SCRATCH, None, device) is None
     with pytest.raises(RequestError, match="--model none with --stage staging"):
-        _pull_model(wanted("staging"), device)
+        _pull_model(FROM_SCRATCH, "staging", device)
