@@ -23,10 +23,8 @@ MANIFEST = "bundle.json"
 SIGNATURE = "bundle.json.sig"
 BESIDE = {MANIFEST, SIGNATURE, "manifest.json"}
 """Files that the manifest does not list: it, its signature, and what the registry adds."""
-SPINS = "10000"
-"""Yields of an idle TVM thread before it sleeps, 5 ms: 300,000 would keep a process from ending."""
-KERNELS = ".fatbin"
-"""Of the file beside a library that holds its kernels for an NVIDIA GPU."""
+SPINS = "10000"  # yields of an idle TVM thread before it sleeps; 300,000 delay a process's end
+KERNELS = ".fatbin"  # of the file beside a library that holds its kernels for an NVIDIA GPU
 PUBLIC_KEY = "HETFEAT_PUBLIC_KEY"
 """Variable with the path of a PEM file; while it is set, only bundles signed by its key load."""
 CPU_FLAGS = {"sse3": "pni", "lzcnt": "abm", "bmi": "bmi1"}
