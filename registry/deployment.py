@@ -121,7 +121,13 @@ def compile_and_register(journal: Path, out: Path) -> dict[str, Any]:
     request = DeployRequest.of_journal(journal)
     if out.exists():
         raise RequestError(f"'{out}', which exists", "a new folder", "choose another --out")
-    profile = RecordStore.open(journal).devices()[request.device]
+    profile = RecordStore.open(journal).devices().get(request.device)
+    if profile is None:
+        raise DataError(
+            f"'{journal}' without a profile of {request.device}",
+            "the journal as `hetfeat deploy` wrote it",
+            "deploy again with the same --out",
+        )
     source = _pull_model(request.model or FROM_SCRATCH, None, profile)
     return _deploy_in_run(request, profile, source, out, journal=journal)
 

@@ -77,7 +77,7 @@ class FakeDevice:
 
     def _program(self, task, number):
         stores_ = np.zeros((1, 164), np.float32)
-        stores_[0, 16] = number
+        stores_[0, 16] = np.log2(1 + number)  # as features are
         return Program(task, f'[[["Number",[],[{number}],[]]],[]]', stores_)
 
 
@@ -349,3 +349,29 @@ class TestEvolution:
         search.tell(list(device.measure_each(device.sample(TASKS[0][0], 5, 0))))
         search.ask(BATCH)
         assert parents == []
+
+
+def test_the_model_chooses_and_is_refitted(journal, monkeypatch):
+    """Against a search at random, on the same budget and seed."""
+    model = KnowsBest()
+    monkeypatch.setattr("hetfeat.tune.judge.batch_of", lambda programs, profile: list(programs))
+    monkeypatch.setattr("hetfeat.tune.judge.examples_of", lambda known, profile: known)
+    monkeypatch.setattr("hetfeat.tune.judge.Judge._gate", lambda *_: None)
+    model.predict = lambda batch, support=None: TestEvolution.right(batch)
+    device = FakeDevice(programs=100)
+    tuned = tune(TASKS, device, model, journal, Budget(60, 0, 72), seed=0)
+    first = [abs(quality(p) - 7) for p in device.measured[:BATCH]]
+    assert sorted(first)[BATCH - 2] < 15
+    assert [m.latency_s for m in tuned.best.values()] == pytest.approx([1e-6] * len(TASKS))
+    assert model.fine_tuned == 1
+
+
+def test_without_a_source_the_tuner_learns_meanwhile(journal, monkeypatch):
+    """From the records of each refit, not only from what a journal held to begin with."""
+    learnt = []
+    monkeypatch.setattr(
+        "hetfeat.tune.judge.Judge._scratch",
+        lambda self, records, drafts=False: learnt.append(len(records)),
+    )
+    run(FakeDevice(), journal, trials=150)
+    assert learnt == [64, 128]

@@ -190,7 +190,8 @@ def tune(
     profile = measurer.profile
     known = [m for table in journal.scan(device=profile.name) for m in from_table(table)]
     judge = Judge(model, profile, seed)
-    judge.learn(known)
+    if strategy == EVOLUTION:  # no other asks it
+        judge.learn(known)
     states = []
     for task, weight in tasks:
         starts = partial(starts_of, library or ScheduleLibrary(()), task, measurer, seed)
@@ -228,7 +229,7 @@ def tune(
                 known += done
                 tuned.trials += len(done)
                 tuned.failed += sum(m.latency_s is None for m in done)
-            if model is not None and len(known) >= refit_at:
+            if strategy == EVOLUTION and len(known) >= refit_at:
                 refit_at = len(known) + REFIT_EVERY
                 judge.learn(known)
                 for other in states:

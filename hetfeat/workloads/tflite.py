@@ -35,7 +35,7 @@ class TfliteModule(torch.nn.Module):
         try:
             from ai_edge_litert.interpreter import Interpreter
         except ImportError as error:
-            raise RequestError("a TFLite network without LiteRT", EXTRA, "install it") from error
+            raise RequestError("a TFLite network", "LiteRT installed", EXTRA) from error
         try:
             found = Interpreter(model_content=self.content)
             found.allocate_tensors()
@@ -99,7 +99,7 @@ def import_tflite(network: Network) -> Any:
     try:
         import tflite
     except ImportError as error:
-        raise RequestError("a TFLite network without its schema", EXTRA, "install it") from error
+        raise RequestError("a TFLite network", "the package tflite installed", EXTRA) from error
     from tvm.relax.frontend.tflite import from_tflite
 
     assert isinstance(network.module, TfliteModule)
