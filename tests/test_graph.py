@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from hetfeat.workloads.networks import Network
+from hetfeat.workloads.transformers import EncoderLayer
 
 pytestmark = [pytest.mark.tvm]
 
@@ -53,6 +54,17 @@ class Squeezed(nn.Module):
         return self.conv(x).unsqueeze(0).transpose(0, -1).squeeze(-1).contiguous()
 
 
+class TwoWidths(nn.Module):
+    """Products of one input with weights of different widths, one without a bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.narrow, self.wide = nn.Linear(8, 3), nn.Linear(8, 5, bias=False)
+
+    def forward(self, x):
+        return torch.cat([self.wide(x), self.narrow(x) * 2], -1)
+
+
 def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
     """The lowered network, names of the kernels it calls in order, and what it computes."""
     import tvm
@@ -80,8 +92,10 @@ def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
         (Attention(masked=False), torch.randn(1, 2, 6, 8)),
         (Attention(masked=True), torch.randn(1, 2, 6, 8)),
         (Squeezed(), torch.randn(1, 3, 5, 5)),
+        (EncoderLayer(width=16, heads=2), torch.randn(1, 6, 16)),
+        (TwoWidths(), torch.randn(6, 8)),
     ],
-    ids=["hard-swish", "attention", "masked", "squeezed"],
+    ids=["hard-swish", "attention", "masked", "squeezed", "encoder layer", "two widths"],
 )
 def test_numbers_are_those_of_torch(module, inputs, device):
     with torch.no_grad():
@@ -104,6 +118,14 @@ def test_an_unmasked_softmax_is_one_kernel_and_a_masked_one_is_left_alone(device
     assert sum("softmax" in name for name in plain) == 1, plain
     assert not any("where" in name or "equal" in name for name in plain), plain
     assert any("where" in name for name in masked), masked
+
+
+def test_products_of_one_input_are_one(device):
+    names, _ = lowered(EncoderLayer(width=16, heads=2), torch.randn(1, 6, 16), device.target)
+    # Query, key and value; the attention's two, what joins the heads, and the feed-forward's two.
+    assert sum("matmul" in name for name in names) == 6, names
+    names, _ = lowered(TwoWidths(), torch.randn(6, 8), device.target)
+    assert sum("matmul" in name for name in names) == 1, names
 
 
 def test_a_folded_bias_leaves_one_addition(device):

@@ -59,6 +59,17 @@ def test_what_is_no_model_is_told(tmp_path, content):
         load_network(str(path))
 
 
+def test_operators_that_tvm_does_not_know_are_named_all_at_once(tmp_path):
+    from hetfeat.workloads.tvm import import_network
+
+    network = load_network(str(tflite_files.save_unknown(tmp_path / "unknown.tflite")))
+    (answer,) = network.module(*network.inputs)
+    assert answer.shape == (1, 3)
+    with pytest.raises(RequestError) as refused:
+        import_network(network)
+    assert "DYNAMIC_UPDATE_SLICE" in str(refused.value) and "'RNN'" in str(refused.value)
+
+
 def test_a_quantised_input_is_refused(tmp_path):
     from ai_edge_litert import schema_py_generated as schema
 

@@ -1,4 +1,4 @@
-"""TFLite files of one convolution, written by the schema's own classes."""
+"""TFLite files of a few operators, written by the schema's own classes."""
 
 from pathlib import Path
 
@@ -21,10 +21,8 @@ def _buffer(values: np.ndarray | None = None):
     return made
 
 
-def save_convolution(
-    path: Path, operator: str = "CONV_2D", kind: int = schema.TensorType.FLOAT32
-) -> Path:
-    """A 3x3 convolution with bias and ReLU, or something else that calls itself `operator`."""
+def save_convolution(path: Path, kind: int = schema.TensorType.FLOAT32) -> Path:
+    """A 3x3 convolution with bias and ReLU, of an input of some type."""
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((CHANNELS, 3, 3, SHAPE[-1])).astype(np.float32)
     bias = rng.standard_normal(CHANNELS).astype(np.float32)
@@ -47,13 +45,56 @@ def save_convolution(
     step.builtinOptionsType = schema.BuiltinOptions.Conv2DOptions
     step.builtinOptions = options
     graph.operators = [step]
-    code = schema.OperatorCodeT()
-    code.builtinCode = getattr(schema.BuiltinOperator, operator)
-    code.deprecatedBuiltinCode, code.version = min(code.builtinCode, 127), 1
+    return _saved(path, graph, ["CONV_2D"], [None, weights, bias])
+
+
+def save_unknown(path: Path) -> Path:
+    """Two operators that LiteRT knows and TVM does not: DYNAMIC_UPDATE_SLICE, then RNN."""
+    float32, units, width = schema.TensorType.FLOAT32, 3, 4
+    buffers = [
+        None,
+        np.ones((1, 2), np.float32),
+        np.array([0, 1], np.int32),
+        np.ones((units, width), np.float32),
+        np.ones((units, units), np.float32),
+        np.zeros(units, np.float32),
+    ]
+    graph = schema.SubGraphT()
+    graph.tensors = [
+        _tensor("x", (1, width), 0, float32),
+        _tensor("update", (1, 2), 1, float32),
+        _tensor("start", (2,), 2, schema.TensorType.INT32),
+        _tensor("updated", (1, width), 0, float32),
+        _tensor("weights", (units, width), 3, float32),
+        _tensor("recurrent", (units, units), 4, float32),
+        _tensor("bias", (units,), 5, float32),
+        _tensor("state", (1, units), 0, float32),
+        _tensor("y", (1, units), 0, float32),
+    ]
+    graph.tensors[7].isVariable = True
+    graph.inputs, graph.outputs = [0], [8]
+    update, recur = schema.OperatorT(), schema.OperatorT()
+    update.opcodeIndex, update.inputs, update.outputs = 0, [0, 1, 2], [3]
+    recur.opcodeIndex, recur.inputs, recur.outputs = 1, [3, 4, 5, 6, 7], [8]
+    recur.builtinOptionsType = schema.BuiltinOptions.RNNOptions
+    recur.builtinOptions = schema.RNNOptionsT()
+    graph.operators = [update, recur]
+    return _saved(path, graph, ["DYNAMIC_UPDATE_SLICE", "RNN"], buffers)
+
+
+def _saved(path: Path, graph, operators: list[str], buffers: list) -> Path:
     model = schema.ModelT()
-    model.version, model.subgraphs, model.operatorCodes = 3, [graph], [code]
-    model.buffers = [_buffer(), _buffer(weights), _buffer(bias)]
+    model.version, model.subgraphs = 3, [graph]
+    model.operatorCodes = [_code(operator) for operator in operators]
+    model.buffers = [_buffer(values) for values in buffers]
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
     path.write_bytes(bytes(builder.Output()))
     return path
+
+
+def _code(operator: str):
+    code = schema.OperatorCodeT()
+    code.builtinCode = getattr(schema.BuiltinOperator, operator)
+    code.deprecatedBuiltinCode, code.version = min(code.builtinCode, 127), 1
+    return code

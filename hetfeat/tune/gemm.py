@@ -17,11 +17,20 @@ KILL_FLOOR_S = 1.0
 
 
 @contextmanager
-def gemm_measurer(profile: DeviceProfile, m: int, n: int, k: int) -> Iterator[Measure]:
+def gemm_measurer(
+    profile: DeviceProfile, m: int, n: int, k: int, known: dict[State, Timed] | None = None
+) -> Iterator[Measure]:
     """Measures states of `gemm_space(m, n, k)` on this machine, each once.
 
     Searches that share it are compared on the same times. A state much slower than the fastest so
     far is run once, or killed, and then counts as failed.
+
+    Args:
+        profile: The device.
+        m: Rows of the result.
+        n: Its columns.
+        k: What is summed over.
+        known: States that were measured before; what is measured here is added.
 
     Raises:
         RequestError: Not a device that runs here.
@@ -33,7 +42,7 @@ def gemm_measurer(profile: DeviceProfile, m: int, n: int, k: int) -> Iterator[Me
             "give --device local, or --space for a recorded one",
         )
     task = Task(f"gemm-{m}-{n}-{k}", "matmul", ((m, k), (k, n), (m, n)), "float32", 2.0 * m * n * k)
-    known: dict[State, Timed] = {}
+    known = {} if known is None else known
     with LocalMeasurer(profile, child=CHILD, kill_floor_s=KILL_FLOOR_S) as measurer:
         measurer.add_task(task, json.dumps([m, n, k]))
 

@@ -16,6 +16,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.records import Task
+from hetfeat.workloads.graph.siblings.tvm import combine_siblings
 from hetfeat.workloads.graph.tvm import simplify
 from hetfeat.workloads.networks import Network
 from hetfeat.workloads.operators import anchor_operator
@@ -102,6 +103,7 @@ def lower(
     """
     step = relax.transform
     normalised = [step.CanonicalizeBindings(), step.FoldConstant()]
+    without_repeats = [step.EliminateCommonSubexpr(), step.CanonicalizeBindings()]
     in_nhwc = [
         step.CanonicalizeBindings(),
         step.DeadCodeElimination(),
@@ -118,7 +120,8 @@ def lower(
     ]
     in_order = tvm.ir.transform.Sequential
     with target:
-        module = in_order(in_nhwc)(simplify(in_order(normalised)(module)))
+        module = in_order(without_repeats)(simplify(in_order(normalised)(module)))
+        module = in_order(in_nhwc)(combine_siblings(module))
         return in_order(kernels)(use_winograd(module, winograd))
 
 

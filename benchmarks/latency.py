@@ -1,0 +1,56 @@
+"""Tuned networks beside torch, torch.compile, ONNX Runtime and OpenVINO, in turns.
+
+    python benchmarks/latency.py BUNDLE [BUNDLE ...] [--rounds 24]
+
+Batch 1, each engine in a process of its own, equal threads, a pause before each turn. Prints a row
+of Markdown for each bundle of `hetfeat deploy`: medians, and the tuned network's share of each
+peer's time with its 95 % interval. `kernels.py` has the roofline. Nothing else may run.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from ratios import ratio
+
+from hetfeat.deploy.bench import MORE_PEERS, PEERS, compare
+from hetfeat.deploy.bundle import read_manifest
+
+ENGINES = (*PEERS, *MORE_PEERS)
+
+
+def row(bundle: Path, rounds: int) -> list[str]:
+    manifest = read_manifest(bundle)
+    request = manifest["request"]
+    settings = {"network": request["network"], "batch": 1, "seed": request["seed"]}
+    engines = {"tuned": {"engine": "bundle", "bundle": str(bundle)}}
+    engines |= {peer: {"engine": peer, **settings} for peer in ENGINES}
+    timed = compare(engines, manifest["threads"], rounds)
+    tuned = timed["tuned"]
+    assert tuned is not None
+    cells = [request["network"], f"{tuned.median_ms:.2f}"]
+    for peer in ENGINES:
+        latency = timed[peer]
+        if latency is None:
+            cells.append("-")
+        else:
+            share = "{:.3f} ({:.3f} to {:.3f})".format(*ratio(tuned, latency))
+            cells.append(f"{latency.median_ms:.2f}: {share}")
+    return cells
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("bundle", type=Path, nargs="+")
+    parser.add_argument("--rounds", type=int, default=24)
+    given = parser.parse_args()
+    head = ["network", "tuned, ms", *(f"{peer}, ms: tuned / it" for peer in ENGINES)]
+    print(f"| {' | '.join(head)} |\n|{' --- |' * len(head)}")
+    for bundle in given.bundle:
+        print(f"| {' | '.join(row(bundle, given.rounds))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Products of one input made one product."""
