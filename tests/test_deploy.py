@@ -168,6 +168,20 @@ class TestDeploying:
         assert manifest["tasks"]
         assert all(task["trace"] and task["latency_s"] is None for task in manifest["tasks"])
 
+    def test_a_model_that_the_gate_drops_is_named_and_tuning_goes_on(
+        self, registry, monkeypatch, capfd
+    ):
+        monkeypatch.chdir(registry.folder)
+        monkeypatch.setattr("hetfeat.tune.judge.FIRST_FIT", 32)
+        monkeypatch.setattr("hetfeat.tune.loop.REFIT_EVERY", 8)
+        verdicts = iter((0.1, 0.9))  # what the gate itself finds is test_judge's
+        monkeypatch.setattr("hetfeat.tune.judge.mean_pca", lambda *_: next(verdicts))
+        made = hetfeat(capfd, *deploy_line(registry, "gated", "nets:tiny", "--trials", "48"))
+        assert made.code == 0, made.errors
+        assert "the cost model is dropped" in made.errors
+        assert made.value["trials"] > 32
+        assert made.value["max_abs_error"] <= made.value["tolerance"]
+
     def test_no_draft_is_left(self, deployed):
         names = {path.name for path in deployed.folder.iterdir()}
         assert not [name for name in names if name.startswith(".bundle") or "draft" in name]
