@@ -54,6 +54,14 @@ class Squeezed(nn.Module):
         return self.conv(x).unsqueeze(0).transpose(0, -1).squeeze(-1).contiguous()
 
 
+class Activations(nn.Module):
+    """Each over its whole range, and far beyond it."""
+
+    def forward(self, x):
+        f = nn.functional
+        return torch.stack([f.gelu(x), f.silu(x), x.sigmoid(), x.tanh(), x.exp(), x.softmax(0)])
+
+
 class TwoWidths(nn.Module):
     """Products of one input with weights of different widths, one without a bias."""
 
@@ -126,6 +134,22 @@ def test_products_of_one_input_are_one(device):
     assert sum("matmul" in name for name in names) == 6, names
     names, _ = lowered(TwoWidths(), torch.randn(6, 8), device.target)
     assert sum("matmul" in name for name in names) == 1, names
+
+
+@pytest.mark.parametrize("reach", [80.0, 8.0, 0.1])
+def test_activations_are_near_those_of_torch(device, reach):
+    x = torch.linspace(-reach, reach, 4001)
+    _, got = lowered(Activations(), x, device.target)
+    wanted = Activations()(x.double()).numpy()
+    # Above 1 the error is relative.
+    error = np.abs(got - wanted) / np.maximum(1, np.abs(wanted))
+    assert error.max() <= 1e-6, error.max(axis=1)
+
+
+def test_an_activation_is_part_of_the_kernel_before_it(device):
+    module = nn.Sequential(nn.Linear(8, 16), nn.GELU())
+    names, _ = lowered(module, torch.randn(6, 8), device.target)
+    assert len(names) == 1, names
 
 
 def test_a_folded_bias_leaves_one_addition(device):

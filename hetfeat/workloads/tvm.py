@@ -16,6 +16,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.records import Task
+from hetfeat.workloads.graph.functions.tvm import vectorise_functions
 from hetfeat.workloads.graph.siblings.tvm import combine_siblings
 from hetfeat.workloads.graph.tvm import simplify
 from hetfeat.workloads.networks import Network
@@ -122,7 +123,7 @@ def lower(
     with target:
         module = in_order(without_repeats)(simplify(in_order(normalised)(module)))
         module = in_order(in_nhwc)(combine_siblings(module))
-        return in_order(kernels)(use_winograd(module, winograd))
+        return in_order(kernels)(vectorise_functions(use_winograd(module, winograd)))
 
 
 def extract_tasks(lowered: tvm.IRModule, target: tvm.target.Target) -> list[NetworkTask]:

@@ -1,0 +1,1 @@
+"""Functions of one value in terms that LLVM vectorises."""
