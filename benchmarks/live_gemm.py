@@ -12,6 +12,7 @@ print Markdown; docs/search.md holds their last run.
 import argparse
 import itertools
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,12 +30,12 @@ from hetfeat.search.run import Measure, evaluations_of, run_search
 from hetfeat.search.space import TileSpace, gemm_space
 from hetfeat.search.strategies import STRATEGIES, make_search
 from hetfeat.tune.gemm import gemm_measurer
+from registry.searching import LIBRARIES
 
 FRACTION = "0.001"
 CUBES = ["512,512,512", "1024,1024,1024", "2048,2048,2048"]
 BERT = ["128,768,768", "128,3072,768", "128,768,3072"]
 """Projections and the two feed-forward layers of BERT-base at 128 tokens, as M,N,K."""
-LIBRARIES = ("torch_matmul", "openblas_matmul")
 
 
 class Kept:
@@ -99,14 +100,12 @@ def print_searches(given: argparse.Namespace) -> None:
     rows = []
     for shape in given.shapes:
         kept = Kept(given.out, shape)
-        flops = 2.0
-        for extent in shape.split(","):
-            flops *= int(extent)
+        gflop = 2e-9 * math.prod(map(int, shape.split(",")))
         cells = [shape, ""]
         for name in given.strategy:
             found = [run for run in kept.runs if run["strategy"] == name]
             cells[1] = str(found[0]["evaluations"]) if found else cells[1]
-            rates = [flops / run["best_s"] / 1e9 for run in found]
+            rates = [gflop / run["best_s"] for run in found]
             cells.append(f"{figure(rates, 1.0)}, {len(rates)}" if rates else "-")
         rows.append(cells)
     sys.stdout.write("GFLOP/s of the best found: median (quartiles), runs\n\n")
@@ -123,7 +122,7 @@ def libraries(given: argparse.Namespace) -> None:
         engines = {"searched": program, **{name: {"engine": name} for name in LIBRARIES}}
         engines = {name: {"gemm": gemm, **settings} for name, settings in engines.items()}
         timed = compare(engines, profile.threads, given.rounds)
-        gflop = 2e-9 * gemm[0] * gemm[1] * gemm[2]
+        gflop = 2e-9 * math.prod(gemm)
         rates = [f"{1e3 * gflop / latency.median_ms:.1f}" for latency in timed.values()]
         faster = min(LIBRARIES, key=lambda name: timed[name].median_ms)
         against = "{:.3f} ({:.3f} to {:.3f})".format(*ratio(timed[faster], timed["searched"]))

@@ -36,21 +36,25 @@ class _Combiner(PyExprMutator):  # type: ignore[misc]
             for binding in block.bindings:
                 if _is_product(binding.value):
                     groups[binding.value.args[0]].append(binding)
-        self._group = {b.var: group for group in groups.values() if len(group) > 1 for b in group}
+        self._places = {
+            member.var: (group, at)
+            for group in groups.values()
+            if len(group) > 1
+            for at, member in enumerate(group)
+        }
         self._whole: dict[Any, Any] = {}
         return self.visit_expr(function)
 
     def visit_var_binding_(self, binding: Any) -> None:
-        group = self._group.get(binding.var)
-        if group is None:
+        if binding.var not in self._places:
             super().visit_var_binding_(binding)
             return
+        group, at = self._places[binding.var]
         weights = [member.value.args[1].value.numpy() for member in group]
-        if binding.var.same_as(group[0].var):
+        if at == 0:
             source = self.visit_expr(binding.value.args[0])
             whole = relax.op.matmul(source, relax.const(np.concatenate(weights, axis=1)))
             self._whole[group[0].var] = self.builder_.emit(whole)
-        at = next(i for i, member in enumerate(group) if member.var.same_as(binding.var))
         ends = list(accumulate(weight.shape[1] for weight in weights))
         begin = ends[at] - weights[at].shape[1]
         part = relax.op.strided_slice(self._whole[group[0].var], [-1], [begin], [ends[at]])
