@@ -5,8 +5,8 @@
 
 `search` gives every strategy 0.1 % of the space, seed after seed. DIR keeps each state's time,
 which all of them share, and each run that has ended: the same command goes on where it was stopped.
-`libraries` lets the best state of each shape and the libraries take turns with equal threads. Both
-print Markdown; docs/search.md holds their last run.
+`libraries` lets the three fastest states of each shape and the libraries take turns with equal
+threads; the fastest counts. Both print Markdown; docs/search.md holds their last run.
 """
 
 import argparse
@@ -23,14 +23,13 @@ from ratios import ratio
 from search import figure, read_lines, table
 from tqdm import tqdm
 
-from hetfeat.deploy.bench import compare
+from hetfeat.deploy.gemm_bench import LIBRARIES, SEARCHED, compare_matmul, finalists
 from hetfeat.devices.probe import local_profile
 from hetfeat.search.base import State, Timed
 from hetfeat.search.run import Measure, evaluations_of, run_search
 from hetfeat.search.space import TileSpace, gemm_space
 from hetfeat.search.strategies import STRATEGIES, make_search
 from hetfeat.tune.gemm import gemm_measurer
-from registry.searching import LIBRARIES
 
 FRACTION = "0.001"
 CUBES = ["512,512,512", "1024,1024,1024", "2048,2048,2048"]
@@ -62,10 +61,6 @@ class Kept:
     def add_run(self, run: dict) -> None:
         with self._runs.open("a") as file:
             file.write(json.dumps({"gemm": self.shape, **run}) + "\n")
-
-    def best(self) -> State:
-        ran = [timed for timed in self.known.values() if timed.seconds is not None]
-        return min(ran, key=lambda timed: timed.seconds).state
 
 
 def search(given: argparse.Namespace) -> None:
@@ -117,16 +112,13 @@ def libraries(given: argparse.Namespace) -> None:
     rows = []
     for shape in given.shapes:
         gemm = [int(extent) for extent in shape.split(",")]
-        state = list(Kept(given.out, shape).best())
-        program = {"engine": "searched_matmul", "state": state, "target": profile.target}
-        engines = {"searched": program, **{name: {"engine": name} for name in LIBRARIES}}
-        engines = {name: {"gemm": gemm, **settings} for name, settings in engines.items()}
-        timed = compare(engines, profile.threads, given.rounds)
+        states = finalists(Kept(given.out, shape).known.values())
+        state, timed = compare_matmul(gemm, states, profile, given.rounds)
         gflop = 2e-9 * math.prod(gemm)
         rates = [f"{1e3 * gflop / latency.median_ms:.1f}" for latency in timed.values()]
         faster = min(LIBRARIES, key=lambda name: timed[name].median_ms)
-        against = "{:.3f} ({:.3f} to {:.3f})".format(*ratio(timed[faster], timed["searched"]))
-        rows.append([shape, str(state), *rates, f"{profile.peak_gflops:.0f}", against])
+        against = "{:.3f} ({:.3f} to {:.3f})".format(*ratio(timed[faster], timed[SEARCHED]))
+        rows.append([shape, str(list(state)), *rates, f"{profile.peak_gflops:.0f}", against])
     head = ["M,N,K", "state", "searched", "torch", "OpenBLAS", "peak", "of the faster library's"]
     sys.stdout.write(
         "GFLOP/s, medians of turns, and the ratio's 95 % interval\n\n" + table(head, rows)

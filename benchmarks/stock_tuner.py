@@ -2,9 +2,10 @@
 
     python benchmarks/stock_tuner.py --network resnet50 --out DIR [--trials-per-task 64]
 
-`tune_relax` with its defaults: its builder, runner, XGBModel, evolutionary search and gradient
-scheduler, on the graph that `deploy` compiles (convolutions computed directly), with the threads of
-this machine's profile. `--measurer ours` gives the same search our persistent builder and runner.
+`tune_relax` with its defaults but for the builder's time-out: its builder, runner, XGBModel,
+evolutionary search and gradient scheduler, on the graph that `deploy` compiles (convolutions
+computed directly), with the threads of this machine's profile. `--measurer ours` gives the same
+search our persistent builder and runner.
 Nothing else may run: it takes the best part of an hour. DIR/found.json.gz then holds the fastest
 trace of each task after 25, 50 and 100 % of the time, for `time_to_quality.py` to measure again.
 """
@@ -14,10 +15,11 @@ import gzip
 import json
 import math
 import os
+import re
 import sys
-import threading
-import time
+from collections import Counter
 from contextlib import ExitStack
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,47 +28,73 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from hetfeat.devices.probe import local_profile
 
 SHARES = (0.25, 0.5, 1.0)
-EVERY_S = 2.0
+LOGGED = re.compile(
+    r"(?P<at>\S+ \S+) \[INFO\] \[task_scheduler\.cc:\d+\] "
+    r"(Sending (?P<sent>\d+) sample\(s\) to builder|TaskScheduler picks Task #(?P<picked>\d+)"
+    r"|Task #\d+ has finished)"
+)
+"""A round starts by picking its task and ends with the next pick, or with the first task's end."""
+BUILD_TIMEOUT_S = 120.0
+"""Instead of 30: its builders take 25 to 30 s to import TVM, each time one was killed for silence,
+so that none would ever build anything on a machine a little slower."""
 FAILED_S = 1e9
 """TVM gives failed programs a latency of 1e10 s."""
 
 
-class Watch(threading.Thread):
-    """Notes how many records the database holds, again and again."""
+def rounds(logs: Path) -> list[tuple[float, int, int]]:
+    """Of each round of the search: when it ended in seconds, its task's number, its programs.
 
-    def __init__(self, records: Path) -> None:
-        super().__init__(daemon=True)
-        self.records, self.started, self.done = records, time.monotonic(), threading.Event()
-        self.seen: list[tuple[float, int]] = []
+    From TVM's log: its database gets a task's programs when the scheduler comes to the task again,
+    after all the others, although they have long been measured.
+    """
+    lines = (logs / "tvm.s_tir.meta_schedule.logging.task_scheduler.log").read_text().splitlines()
+    found: list[tuple[float, int, int]] = []
+    task, sent, started = -1, 0, None
+    for line in lines:
+        if not (said := LOGGED.match(line)):
+            continue
+        now = datetime.fromisoformat(said["at"])
+        started = started or now
+        if said["sent"]:
+            sent = int(said["sent"])
+        elif sent:
+            found.append(((now - started).total_seconds(), task, sent))
+            sent = 0
+        task = int(said["picked"] or task)
+    return found
 
-    def run(self) -> None:
-        while not self.done.wait(EVERY_S):
-            self.note()
 
-    def note(self) -> None:
-        lines = self.records.read_bytes().count(b"\n") if self.records.exists() else 0
-        self.seen.append((time.monotonic() - self.started, lines))
-
-    def at(self, share: float) -> tuple[float, int]:
-        """Seconds and records after a share of the time."""
-        end_s = self.seen[-1][0]
-        return max(seen for seen in self.seen if seen[0] <= share * end_s)
-
-
-def fastest(out: Path, records: int) -> dict[str, tuple[float, str]]:
-    """By task hash: latency and trace of the fastest of the first records."""
+def fastest(out: Path, by_s: float) -> tuple[int, dict[str, tuple[float, str]]]:
+    """Programs measured by then; latency and trace of the fastest of each task, by its hash."""
     from hetfeat.schedules.trace import dump
     from hetfeat.workloads.tvm import describe, load_workload
 
+    counted = Counter()
+    for ended_s, task, programs in rounds(out / "logs"):
+        counted[task] += programs * (ended_s <= by_s)
+    trials = counted.total()
     lines = (out / "database_workload.json").read_text().splitlines()
     tasks = [describe(load_workload(json.loads(line)[1])).hash for line in lines]
     best: dict[str, tuple[float, str]] = {}
-    for line in (out / "database_tuning_record.json").read_text().splitlines()[:records]:
+    for line in (out / "database_tuning_record.json").read_text().splitlines():
         task, (trace, seconds, *_) = json.loads(line)
         latency_s = sum(seconds) / len(seconds)
-        if latency_s < min(FAILED_S, best.get(tasks[task], (math.inf, ""))[0]):
+        counted[task] -= 1
+        if counted[task] >= 0 and latency_s < min(FAILED_S, best.get(tasks[task], (math.inf,))[0]):
             best[tasks[task]] = latency_s, dump(trace)
-    return best
+    return trials, best
+
+
+def summarise(out: Path, facts: dict[str, object]) -> None:
+    """Writes found.json.gz from what TVM's tuner has left."""
+    end_s = rounds(out / "logs")[-1][0]
+    found = []
+    for share in SHARES:
+        trials, tasks = fastest(out, share * end_s)
+        found.append({"share": share, "seconds": share * end_s, "trials": trials, "tasks": tasks})
+        print(f"{share:.0%}: {share * end_s:.0f} s, {trials} trials, {len(tasks)} tasks")
+    with gzip.GzipFile(out / "found.json.gz", "wb", mtime=0) as file:
+        file.write(json.dumps({**facts, "found": found}).encode())
 
 
 def main() -> None:
@@ -90,13 +118,11 @@ def main() -> None:
     tasks = extract_tasks(lowered, target)
     given.out.mkdir(parents=True)
     with ExitStack() as stack:
-        parts = {}
+        parts = {"builder": ms.builder.LocalBuilder(timeout_sec=BUILD_TIMEOUT_S)}
         if given.measurer == "ours":
             from stock_measurer import builder_and_runner
 
             parts = stack.enter_context(builder_and_runner(profile))
-        watch = Watch(given.out / "database_tuning_record.json")
-        watch.start()
         ms.relax_integration.tune_relax(
             lowered,
             {},
@@ -106,26 +132,15 @@ def main() -> None:
             seed=given.seed,
             **parts,
         )
-        watch.done.set()
-        watch.join()
-        watch.note()
-    found = []
-    for share in SHARES:
-        seconds, records = watch.at(share)
-        found.append({"share": share, "seconds": seconds, "trials": records,
-                      "tasks": fastest(given.out, records)})  # fmt: skip
-        print(f"{share:.0%}: {seconds:.0f} s, {records} trials, {len(found[-1]['tasks'])} tasks")
-    kept = {
+    facts = {
         "network": given.network,
         "device": profile.name,
         "measurer": given.measurer,
         "tvm": version("apache-tvm"),
         "seed": given.seed,
         "tasks": len(tasks),
-        "found": found,
     }
-    with gzip.GzipFile(given.out / "found.json.gz", "wb", mtime=0) as file:
-        file.write(json.dumps(kept).encode())
+    summarise(given.out, facts)
 
 
 if __name__ == "__main__":

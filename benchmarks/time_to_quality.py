@@ -62,8 +62,9 @@ class Subject:
         self.target = as_target(self.profile.target)
         self.sample = sample_of(self.network)
 
-    def ways(self):
-        return tasks_of_all_ways(self.imported, self.target, TRANSFORMS)
+    def ways(self, direct: bool):
+        tiles = () if direct else TRANSFORMS
+        return tasks_of_all_ways(self.imported, self.target, tiles)
 
     def bundle(self, folder: Path, lowered, programs: dict[str, Program]) -> float:
         """Compiles and writes; returns the seconds it took."""
@@ -82,12 +83,17 @@ class Subject:
 def run_tune(given: argparse.Namespace) -> None:
     subject = Subject(given.network)
     model = load_model(given.model) if given.model else None
-    tasks = subject.ways()
+    tasks = subject.ways(given.direct)
     hashes = {task.task.hash for task in tasks}
     seen = model.seen.get(subject.profile.name, {}) if model else {}
     given.out.mkdir(parents=True)
-    facts = {"network": given.network, "model": str(given.model), "seed": given.seed,
-             "leaked_records": sum(seen.get(task, 0) for task in hashes)}  # fmt: skip
+    facts = {
+        "network": given.network,
+        "model": str(given.model),
+        "seed": given.seed,
+        "direct": given.direct,
+        "leaked_records": sum(seen.get(task, 0) for task in hashes),
+    }
     (given.out / "facts.json").write_text(json.dumps(facts))
     store = RecordStore.open(packaged_store())
     held = [task.task for task in tasks]
@@ -134,14 +140,16 @@ def run_compare(given: argparse.Namespace) -> None:
     lowered = lower(subject.imported, subject.target)
     own = {task.task.hash: task.task for task in extract_tasks(lowered, subject.target)}
     for found in stock["found"]:
+        if found["share"] not in given.shares:
+            continue
         programs = {t: Program(own[t], trace) for t, (_, trace) in found["tasks"].items()}
         name = f"stock {found['share']:.0%}"
         took = subject.bundle(work / name, lowered, programs)
         rows[name] = {"seconds": found["seconds"] + took, "trials": found["trials"]}
-    tasks = subject.ways()
-    contested = competing(task.task for task in tasks)
-    weights = {task.task: task.weight for task in tasks}
     for folder in given.ours:
+        tasks = subject.ways(json.loads((folder / "facts.json").read_text())["direct"])
+        contested = competing(task.task for task in tasks)
+        weights = {task.task: task.weight for task in tasks}
         progress = [json.loads(line) for line in (folder / "progress.jsonl").open()]
         journal = RecordStore.open(folder / "journal")
         found = [m for table in journal.scan() for m in from_table(table)]
@@ -183,6 +191,7 @@ def main() -> None:
     ours.add_argument("--out", type=Path, required=True)
     ours.add_argument("--model", type=Path, help="a cost model's folder, else from scratch")
     ours.add_argument("--no-library", dest="library", action="store_false")
+    ours.add_argument("--direct", action="store_true", help="no Winograd, as the stock tuner")
     ours.add_argument("--seconds", type=float, default=300)
     ours.add_argument("--seed", type=int, default=0)
     ours.set_defaults(run=run_tune)
@@ -191,6 +200,7 @@ def main() -> None:
     both.add_argument("ours", type=Path, nargs="+")
     both.add_argument("--out", type=Path, required=True, help="folder for the bundles")
     both.add_argument("--at", type=float, nargs="+", default=AT_S)
+    both.add_argument("--shares", type=float, nargs="+", default=[0.25, 0.5, 1.0])
     both.add_argument("--rounds", type=int, default=ROUNDS)
     both.set_defaults(run=run_compare)
     given = parser.parse_args()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hetfeat.dataset.importers.kernel_tuner import read_recording
-from hetfeat.deploy.bench import compare
+from hetfeat.deploy.gemm_bench import compare_matmul, finalists
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
@@ -26,9 +26,8 @@ from registry.progress import progress
 
 log = logging.getLogger(__name__)
 
-LIBRARIES = ("torch_matmul", "openblas_matmul")
 ROUNDS = 8
-"""Turns of each engine beside the libraries."""
+"""Turns of the fastest programs and of the libraries."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def search_and_log(request: SearchRequest, beside_libraries: bool = True) -> dic
 
     Args:
         request: What was asked for.
-        beside_libraries: Whether the best program of a live search is timed beside libraries.
+        beside_libraries: Whether the best programs of a live search are timed beside libraries.
 
     Returns:
         What `--json` prints.
@@ -100,14 +99,14 @@ def search_and_log(request: SearchRequest, beside_libraries: bool = True) -> dic
                 "space_size": arena.space.size,
                 "budget": budget,
             }
-            best = min(
-                (t.best for found in trials.values() for t in found if t.best),
-                key=lambda timed: timed.seconds or math.inf,
-                default=None,
-            )
-            result["best_state"] = list(best.state) if best else None
+            best = finalists([b for found in trials.values() for t in found for b in t.bests])
+            result["best_state"] = list(best[0]) if best else None
     if beside_libraries and best and arena.profile and request.gemm:
-        result["libraries_ms"] = _beside_libraries(request.gemm, arena.profile, best.state)
+        state, timed = compare_matmul(_shape(request.gemm), best, arena.profile, ROUNDS)
+        result["best_state"] = list(state)
+        result["libraries_ms"] = {
+            name: latency.median_ms if latency else None for name, latency in timed.items()
+        }
     return result
 
 
@@ -232,15 +231,3 @@ def _median(seconds: Sequence[float | None]) -> float | None:
 
 def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * 1e3
-
-
-def _beside_libraries(gemm: str, profile: DeviceProfile, state: State) -> dict[str, float | None]:
-    """Medians of the found program and of libraries, taking turns with equal threads."""
-    shape = list(_shape(gemm))
-    program: dict[str, Any] = {"state": list(state), "target": profile.target}
-    engines = {
-        name: {"engine": name, "gemm": shape, **(program if name == "searched_matmul" else {})}
-        for name in ("searched_matmul", *LIBRARIES)
-    }
-    timed = compare(engines, profile.threads, ROUNDS)
-    return {name: latency.median_ms if latency else None for name, latency in timed.items()}

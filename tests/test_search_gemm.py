@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import mlproject
+from hetfeat.deploy import gemm_bench
+from hetfeat.deploy.bench import Latency
 from hetfeat.errors import RequestError
 from hetfeat.measure.local import LocalMeasurer
+from hetfeat.search.base import Timed
 from hetfeat.search.space import gemm_space
 from hetfeat.tune.gemm import gemm_measurer
 from registry.commands import _cli
@@ -73,6 +76,27 @@ def test_only_this_machines_cpu(device):
     gpu = replace(device, family="gpu-nvidia", target={"kind": "cuda"})
     with pytest.raises(RequestError, match="cuda"), gemm_measurer(gpu, 8, 8, 8):
         pass
+
+
+def test_the_program_that_is_fastest_in_its_own_process_is_chosen(device, monkeypatch):
+    measured = [Timed((1,), 4.0), None, Timed((2,), 3.0), Timed((3,), None), Timed((4,), 1.0)]
+    states = gemm_bench.finalists([*measured, Timed((2,), 3.0), Timed((5,), 2.0)])
+    assert states == [(4,), (5,), (2,)]
+    again_ms = {"(4,)": 9.0, "(5,)": 5.0, "(2,)": 6.0, "torch_matmul": 7.0}
+
+    def compare(engines, threads, rounds):
+        return {
+            name: Latency(ms, ms, ms) if (ms := again_ms.get(name)) else None for name in engines
+        }
+
+    monkeypatch.setattr(gemm_bench, "compare", compare)
+    state, timed = gemm_bench.compare_matmul((8, 8, 8), states, device, 4)
+    assert state == (5,)
+    assert {name: found and found.median_ms for name, found in timed.items()} == {
+        "searched_matmul": 5.0,
+        "torch_matmul": 7.0,
+        "openblas_matmul": None,
+    }
 
 
 @pytest.mark.tvm

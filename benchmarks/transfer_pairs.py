@@ -1,0 +1,240 @@
+"""Tuning a network with what another device's records taught, against tuning from scratch.
+
+    python benchmarks/transfer_pairs.py tune --out DIR [--network resnet18] [--trials 960]
+        [--isas avx512,avx2,sse42] [--sources NAME,...] [--repeats 3]
+    python benchmarks/transfer_pairs.py table --out DIR
+
+Targets are profiles of this machine, one for each instruction set and one with a single thread.
+Sources are the devices of the packaged records: the cost model and the library of schedules come
+from one device's records alone. `shuffled` is the first of them with its latencies shuffled within
+each task. From scratch there are `--repeats` runs, whose spread says what a difference means.
+
+What a run had found after some shares of the trials is measured again at the end, all runs of a
+target in turns; a network is the sum over its tasks. A run that has ended is not repeated: the same
+command goes on. Nothing else may run. Convolutions are computed directly.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+from search import read_lines, table
+
+from hetfeat.dataset.packaged import packaged_store
+from hetfeat.dataset.schema import from_table
+from hetfeat.dataset.splits import split_examples
+from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.probe import probe
+from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile
+from hetfeat.features.assemble import assemble
+from hetfeat.measure.local import LocalMeasurer
+from hetfeat.models.base import CostModel
+from hetfeat.models.hyperparameters import build
+from hetfeat.records import Measurement, Program
+from hetfeat.transfer.schedules import ScheduleLibrary
+from hetfeat.tune.loop import Budget, tune
+from hetfeat.workloads.networks import load_network
+from hetfeat.workloads.tvm import as_target, extract_tasks, import_network, lower, save_workload
+
+SCRATCH, SHUFFLED = "scratch", "shuffled"
+SHARES = (1 / 6, 1 / 4, 1 / 3, 1 / 2, 3 / 4, 1)
+"""Of the trials, after which a run is looked at."""
+PASSES = 3
+"""In how many processes each program is measured again; the median counts."""
+CLOSE = 1.02
+
+
+class Network:
+    """A network's tasks on one target."""
+
+    def __init__(self, name: str, profile: DeviceProfile) -> None:
+        target = as_target(profile.target)
+        lowered = lower(import_network(load_network(name)), target)
+        self.tasks = extract_tasks(lowered, target)
+        self.profile = profile
+
+    def measurer(self) -> LocalMeasurer:
+        measurer = LocalMeasurer(self.profile)
+        for task in self.tasks:
+            measurer.add_task(task.task, save_workload(task.module))
+        return measurer
+
+
+def source_store(device: str, shuffled: bool, folder: Path) -> RecordStore:
+    """One device's part of the packaged records."""
+    if folder.exists():
+        return RecordStore.open(folder)
+    packaged = RecordStore.open(packaged_store())
+    records = [m for part in packaged.scan(device=device) for m in from_table(part)]
+    store = RecordStore.create(folder)
+    store.add_device(packaged.devices()[device])
+    store.append(with_shuffled_latencies(records) if shuffled else records)
+    return store
+
+
+def with_shuffled_latencies(records: Sequence[Measurement]) -> Iterator[Measurement]:
+    rng = np.random.default_rng(0)
+    rows: dict[str, list[int]] = {}
+    for row, measured in enumerate(records):
+        rows.setdefault(measured.program.task.hash, []).append(row)
+    for own in rows.values():
+        for row, other in zip(own, rng.permutation(own), strict=True):
+            said = records[other]
+            yield replace(records[row], latencies_s=said.latencies_s, error=said.error)
+
+
+def trained(store: RecordStore) -> CostModel:
+    examples = assemble(store).examples
+    split = split_examples(examples, "by_task", 0)
+    train = examples.take(np.concatenate([split.train, split.test]))
+    valid = examples.take(split.valid)
+    model = build("xgb", "standard", 0, {})
+    model.fit(train, valid)
+    model.learn_drafts(train, valid)
+    return model
+
+
+def profiles(isas: Sequence[str], folder: Path) -> Iterator[DeviceProfile]:
+    """This machine's profiles, probed once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for isa, threads in [*((isa, None) for isa in isas), (isas[0], 1)]:
+        path = folder / f"{isa}-{threads or 'all'}.yaml"
+        if not path.exists():
+            save_profile(probe(threads=threads, isa=isa), path)
+        yield load_profile(path)
+
+
+def run_tune(given: argparse.Namespace) -> None:
+    names = given.sources or sorted(RecordStore.open(packaged_store()).devices())
+    sources: dict[str, tuple[CostModel, RecordStore]] = {}
+    for name in (*names, SHUFFLED):
+        device = names[0] if name == SHUFFLED else name
+        store = source_store(device, name == SHUFFLED, given.out / "sources" / name)
+        sources[name] = trained(store), store
+    for profile in profiles(given.isas, given.out / "devices"):
+        network = Network(given.network, profile)
+        folder = given.out / profile.name
+        runs = [(SCRATCH, seed) for seed in range(given.repeats)] + [
+            (name, 0) for name in sources if name != profile.name
+        ]
+        for name, seed in runs:
+            if not (folder / f"{name}-{seed}.json").exists():
+                one_run(network, sources.get(name), given.trials, seed, folder / f"{name}-{seed}")
+        if not (folder / "again.jsonl").exists():
+            measure_again(network, folder)
+    run_table(given)
+
+
+def one_run(
+    network: Network,
+    source: tuple[CostModel, RecordStore] | None,
+    trials: int,
+    seed: int,
+    folder: Path,
+) -> None:
+    """Tunes, and writes each task's fastest program after each share of the trials."""
+    resumed = folder.exists()
+    journal = RecordStore.open(folder) if resumed else RecordStore.create(folder)
+    if not resumed:
+        journal.add_device(network.profile)
+    model, library = None, None
+    if source is not None:
+        model, store = source
+        withheld = [task.task for task in network.tasks]
+        library = ScheduleLibrary.of(store, network.profile.name, withheld)
+    with network.measurer() as measurer:
+        tasks = [(task.task, task.weight) for task in network.tasks]
+        tune(tasks, measurer, model, journal, Budget(math.inf, 0, trials), seed, None, {}, library)
+    found = [m for part in journal.scan() for m in from_table(part)]
+    found.sort(key=lambda m: m.unix_s)
+    states = [
+        {"trials": min(count, len(found)), "tasks": fastest(found[:count])}
+        for count in (round(share * trials) for share in SHARES)
+    ]
+    folder.with_suffix(".json").write_text(json.dumps(states))
+
+
+def fastest(found: Iterable[Measurement]) -> dict[str, str]:
+    best: dict[str, Measurement] = {}
+    for m in found:
+        task = m.program.task.hash
+        if m.latency_s and (task not in best or m.latency_s < (best[task].latency_s or 0.0)):
+            best[task] = m
+    return {task: m.program.trace for task, m in best.items()}
+
+
+def measure_again(network: Network, folder: Path) -> None:
+    """Latencies of all that the runs of a target had found, task by task, in several processes."""
+    tasks = {task.task.hash: task.task for task in network.tasks}
+    found = {
+        (task, trace)
+        for run in sorted(folder.glob("*.json"))
+        for state in json.loads(run.read_text())
+        for task, trace in state["tasks"].items()
+    }
+    programs = [Program(tasks[task], trace) for task, trace in sorted(found)]
+    seconds: dict[tuple[str, str], list[float]] = {pair: [] for pair in found}
+    for number in range(PASSES):
+        order = programs if number % 2 == 0 else programs[::-1]
+        with network.measurer() as measurer:
+            for m in measurer.measure_each(order):
+                if m.latency_s:
+                    seconds[m.program.task.hash, m.program.trace].append(m.latency_s)
+    weights = {task.task.hash: task.weight for task in network.tasks}
+    medians = {pair: statistics.median(taken) for pair, taken in seconds.items() if taken}
+    with (folder / "again.jsonl").open("w") as file:
+        for run in sorted(folder.glob("*.json")):
+            for state in json.loads(run.read_text()):
+                pairs = state["tasks"].items()
+                times_s = [weights[pair[0]] * medians[pair] for pair in pairs if pair in medians]
+                ms = 1e3 * sum(times_s) if len(times_s) == len(weights) else None
+                line = {"run": run.stem, "trials": state["trials"], "ms": ms}
+                print(json.dumps(line), file=file)
+
+
+def run_table(given: argparse.Namespace) -> None:
+    rows = []
+    for again in sorted(given.out.glob("*/again.jsonl")):
+        curves: dict[str, list[tuple[int, float]]] = {}
+        for line in read_lines(again):
+            ms = math.inf if line["ms"] is None else line["ms"]
+            curves.setdefault(line["run"], []).append((line["trials"], ms))
+        scratch = [curve[-1] for run, curve in curves.items() if run.startswith(SCRATCH)]
+        base_ms = statistics.median(ms for _, ms in scratch)
+        trials = max(count for count, _ in scratch)
+        for run, curve in curves.items():
+            enough = next((n for n, ms in curve if ms <= CLOSE * base_ms < math.inf), None)
+            ratios = [f"{ms / base_ms:.3f}" for _, ms in curve]
+            share = "-" if enough is None else f"{enough / trials:.2f}"
+            rows.append([again.parent.name, run, *ratios, share])
+    shares = [f"{share:.2f}" for share in SHARES]
+    head = ["target", "source, seed", *shares, "trials to be within 2 %"]
+    sys.stdout.write("Times the median from scratch with all trials, by share of the trials\n\n")
+    sys.stdout.write(table(head, rows) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("do", choices=("tune", "table"))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--network", default="resnet18")
+    parser.add_argument("--trials", type=int, default=960)
+    parser.add_argument(
+        "--isas", type=lambda text: text.split(","), default=["avx512", "avx2", "sse42"]
+    )
+    parser.add_argument("--sources", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--repeats", type=int, default=3)
+    given = parser.parse_args()
+    {"tune": run_tune, "table": run_table}[given.do](given)
+
+
+if __name__ == "__main__":
+    main()
