@@ -35,8 +35,8 @@ LOGGED = re.compile(
 )
 """A round starts by picking its task and ends with the next pick, or with the first task's end."""
 BUILD_TIMEOUT_S = 120.0
-"""Instead of 30: its builders take 25 to 30 s to import TVM, each time one was killed for silence,
-so that none would ever build anything on a machine a little slower."""
+"""Instead of 30: a worker takes 25 to 30 s to import TVM, is killed for silence, and its successor
+imports again."""
 FAILED_S = 1e9
 """TVM gives failed programs a latency of 1e10 s."""
 
@@ -118,11 +118,12 @@ def main() -> None:
     tasks = extract_tasks(lowered, target)
     given.out.mkdir(parents=True)
     with ExitStack() as stack:
-        parts = {"builder": ms.builder.LocalBuilder(timeout_sec=BUILD_TIMEOUT_S)}
         if given.measurer == "ours":
             from stock_measurer import builder_and_runner
 
             parts = stack.enter_context(builder_and_runner(profile))
+        else:
+            parts = {"builder": ms.builder.LocalBuilder(timeout_sec=BUILD_TIMEOUT_S)}
         ms.relax_integration.tune_relax(
             lowered,
             {},

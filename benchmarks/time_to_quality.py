@@ -200,7 +200,13 @@ def main() -> None:
     both.add_argument("ours", type=Path, nargs="+")
     both.add_argument("--out", type=Path, required=True, help="folder for the bundles")
     both.add_argument("--at", type=float, nargs="+", default=AT_S)
-    both.add_argument("--shares", type=float, nargs="+", default=[0.25, 0.5, 1.0])
+    both.add_argument(
+        "--shares",
+        type=float,
+        nargs="+",
+        default=[0.25, 0.5, 1.0],
+        help="of the stock tuner's time",
+    )
     both.add_argument("--rounds", type=int, default=ROUNDS)
     both.set_defaults(run=run_compare)
     given = parser.parse_args()

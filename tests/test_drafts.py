@@ -135,11 +135,7 @@ class TestModel:
         sides = part(examples, range(5)), part(examples, (5, 6))
         assert DraftModel.fit(*sides, seed=0).operators == set()
         monkeypatch.setattr("hetfeat.models.draft.KNOWN_RECORDS", 48)  # two tasks, not one
-        model = DraftModel.fit(*sides, seed=0)
-        assert model.operators == {"conv2d", "matmul"}
-        few, many = part(examples, (2,)), part(examples, (2, 5))  # softmax: one task, then two
-        assert model.fine_tune(few).operators == {"conv2d", "matmul"}
-        assert model.fine_tune(many).operators == {"conv2d", "matmul", "softmax"}
+        assert DraftModel.fit(*sides, seed=0).operators == {"conv2d", "matmul"}
 
     def test_it_lies_in_the_folder_of_its_model(self, examples, tmp_path):
         known, valid, test = part(examples, range(5)), part(examples, (5, 6)), part(examples, (7,))

@@ -5,15 +5,14 @@ from collections.abc import Collection, Sequence
 from hetfeat.deploy.bench import Latency, compare
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.search.base import State, Timed
+from hetfeat.tune.final import FINALISTS
 
 LIBRARIES = ("torch_matmul", "openblas_matmul")
 SEARCHED = "searched_matmul"
-FINALISTS = 3
-"""Of a search; what was fast in the process of the search need not be so in another."""
 
 
 def finalists(measured: Collection[Timed | None]) -> list[State]:
-    """The fastest distinct states of those that ran."""
+    """The fastest few distinct states: what was fast in a search need not be in another process."""
     times = {timed.state: timed.seconds for timed in measured if timed and timed.seconds}
     return sorted(times, key=lambda state: times[state])[:FINALISTS]
 

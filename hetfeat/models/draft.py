@@ -49,21 +49,20 @@ class DraftModel:
         learn, check = side_of(known, seed=seed), side_of(judged, known, seed=seed)
         if not len(learn.pairs) or not len(check.pairs):
             return None
-        trees = xgb.train(replace(SETTINGS, seed=seed), learn, check, None)
-        return cls(trees, _operators_of(known))
+        names, counts = np.unique(known.operator.astype(str), return_counts=True)
+        operators = frozenset(names[counts >= KNOWN_RECORDS].tolist())
+        return cls(xgb.train(replace(SETTINGS, seed=seed), learn, check, None), operators)
 
     def predict(self, batch: Batch) -> npt.NDArray[np.float64]:
         """Scores of programs, higher is faster, float64 [n]; they need no per-store features."""
         return self.trees.margins(as_drafts(batch), None)
 
     def fine_tune(self, records: Examples) -> Self:
-        """A model that has gone on learning from `records`, of operators new to it, too."""
-        known = _drafts_of(records, np.random.default_rng(0))
-        side = side_of(known, seed=SETTINGS.seed)
+        """A model that has gone on learning from `records`."""
+        side = side_of(_drafts_of(records, np.random.default_rng(0)), seed=SETTINGS.seed)
         if not len(side.pairs):
             return self
-        trees = xgb.fine_tune(SETTINGS, self.trees, side)
-        return replace(self, trees=trees, operators=self.operators | _operators_of(known))
+        return replace(self, trees=xgb.fine_tune(SETTINGS, self.trees, side))
 
     def write(self, folder: Path) -> None:
         """Writes `FILE`."""
@@ -77,11 +76,6 @@ class DraftModel:
             return None
         trees = xgb.trees_of(folder / FILE, SETTINGS)
         return cls(trees, frozenset(json.loads(trees.booster.attr(_OPERATORS))))
-
-
-def _operators_of(known: Examples) -> frozenset[str]:
-    names, counts = np.unique(known.operator.astype(str), return_counts=True)
-    return frozenset(names[counts >= KNOWN_RECORDS].tolist())
 
 
 def _drafts_of(examples: Examples, rng: Any) -> Examples:
