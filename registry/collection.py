@@ -19,19 +19,28 @@ from hetfeat.workloads.networks import load_network, split_batch
 from registry import tracking
 from registry.progress import progress as progress_of
 
+Tiles = Sequence[int]
+
 
 def collect_networks(
-    devices: tuple[str, ...], networks: tuple[str, ...], out: Path, plan: Plan
+    devices: tuple[str, ...], networks: tuple[str, ...], out: Path, plan: Plan, tiles: Tiles
 ) -> dict[str, Any]:
     """Does the whole of `hetfeat collect`.
 
     Ctrl-C ends it; everything measured is in the store, and the same command goes on from there.
 
+    Args:
+        devices: Names of devices or files of their profiles.
+        networks: Names of networks.
+        out: The record store; made, or added to.
+        plan: How much of each task.
+        tiles: Those of Winograd's algorithm that compute convolutions beside computing directly.
+
     Returns:
         What `--json` prints.
     """
     profiles = [find_profile(device) for device in devices]
-    store, profiles, tasks, modules = prepare(profiles, networks, out)
+    store, profiles, tasks, modules = prepare(profiles, networks, out, tiles)
     names = ",".join(profile.name for profile in profiles)
     with tracking.tracked_run(
         f"collect {names}", {"device": names, "networks": ",".join(networks)}
@@ -60,7 +69,7 @@ def collect_networks(
 
 
 def prepare(
-    profiles: Sequence[DeviceProfile], networks: tuple[str, ...], out: Path
+    profiles: Sequence[DeviceProfile], networks: tuple[str, ...], out: Path, tiles: Tiles = ()
 ) -> tuple[RecordStore, list[DeviceProfile], dict[str, Task], dict[str, str]]:
     """What `measure` needs: store, devices as it knows them, tasks and their modules by hash.
 
@@ -71,7 +80,7 @@ def prepare(
     # One store, one set of figures for a device.
     known = store.devices()
     profiles = [replace(known.get(p.name, p), route=p.route) for p in profiles]
-    tasks, modules = _tasks(imported, profiles[0], store)
+    tasks, modules = _tasks(imported, profiles[0], store, tiles)
     for profile in profiles:
         store.add_device(profile)
     return store, profiles, tasks, modules
@@ -90,16 +99,17 @@ def _imported(networks: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _tasks(
-    imported: dict[str, Any], profile: DeviceProfile, store: RecordStore
+    imported: dict[str, Any], profile: DeviceProfile, store: RecordStore, tiles: Tiles
 ) -> tuple[dict[str, Task], dict[str, str]]:
     """Distinct tasks of all networks and their modules, by hash; kept in the store."""
-    from hetfeat.workloads.tvm import as_target, extract_tasks, lower, save_workload
+    from hetfeat.deploy.ways import tasks_of_all_ways
+    from hetfeat.workloads.tvm import as_target, save_workload
 
     target = as_target(profile.target)
     tasks: dict[str, Task] = {}
     modules: dict[str, str] = {}
     for name, module in imported.items():
-        found = extract_tasks(lower(module, target), target)
+        found = tasks_of_all_ways(module, target, tiles)
         own = {task.task.hash: save_workload(task.module) for task in found}
         store.add_network(name, {t.task.hash: t.weight for t in found}, own)
         tasks |= {task.task.hash: task.task for task in found}

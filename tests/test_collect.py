@@ -144,6 +144,15 @@ def test_the_store_has_everything_a_training_needs(story):
     assert not (story.store.path / "journal.jsonl").exists()
 
 
+def test_convolutions_are_measured_in_the_ways_that_deploy_lets_compete(story):
+    operators = story.store.read(["operator", "shapes"])
+    ways = {row["operator"]: set() for row in operators.to_pylist()}
+    for row in operators.to_pylist():
+        ways[row["operator"]].add(row["shapes"][1][0])
+    assert ways["winograd"] == {2 + 2, 4 + 2}
+    assert 3 in ways["conv2d"]
+
+
 def test_variations_of_good_programs_are_among_them(story):
     """The later half of a task varies its best: they share instructions with other traces."""
     counts: dict[str, int] = {}

@@ -35,11 +35,12 @@ NAMED = ("--device", "there.yaml", "--network", "nets:tiny", "--out", "records")
 
 
 def test_collecting_over_rpc(folder, capfd):
-    wanted = ("collect", *NAMED, "--programs-per-task", "4")
+    wanted = ("collect", *NAMED, "--programs-per-task", "4", "--winograd", "false")
     found = adapting.succeed(capfd, *wanted)
     store = RecordStore.open(folder / "records")
     devices = store.read(["device"])["device"].to_pylist()
     assert set(store.devices()) == set(devices) == {"there"}
+    assert "winograd" not in store.read(["operator"])["operator"].to_pylist()
     assert len(devices) + found["rejected"] == found["programs"] > 2 * found["tasks"]
     assert found["failed"] <= found["programs"] / 4
     again = adapting.succeed(capfd, *wanted)

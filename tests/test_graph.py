@@ -10,6 +10,9 @@ from hetfeat.workloads.transformers import EncoderLayer
 
 pytestmark = [pytest.mark.tvm]
 
+ODD_ROWS = 83
+"""A prime: such products are computed with 84 rows."""
+
 
 class HardSwish(nn.Module):
     """Two convolutions with bias and batch norm, hard-swish and relu6 after them."""
@@ -73,6 +76,51 @@ class TwoWidths(nn.Module):
         return torch.cat([self.wide(x), self.narrow(x) * 2], -1)
 
 
+class SelfAttention(nn.Module):
+    """torch's own, tokens first inside, with one product for queries, keys and values."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, x):
+        return x + self.attention(x, x, x, need_weights=False)[0]
+
+
+class Windows(nn.Module):
+    """A Swin's attention: windows and tokens are both rows of the product."""
+
+    def __init__(self):
+        super().__init__()
+        self.product = nn.Linear(8, 24)
+
+    def forward(self, x):
+        parts = self.product(x).reshape(*x.shape[:2], 3, 2, 4).permute(2, 0, 3, 1, 4)
+        return parts[0] @ parts[1].transpose(-2, -1) @ parts[-1]
+
+
+class Taken(nn.Module):
+    """Single indices of what is no columns of a product."""
+
+    def forward(self, x):
+        return x[:, 2] + x[:, -1] + x.permute(1, 0, 2)[0] + x.reshape(-1, 4, 6).permute(1, 0, 2)[3]
+
+
+class Products(nn.Module):
+    """Rows in two dimensions, rows of many matrices, a matrix for all, a vector, whole numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 5)
+        self.register_buffer("shared", torch.randn(8, 3))
+
+    def forward(self, x):
+        scores = x @ x.transpose(-2, -1)
+        whole = ((x * 4).int() @ (x[0, 0] * 4).int()).sum()
+        each = (self.linear(x[:1]), self.linear(x[0]), scores @ x[0], x @ self.shared, x @ x[0, 0])
+        return torch.stack([value.sum(-1 if value.ndim > 2 else 0).sum() for value in each]) + whole
+
+
 def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
     """The lowered network, names of the kernels it calls in order, and what it computes."""
     import tvm
@@ -102,8 +150,17 @@ def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
         (Squeezed(), torch.randn(1, 3, 5, 5)),
         (EncoderLayer(width=16, heads=2), torch.randn(1, 6, 16)),
         (TwoWidths(), torch.randn(6, 8)),
+        (EncoderLayer(width=16, heads=2), torch.randn(2, ODD_ROWS, 16)),
+        (SelfAttention(), torch.randn(1, ODD_ROWS, 16)),
+        (SelfAttention(), torch.randn(3, 6, 16)),
+        (Windows(), torch.randn(5, 7, 8)),
+        (Taken(), torch.randn(4, 4, 6)),
+        (Products(), torch.randn(2, ODD_ROWS, 8)),
     ],
-    ids=["hard-swish", "attention", "masked", "squeezed", "encoder layer", "two widths"],
+    ids=[
+        *("hard-swish", "attention", "masked", "squeezed", "encoder layer", "two widths"),
+        *("odd rows", "own attention", "batch", "windows", "taken", "products"),
+    ],
 )
 def test_numbers_are_those_of_torch(module, inputs, device):
     with torch.no_grad():
@@ -150,6 +207,32 @@ def test_an_activation_is_part_of_the_kernel_before_it(device):
     module = nn.Sequential(nn.Linear(8, 16), nn.GELU())
     names, _ = lowered(module, torch.randn(6, 8), device.target)
     assert len(names) == 1, names
+
+
+def test_queries_keys_and_values_are_columns_of_their_product(device):
+    names, _ = lowered(SelfAttention(), torch.randn(1, 6, 16), device.target)
+    work = [name for name in names if not name.startswith("reshape")]
+    # The product, three slices of it, scores, softmax, their product, the heads joined, and the
+    # last product with the sum.
+    assert len(work) == 9, work
+    assert sum("strided_slice" in name for name in work) == 3, work
+    assert "add" in work[-1] and work[-1].count("add") == 2, work
+
+
+@pytest.mark.parametrize(
+    ("rows", "computed"),
+    [(197, 198), (257, 258), (577, 580), (83, 84), (128, 128), (49, 49), (17, 17), (1, 1)],
+)
+def test_rows_that_no_tile_divides_become_a_few_more(rows, computed):
+    from hetfeat.workloads.graph.rows.tvm import tileable
+
+    assert tileable(rows) == computed
+
+
+def test_a_product_of_odd_rows_is_one_kernel_with_what_follows(device):
+    module = nn.Sequential(nn.Linear(8, 16), nn.GELU())
+    names, _ = lowered(module, torch.randn(1, ODD_ROWS, 8), device.target)
+    assert len([name for name in names if not name.startswith("reshape")]) == 1, names
 
 
 def test_a_folded_bias_leaves_one_addition(device):

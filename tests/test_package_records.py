@@ -71,8 +71,16 @@ def test_a_balanced_part_of_what_ran_everywhere(tool, tmp_path, monkeypatch):
     earlier.add_network("old", {other.hash: 1}, {other.hash: "module"})
     earlier.compact()
 
-    arguments = [str(tmp_path / name) for name in ("whole", "earlier", "out")]
-    monkeypatch.setattr(sys, "argv", ["package_records.py", *arguments, "--programs", "4"])
+    elsewhere = RecordStore.create(tmp_path / "elsewhere")
+    elsewhere.add_device(stores.profile("d"))
+    (there,) = stores.programs(other, 1, seed=1)
+    elsewhere.append([Measurement(there, "d", (1e-3,), None, 1e9, "tvm")])
+    elsewhere.add_network("net", {other.hash: 5}, {other.hash: "module"})
+    elsewhere.compact()
+
+    monkeypatch.chdir(tmp_path)
+    arguments = ["whole", "out", "--more", "earlier", "elsewhere", "--programs", "4"]
+    monkeypatch.setattr(sys, "argv", ["package_records.py", *arguments])
     tool.main()
 
     out = RecordStore.open(tmp_path / "out")
@@ -81,8 +89,8 @@ def test_a_balanced_part_of_what_ran_everywhere(tool, tmp_path, monkeypatch):
     # Without the shared batch (4 to 7) and what failed on c (11), evenly by speed: of 0, 1, 2, 3,
     # 8, 9, 10 the first, third, fifth and seventh.
     kept = {(device, programs[i].key) for device in DEVICES for i in (0, 2, 8, 10)}
-    assert found == kept | {("a", before.key)}
+    assert found == kept | {("a", before.key), ("d", there.key)}
     assert len(records) == len(found)
-    assert out.devices() == whole.devices()
-    assert out.networks() == {"net": {mine.hash: 2}, "old": {other.hash: 1}}
+    assert out.devices() == whole.devices() | elsewhere.devices()
+    assert out.networks() == {"net": {mine.hash: 2, other.hash: 5}, "old": {other.hash: 1}}
     assert out.workloads() == {mine.hash: modules[mine.hash], other.hash: "module"}

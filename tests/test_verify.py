@@ -39,6 +39,15 @@ def test_the_same_output_passes(network):
     assert len(loaded.calls) == RANDOM_INPUTS + 1
 
 
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_an_output_that_no_input_changes_is_told(network, caplog, scale):
+    module = torch.nn.Sequential(network.module, torch.nn.Linear(10, 4)).eval()
+    torch.nn.init.constant_(module[1].weight, scale)
+    headed = Network("headed", module, network.inputs)
+    verify(compiled(headed, lambda output: None), headed, seed=0)
+    assert ("same for every input" in caplog.text) == (scale == 0)
+
+
 @pytest.mark.parametrize("wrong", [0.1, float("nan"), float("inf")])
 @pytest.mark.parametrize("from_call", [0, RANDOM_INPUTS])
 def test_one_wrong_element_on_any_input_is_refused(network, wrong, from_call):

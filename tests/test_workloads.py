@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from hetfeat.errors import RequestError
 from hetfeat.workloads.networks import load_network, network_slug
@@ -28,6 +29,17 @@ def tasks_of(network: str, target: dict) -> list:
 @pytest.fixture(scope="module")
 def mixed_tasks(device):
     return tasks_of("nets:mixed", device.target)
+
+
+@pytest.mark.parametrize("name", ["vit_b_16", "timm/vit_tiny_patch16_224"])
+def test_a_head_that_begins_as_zeros_is_drawn(name):
+    network = load_network(name, seed=3)
+    again = load_network(name, seed=3)
+    with torch.inference_mode():
+        output = network.module(*network.inputs)
+        assert torch.equal(output, again.module(*again.inputs))
+        assert output.std() > 0.1
+        assert not torch.equal(output, network.module(-network.inputs[0]))
 
 
 class TestTimm:

@@ -1,16 +1,16 @@
 """Makes the packaged data set: a balanced part of what `hetfeat collect` measured.
 
-    python tools/package_records.py WHOLE EARLIER OUT [--programs 48] [--without resnet18]
+    python tools/package_records.py WHOLE OUT --more STORE STORE [--programs 48]
 
 Of each task of WHOLE come at most so many programs, evenly from the fastest to the slowest on the
 first device, and the same ones on the others. Left out are programs that did not run on every
 device, those of batches that something else on the machine slowed down, and the tasks of networks
-that the quick start deploys. EARLIER, a store of one of these devices, is added as it is; profiles
-are those of WHOLE.
+that the quick start deploys. Stores given as `--more` are added as they are; of a device that
+several know, the first one's profile is kept.
 """
 
 import argparse
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,27 +85,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("whole", "earlier", "out"):
+    for name in ("whole", "out"):
         parser.add_argument(name, type=Path)
+    parser.add_argument("--more", type=Path, nargs="*", default=[])
     parser.add_argument("--programs", type=int, default=48)
     parser.add_argument("--without", nargs="*", default=["resnet18"])
     given = parser.parse_args()
-    whole, earlier = RecordStore.open(given.whole), RecordStore.open(given.earlier)
+    whole, more = RecordStore.open(given.whole), [RecordStore.open(path) for path in given.more]
     networks = whole.networks()
     without = {task for name in given.without for task in networks[name]}
     keys = pa.array(sorted(balanced(whole, given.programs, without)))
     out = RecordStore.create(given.out)
-    for profile in whole.devices().values():
+    devices = ChainMap(*(store.devices() for store in (whole, *more)))
+    for profile in devices.values():
         out.add_device(profile)
     writer = out.writer()
-    for store, where in ((earlier, None), (whole, pc.field("program").isin(keys))):
-        for table in store.scan(where=where):
+    for store in (*more, whole):
+        for table in store.scan(where=pc.field("program").isin(keys) if store is whole else None):
             writer.add(table)
         modules = store.workloads()
         for name, weights in store.networks().items():
             left_out = without if store is whole else set()
             if name not in given.without:
                 own = {task: count for task, count in weights.items() if task not in left_out}
+                own = out.networks().get(name, {}) | own
                 out.add_network(name, own, {task: modules[task] for task in own if task in modules})
     writer.close()
 

@@ -359,10 +359,11 @@ def _bench(
     peers = {name: {"engine": name, **network} for name in PEERS}
     log.info("comparing with %s, %d threads each", ", ".join(PEERS), profile.threads)
     measured = compare({**engines, **peers}, profile.threads, ROUNDS[request.effort])
-    plain: dict[str, dict[str, Any]] = {"untuned": {"engine": "bundle", "bundle": str(untuned)}}
     for batch in others:
-        plain[f"batch {batch}"] = {**engines["bundle"], "batch": batch}
-    return measured | compare(plain, profile.threads, UNTUNED_ROUNDS)
+        one = {f"batch {batch}": {**engines["bundle"], "batch": batch}}
+        measured |= compare(one, profile.threads, UNTUNED_ROUNDS)
+    plain = {"untuned": {"engine": "bundle", "bundle": str(untuned)}}
+    return measured | compare(plain, profile.threads, UNTUNED_ROUNDS, first_needed=False)
 
 
 def _leaked(source: SourceModel | None, profile: DeviceProfile, tasks: Iterable[str]) -> int:

@@ -24,6 +24,9 @@ DIGEST_DIGITS = 8
 TIMM = "timm/"
 """What the names of timm's networks begin with here: some are torchvision's, too."""
 
+BEGINNING_STD = 0.02
+"""Standard deviation of weights drawn here; that of torchvision's and timm's transformers."""
+
 INPUT_SIDES = {"inception_v3": 299}
 """Image side where it is not 224."""
 
@@ -51,9 +54,9 @@ class Network:
 def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
     """A network by name, with example inputs.
 
-    torchvision networks get seeded random weights: latency does not depend on the weights, and
-    nothing is fetched. For trained weights pass `module:function`, whose function takes the
-    batch size and returns a module and a tuple of example inputs.
+    torchvision's and timm's networks get seeded random weights: latency does not depend on the
+    weights, and nothing is fetched. For trained weights pass `module:function`, whose function
+    takes the batch size and returns a module and a tuple of example inputs.
 
     Raises:
         RequestError: No such network, or the function does not return what it should.
@@ -85,7 +88,7 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
             "correct --network",
         )
     options = {"init_weights": True} if name in ("inception_v3", "googlenet") else {}
-    module = models.get_model(name, weights=None, **options).eval()
+    module = _drawn(models.get_model(name, weights=None, **options).eval())
     side = INPUT_SIDES.get(name, 224)
     return Network(name, module, (torch.randn(batch, 3, side, side),))
 
@@ -152,9 +155,20 @@ def _timm(name: str, batch: int) -> Network:
             f"a name of timm's{' such as ' + ', '.join(near) if near else ''}",
             "correct --network",
         )
-    module = timm.create_model(known, pretrained=False).eval()
+    module = _drawn(timm.create_model(known, pretrained=False).eval())
     shape = module.pretrained_cfg["input_size"]
     return Network(network_slug(name), module, (torch.randn(batch, *shape),))
+
+
+def _drawn(module: "torch.nn.Module") -> "torch.nn.Module":
+    """Draws the weights that begin as one value each: behind a head of zeros all is right."""
+    import torch
+
+    with torch.no_grad():
+        for weight in module.parameters():
+            if weight.ndim > 1 and weight.min() == weight.max():
+                weight.normal_(std=BEGINNING_STD)
+    return module
 
 
 def _from_function(name: str, batch: int) -> Network:

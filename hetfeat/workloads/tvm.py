@@ -17,6 +17,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.records import Task
 from hetfeat.workloads.graph.functions.tvm import vectorise_functions
+from hetfeat.workloads.graph.rows.tvm import pad_rows
 from hetfeat.workloads.graph.siblings.tvm import combine_siblings
 from hetfeat.workloads.graph.tvm import simplify
 from hetfeat.workloads.networks import Network
@@ -121,9 +122,11 @@ def lower(
     ]
     in_order = tvm.ir.transform.Sequential
     with target:
-        module = in_order(without_repeats)(simplify(in_order(normalised)(module)))
+        module = in_order(normalised)(simplify(module))  # folding warns of each index taken
+        module = in_order(without_repeats)(simplify(module))
         module = in_order(in_nhwc)(combine_siblings(module))
-        return in_order(kernels)(vectorise_functions(use_winograd(module, winograd)))
+        module = vectorise_functions(use_winograd(pad_rows(module), winograd))
+        return in_order(kernels)(module)
 
 
 def extract_tasks(lowered: tvm.IRModule, target: tvm.target.Target) -> list[NetworkTask]:

@@ -29,6 +29,12 @@ from registry.commands import _cli
     help="Tasks to measure densely and hold out of training.",
 )
 @_cli.option("--evaluation-programs", type=click.IntRange(2), default=256)
+@_cli.option(
+    "--winograd",
+    type=_cli.SWITCH,
+    default="true",
+    help="Also the ways of a convolution that deploy lets compete: Winograd's algorithm.",
+)
 @_cli.option("--out", type=Path, default="records", help="Record store; made, or added to.")
 @_cli.seed
 def command(
@@ -37,12 +43,14 @@ def command(
     programs_per_task: int,
     evaluation_tasks: int,
     evaluation_programs: int,
+    winograd: bool,
     out: Path,
     seed: int,
 ) -> dict[str, Any]:
     """Measure programs of networks; what the store holds already is not measured again."""
     from hetfeat.tune.collect import Plan
+    from hetfeat.workloads.winograd import TRANSFORMS
     from registry.collection import collect_networks
 
     plan = Plan(programs_per_task, evaluation_tasks, evaluation_programs, seed)
-    return collect_networks(device, network, out, plan)
+    return collect_networks(device, network, out, plan, tuple(TRANSFORMS) if winograd else ())

@@ -1,1 +1,5 @@
 """Rewrites of a network's graph before tasks are extracted from it."""
+
+OUT_ELEMENTWISE_FUSABLE = 4
+"""TVM's pattern of a convolution or a product: what follows element by element becomes part of its
+kernel."""

@@ -9,6 +9,8 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+ELEMENTWISE = ("relax.add", "relax.multiply", "relax.nn.gelu", "relax.nn.relu", "relax.nn.silu")
+"""What follows a product in a transformer."""
 SCALING = ("relax.reshape", "relax.multiply", "relax.divide")
 """What may stand between the scores of an attention and their softmax, a mask apart."""
 
@@ -21,7 +23,12 @@ def simplify(module: tvm.IRModule) -> tvm.IRModule:
     - The bias of a convolution goes into the mean of the batch norm that follows, since
       (x + b) - m = x - (m - b): TVM folds a batch norm into a convolution without bias only.
     - `squeeze` and `expand_dims` become `reshape`: TVM's layout inference fails on negative axes.
-      A reshape of a reshape is one.
+      A reshape of a reshape is one, and one to the same shape is dropped. A permutation that moves
+      dimensions of 1 alone is a reshape.
+    - Taking one index is a slice; the queries, keys or values of an attention, taken from what was
+      reshaped and permuted before, are a slice of the product's columns.
+    - What follows a matrix product element by element is computed before the reshape that torch
+      exports after it, which would keep it out of the product's kernel.
     - torch exports a softmax that gives zero for a row of nothing but -inf, at the cost of five
       more passes over the scores. Scores without a mask have no such row.
     - What broadcasts a tensor to the shape it has is dropped.
@@ -46,10 +53,14 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return self._batch_norm(call)
         if name == "relax.broadcast_to" and _same_shape(call):
             return call.args[0]
-        if name in ("relax.squeeze", "relax.expand_dims"):
-            return relax.op.reshape(call.args[0], call.ty.shape)
-        if name == "relax.reshape" and (inner := self._made_by(call.args[0], name)) is not None:
-            return relax.Call(call.op, [inner.args[0], call.args[1]], call.attrs)
+        if name in ("relax.squeeze", "relax.expand_dims", "relax.reshape"):
+            return self._reshape(call.args[0], call.ty.shape)
+        if name == "relax.permute_dims" and _keeps_order(call):
+            return self._reshape(call.args[0], call.ty.shape)
+        if name == "relax.take" and _constants(call.args[1]) and _shape(call.args[1]) == ():
+            return self._take(call)
+        if name in ELEMENTWISE and _shape(call) is not None:
+            return self._elementwise(call)
         if name == "relax.where" and self._unmasked_softmax(call.args[2]):
             return call.args[2]
         return call
@@ -66,6 +77,62 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return call
         shifted = relax.const(mean.value.numpy() - bias.reshape(-1))
         return relax.Call(call.op, [biased.args[0], gamma, beta, shifted, variance], call.attrs)
+
+    def _reshape(self, value: Any, shape: Any) -> Any:
+        if (inner := self._made_by(value, "relax.reshape")) is not None:
+            value = inner.args[0]
+        if tvm_ffi.structural_equal(value.ty.shape, shape):
+            return value
+        return relax.op.reshape(value, shape)
+
+    def _take(self, call: Any) -> Any:
+        value, axis = call.args[0], int(call.attrs.axis)
+        index = int(call.args[1].value.numpy()) % value.ty.shape[axis]
+        if axis == 0 and (columns := self._columns(value, int(index))) is not None:
+            value = columns
+        else:
+            value = relax.op.strided_slice(value, [axis], [index], [index + 1])
+        return relax.op.reshape(self.builder_.emit(value), call.ty.shape)
+
+    def _columns(self, value: Any, index: int) -> Any:
+        """What `value[index]` is, before a last reshape, if it is some columns of a matrix.
+
+        Then `value` is a reshape of a permutation that brings a dimension of a reshaped matrix to
+        the front, and this dimension and those after it are the matrix's columns.
+        """
+        last = self._made_by(value, "relax.reshape")
+        permuted = self._made_by(value if last is None else last.args[0], "relax.permute_dims")
+        split = None if permuted is None else self._made_by(permuted.args[0], "relax.reshape")
+        matrix = () if split is None else _shape(split.args[0])
+        if matrix is None or len(matrix) != 2:
+            return None
+        axes = [int(axis) for axis in permuted.attrs.axes]
+        parts = list(_shape(split) or ())
+        width = math.prod(parts[axes[0] + 1 :])
+        if (parts[axes[0]], parts[axes[0]] * width) != (_shape(value)[0], matrix[1]):
+            return None
+        parts[axes[0]] = 1
+        columns = relax.op.strided_slice(split.args[0], [1], [index * width], [(index + 1) * width])
+        return relax.op.permute_dims(relax.op.reshape(columns, parts), axes)
+
+    def _elementwise(self, call: Any) -> Any:
+        flat = next(
+            (f for f in map(self._product_before_reshape, call.args) if f is not None), None
+        )
+        if flat is None or any(_shape(arg) not in ((), _shape(call)) for arg in call.args):
+            return call
+        arguments = [self._reshape(arg, flat.ty.shape) if _shape(arg) else arg for arg in call.args]
+        return relax.op.reshape(
+            self.builder_.emit(relax.Call(call.op, arguments, call.attrs)), call.ty.shape
+        )
+
+    def _product_before_reshape(self, value: Any) -> Any:
+        """The matrix that a reshape gave dimensions of 1, or None."""
+        made = self._made_by(value, "relax.reshape")
+        if made is None or (flat := _shape(made.args[0])) is None or len(flat) != 2:
+            return None
+        same = [n for n in flat if n != 1] == [n for n in _shape(made) or () if n != 1]
+        return made.args[0] if same else None
 
     def _unmasked_softmax(self, value: Any) -> bool:
         made = self._made_by(value, "relax.nn.softmax")
@@ -92,6 +159,21 @@ def _clip(call: Any) -> Any:
         if math.isfinite(bound):
             value = limited(value, relax.const(np.asarray(bound, dtype)))
     return value
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """None where it is not known."""
+    shape = getattr(getattr(value, "ty", None), "shape", None)
+    return None if shape is None else tuple(int(extent) for extent in shape)
+
+
+def _keeps_order(permutation: Any) -> bool:
+    shape = _shape(permutation.args[0])
+    axes = permutation.attrs.axes
+    if shape is None or axes is None:
+        return False
+    moved = [int(axis) for axis in axes if shape[int(axis)] != 1]
+    return moved == sorted(moved)
 
 
 def _same_shape(call: Any) -> bool:

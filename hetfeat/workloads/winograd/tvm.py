@@ -7,10 +7,8 @@ import tvm
 from tvm import relax, te, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from hetfeat.workloads.graph import OUT_ELEMENTWISE_FUSABLE
 from hetfeat.workloads.winograd import TRANSFORMS, Choose, transformed_filters
-
-OUT_ELEMENTWISE_FUSABLE = 4
-"""TVM's pattern of a convolution: what follows element by element becomes part of its kernel."""
 
 
 def use_winograd(module: tvm.IRModule, choose: Choose) -> tvm.IRModule:
