@@ -130,6 +130,7 @@ def measure(
     total = (len(tasks) * plan.programs_per_task + dense) * len(profiles)
     builders = max(profile.threads for profile in profiles)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(store.writing())
         show = stack.enter_context(progress_of(total, "program"))
         measurers = measurers_of(profiles, store.path, builders)
         for measurer in measurers:

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -292,6 +294,33 @@ class TestInterrupts:
         before = made.digest()
         made.compact()
         assert made.digest() == before
+
+
+class TestWriters:
+    def test_there_is_one_at_a_time(self, store):
+        with store.writing():
+            with (
+                pytest.raises(DataError, match="to which another process writes"),
+                RecordStore.open(store.path).writing(),
+            ):
+                pass
+            assert RecordStore.open(store.path).read().num_rows == 0
+        with RecordStore.open(store.path).writing():
+            store.append(measurements(2))
+
+    def test_a_killed_one_leaves_the_store_free(self, store):
+        hold = "import sys, time; from pathlib import Path\n"
+        hold += "from hetfeat.dataset.store import RecordStore\n"
+        hold += "with RecordStore(Path(sys.argv[1])).writing(): print('held', flush=True), input()"
+        line = [sys.executable, "-c", hold, str(store.path)]
+        with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            assert other.stdout.readline() == b"held\n"
+            with pytest.raises(DataError), store.writing():
+                pass
+            other.kill()
+            other.wait(timeout=20)
+        with store.writing():
+            pass
 
 
 class TestDamage:

@@ -9,14 +9,16 @@ DIR/devices/NAME.yaml      profile of each device that has records
 DIR/networks.json          network -> task hash -> occurrences
 DIR/workloads.jsonl.gz     task hash -> the task's TVM module, serialised
 
-One process writes at a time; any number may read.
+One process writes at a time, see `writing`; any number may read.
 """
 
+import fcntl
 import gzip
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,24 @@ class RecordStore:
             path / "store.json", json.dumps({"schema_version": SCHEMA_VERSION}).encode()
         )
         return cls(path)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Keeps others from writing to the store; ends with the process, however that ends.
+
+        Raises:
+            DataError: Another process is writing.
+        """
+        with (self.path / "store.json").open() as head:
+            try:
+                fcntl.flock(head, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise DataError(
+                    f"record store '{self.path}', to which another process writes",
+                    "one that writes at a time",
+                    "wait until it ends, or stop it, or choose another --out",
+                ) from error
+            yield
 
     def shards(self) -> list[dict[str, Any]]:
         """The shards, oldest first: `path`, `sha256`, `rows`."""

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,28 +166,29 @@ def _tune(
         budget = _budget(request, len(merged))
     contested = competing(task.task for task in merged)
     weights = {task.task: task.weight for task in merged}
-    with _measuring(profile, journal, merged, modules) as measurer:
-        tuned = tune(
-            list(weights.items()),
-            measurer,
-            source.model if source else None,
-            journal,
-            budget,
-            request.seed,
-            _progress(weights, budget),
-            contested,
-            _library(profile, merged),
-            request.search,
-        )
-    with _measuring(profile, journal, merged, modules) as measurer:
-        last = finalists(tuned.leaders, weights, contested)
-        log.info("%d of the fastest programs once more, with cold weights", len(last))
-        chosen, cold_s = choose(last, measurer)
-        tuned.best |= chosen
-    if found_by:
-        tuned.interrupted = True  # a deployment to the same folder goes on
-        return tuned, cold_s
-    journal.compact()
+    with nullcontext() if found_by else journal.writing():
+        with _measuring(profile, journal, merged, modules) as measurer:
+            tuned = tune(
+                list(weights.items()),
+                measurer,
+                source.model if source else None,
+                journal,
+                budget,
+                request.seed,
+                _progress(weights, budget),
+                contested,
+                _library(profile, merged),
+                request.search,
+            )
+        with _measuring(profile, journal, merged, modules) as measurer:
+            last = finalists(tuned.leaders, weights, contested)
+            log.info("%d of the fastest programs once more, with cold weights", len(last))
+            chosen, cold_s = choose(last, measurer)
+            tuned.best |= chosen
+        if found_by:
+            tuned.interrupted = True  # a deployment to the same folder goes on
+            return tuned, cold_s
+        journal.compact()
     if tuned.interrupted:
         log.info("interrupted: compiling with the best found so far")
     return tuned, cold_s

@@ -96,14 +96,15 @@ def import_records(
     check_name(device)
     _refuse_other_formats(format_name, paths)
     read = importer(format_name)
-    sink = _Sink(RecordStore.create(out), device, complete)
-    counts = Counts()
-    try:
-        for batch in read(_fitting(format_name, paths, counts), device):
-            sink.add(batch, counts)
-            progress(counts)
-    finally:
-        sink.close()
+    store, counts = RecordStore.create(out), Counts()
+    with store.writing():
+        sink = _Sink(store, device, complete)
+        try:
+            for batch in read(_fitting(format_name, paths, counts), device):
+                sink.add(batch, counts)
+                progress(counts)
+        finally:
+            sink.close()
     return counts
 
 

@@ -57,9 +57,9 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return self._reshape(call.args[0], call.ty.shape)
         if name == "relax.permute_dims" and _keeps_order(call):
             return self._reshape(call.args[0], call.ty.shape)
-        if name == "relax.take" and _constants(call.args[1]) and _shape(call.args[1]) == ():
-            return self._take(call)
-        if name in ELEMENTWISE and _shape(call) is not None:
+        if name == "relax.take" and (shape := static_shape(call.args[0])):
+            return self._take(call, shape)
+        if name in ELEMENTWISE and static_shape(call) is not None:
             return self._elementwise(call)
         if name == "relax.where" and self._unmasked_softmax(call.args[2]):
             return call.args[2]
@@ -85,10 +85,13 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return value
         return relax.op.reshape(value, shape)
 
-    def _take(self, call: Any) -> Any:
-        value, axis = call.args[0], int(call.attrs.axis)
-        index = int(call.args[1].value.numpy()) % value.ty.shape[axis]
-        if axis == 0 and (columns := self._columns(value, int(index))) is not None:
+    def _take(self, call: Any, shape: tuple[int, ...]) -> Any:
+        value, index = call.args
+        if not _constants(index) or static_shape(index) != ():
+            return call
+        axis = int(call.attrs.axis or 0) % len(shape)
+        index = int(index.value.numpy()) % shape[axis]
+        if axis == 0 and (columns := self._columns(value, index)) is not None:
             value = columns
         else:
             value = relax.op.strided_slice(value, [axis], [index], [index + 1])
@@ -103,35 +106,37 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         last = self._made_by(value, "relax.reshape")
         permuted = self._made_by(value if last is None else last.args[0], "relax.permute_dims")
         split = None if permuted is None else self._made_by(permuted.args[0], "relax.reshape")
-        matrix = () if split is None else _shape(split.args[0])
-        if matrix is None or len(matrix) != 2:
+        matrix = () if split is None else static_shape(split.args[0])
+        if matrix is None or len(matrix) != 2 or permuted.attrs.axes is None:
             return None
         axes = [int(axis) for axis in permuted.attrs.axes]
-        parts = list(_shape(split) or ())
+        parts = list(static_shape(split) or ())
         width = math.prod(parts[axes[0] + 1 :])
-        if (parts[axes[0]], parts[axes[0]] * width) != (_shape(value)[0], matrix[1]):
+        if (parts[axes[0]], parts[axes[0]] * width) != (static_shape(value)[0], matrix[1]):
             return None
         parts[axes[0]] = 1
         columns = relax.op.strided_slice(split.args[0], [1], [index * width], [(index + 1) * width])
         return relax.op.permute_dims(relax.op.reshape(columns, parts), axes)
 
     def _elementwise(self, call: Any) -> Any:
-        flat = next(
-            (f for f in map(self._product_before_reshape, call.args) if f is not None), None
-        )
-        if flat is None or any(_shape(arg) not in ((), _shape(call)) for arg in call.args):
+        products = map(self._product_before_reshape, call.args)
+        flat = next((product for product in products if product is not None), None)
+        if flat is None or any(
+            static_shape(arg) not in ((), static_shape(call)) for arg in call.args
+        ):
             return call
-        arguments = [self._reshape(arg, flat.ty.shape) if _shape(arg) else arg for arg in call.args]
-        return relax.op.reshape(
-            self.builder_.emit(relax.Call(call.op, arguments, call.attrs)), call.ty.shape
-        )
+        arguments = [
+            self._reshape(arg, flat.ty.shape) if static_shape(arg) else arg for arg in call.args
+        ]
+        applied = self.builder_.emit(relax.Call(call.op, arguments, call.attrs))
+        return relax.op.reshape(applied, call.ty.shape)
 
     def _product_before_reshape(self, value: Any) -> Any:
         """The matrix that a reshape gave dimensions of 1, or None."""
         made = self._made_by(value, "relax.reshape")
-        if made is None or (flat := _shape(made.args[0])) is None or len(flat) != 2:
+        if made is None or (flat := static_shape(made.args[0])) is None or len(flat) != 2:
             return None
-        same = [n for n in flat if n != 1] == [n for n in _shape(made) or () if n != 1]
+        same = [n for n in flat if n != 1] == [n for n in static_shape(made) or () if n != 1]
         return made.args[0] if same else None
 
     def _unmasked_softmax(self, value: Any) -> bool:
@@ -161,14 +166,15 @@ def _clip(call: Any) -> Any:
     return value
 
 
-def _shape(value: Any) -> tuple[int, ...] | None:
-    """None where it is not known."""
+def static_shape(value: Any) -> tuple[int, ...] | None:
+    """The shape of a value, None where it is not known or not of numbers."""
     shape = getattr(getattr(value, "ty", None), "shape", None)
-    return None if shape is None else tuple(int(extent) for extent in shape)
+    known = shape is not None and all(isinstance(n, int | tvm.tirx.IntImm) for n in shape)
+    return tuple(int(extent) for extent in shape) if known else None
 
 
 def _keeps_order(permutation: Any) -> bool:
-    shape = _shape(permutation.args[0])
+    shape = static_shape(permutation.args[0])
     axes = permutation.attrs.axes
     if shape is None or axes is None:
         return False

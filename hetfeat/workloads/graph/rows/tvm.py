@@ -13,6 +13,7 @@ from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from hetfeat.workloads.graph import OUT_ELEMENTWISE_FUSABLE
+from hetfeat.workloads.graph.tvm import static_shape
 
 TILES = range(4, 17)
 """Rows of a register tile: one load of a weight serves so many, and that many fit."""
@@ -48,7 +49,7 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         call = self.visit_expr_post_order(call)
         if getattr(call.op, "name", "") != "relax.matmul" or not all(map(_is_matrix, call.args)):
             return call
-        left, right = (tuple(int(extent) for extent in arg.ty.shape) for arg in call.args)
+        left, right = map(static_shape, call.args)
         if right[:-2] not in ((), left[:-2]):
             return call
         tall = len(left) - 2 if right[:-2] else left.index(max(left[:-1]))
@@ -66,7 +67,7 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
 
 
 def _is_matrix(value: Any) -> bool:
-    return str(value.ty.dtype) == "float32" and len(value.ty.shape) >= 2
+    return str(value.ty.dtype) == "float32" and len(static_shape(value) or ()) >= 2
 
 
 def product(data: te.Tensor, weights: te.Tensor, tall: int, rows: int) -> te.Tensor:
