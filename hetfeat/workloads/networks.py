@@ -155,9 +155,9 @@ def _timm(name: str, batch: int) -> Network:
             f"a name of timm's{' such as ' + ', '.join(near) if near else ''}",
             "correct --network",
         )
-    module = _drawn(timm.create_model(known, pretrained=False).eval())
+    module = timm.create_model(known, pretrained=False).eval()
     shape = module.pretrained_cfg["input_size"]
-    return Network(network_slug(name), module, (torch.randn(batch, *shape),))
+    return Network(network_slug(name), _drawn(module), (torch.randn(batch, *shape),))
 
 
 def _drawn(module: "torch.nn.Module") -> "torch.nn.Module":

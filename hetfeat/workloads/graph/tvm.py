@@ -91,13 +91,13 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return call
         axis = int(call.attrs.axis or 0) % len(shape)
         index = int(index.value.numpy()) % shape[axis]
-        if axis == 0 and (columns := self._columns(value, index)) is not None:
+        if axis == 0 and (columns := self._columns(value, shape[0], index)) is not None:
             value = columns
         else:
             value = relax.op.strided_slice(value, [axis], [index], [index + 1])
         return relax.op.reshape(self.builder_.emit(value), call.ty.shape)
 
-    def _columns(self, value: Any, index: int) -> Any:
+    def _columns(self, value: Any, count: int, index: int) -> Any:
         """What `value[index]` is, before a last reshape, if it is some columns of a matrix.
 
         Then `value` is a reshape of a permutation that brings a dimension of a reshaped matrix to
@@ -105,14 +105,15 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         """
         last = self._made_by(value, "relax.reshape")
         permuted = self._made_by(value if last is None else last.args[0], "relax.permute_dims")
-        split = None if permuted is None else self._made_by(permuted.args[0], "relax.reshape")
-        matrix = () if split is None else static_shape(split.args[0])
-        if matrix is None or len(matrix) != 2 or permuted.attrs.axes is None:
+        if permuted is None or permuted.attrs.axes is None:
+            return None
+        split = self._made_by(permuted.args[0], "relax.reshape")
+        if split is None or len(matrix := static_shape(split.args[0]) or ()) != 2:
             return None
         axes = [int(axis) for axis in permuted.attrs.axes]
         parts = list(static_shape(split) or ())
         width = math.prod(parts[axes[0] + 1 :])
-        if (parts[axes[0]], parts[axes[0]] * width) != (static_shape(value)[0], matrix[1]):
+        if (parts[axes[0]], count * width) != (count, matrix[1]):
             return None
         parts[axes[0]] = 1
         columns = relax.op.strided_slice(split.args[0], [1], [index * width], [(index + 1) * width])
@@ -169,8 +170,9 @@ def _clip(call: Any) -> Any:
 def static_shape(value: Any) -> tuple[int, ...] | None:
     """The shape of a value, None where it is not known or not of numbers."""
     shape = getattr(getattr(value, "ty", None), "shape", None)
-    known = shape is not None and all(isinstance(n, int | tvm.tirx.IntImm) for n in shape)
-    return tuple(int(extent) for extent in shape) if known else None
+    if shape is None or not all(isinstance(n, int | tvm.tirx.IntImm) for n in shape):
+        return None
+    return tuple(int(extent) for extent in shape)
 
 
 def _keeps_order(permutation: Any) -> bool:

@@ -47,10 +47,10 @@ def tileable(rows: int) -> int:
 class _Rewriter(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
-        if getattr(call.op, "name", "") != "relax.matmul" or not all(map(_is_matrix, call.args)):
+        if getattr(call.op, "name", "") != "relax.matmul":
             return call
-        left, right = map(static_shape, call.args)
-        if right[:-2] not in ((), left[:-2]):
+        left, right = map(_matrices, call.args)
+        if not (left and right) or right[:-2] not in ((), left[:-2]):
             return call
         tall = len(left) - 2 if right[:-2] else left.index(max(left[:-1]))
         rows = tileable(left[tall])
@@ -66,8 +66,10 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         )
 
 
-def _is_matrix(value: Any) -> bool:
-    return str(value.ty.dtype) == "float32" and len(static_shape(value) or ()) >= 2
+def _matrices(value: Any) -> tuple[int, ...]:
+    """The shape of float32 matrices, else ()."""
+    shape = static_shape(value) or ()
+    return shape if len(shape) >= 2 and str(value.ty.dtype) == "float32" else ()
 
 
 def product(data: te.Tensor, weights: te.Tensor, tall: int, rows: int) -> te.Tensor:
