@@ -98,7 +98,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         return relax.op.reshape(self.builder_.emit(value), call.ty.shape)
 
     def _columns(self, value: Any, count: int, index: int) -> Any:
-        """What `value[index]` is, before a last reshape, if it is some columns of a matrix.
+        """What `value[index]` of `count` is before a last reshape, if it is columns of a matrix.
 
         Then `value` is a reshape of a permutation that brings a dimension of a reshaped matrix to
         the front, and this dimension and those after it are the matrix's columns.
