@@ -309,7 +309,7 @@ class TestWriters:
             store.append(measurements(2))
 
     def test_a_killed_one_leaves_the_store_free(self, store):
-        hold = "import sys, time; from pathlib import Path\n"
+        hold = "import sys; from pathlib import Path\n"
         hold += "from hetfeat.dataset.store import RecordStore\n"
         hold += "with RecordStore(Path(sys.argv[1])).writing(): print('held', flush=True), input()"
         line = [sys.executable, "-c", hold, str(store.path)]
