@@ -80,9 +80,10 @@ def prepare(
     # One store, one set of figures for a device.
     known = store.devices()
     profiles = [replace(known.get(p.name, p), route=p.route) for p in profiles]
-    tasks, modules = _tasks(imported, profiles[0], store, tiles)
-    for profile in profiles:
-        store.add_device(profile)
+    with store.writing():
+        tasks, modules = _tasks(imported, profiles[0], store, tiles)
+        for profile in profiles:
+            store.add_device(profile)
     return store, profiles, tasks, modules
 
 

@@ -1,6 +1,7 @@
 """A bundle as an MLflow model, which `mlflow models serve` can serve."""
 
 import importlib.metadata
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,16 +36,19 @@ def log_bundle(
     import mlflow.pyfunc
 
     manifest_sha256 = write_manifest(folder)
-    info = mlflow.pyfunc.log_model(
-        name=ARTIFACT,
-        python_model=str(_MODEL_FILE),
-        artifacts={ARTIFACT: str(folder)},
-        signature=signature(manifest),
-        pip_requirements=[f"{name}=={importlib.metadata.version(name)}" for name in REQUIREMENTS],
-        metadata={"inputs": manifest["inputs"]},
-        tags=dict(tags),
-        model_type="bundle",
-    )
+    with warnings.catch_warnings(record=True):  # MLflow's advice passes any filter
+        info = mlflow.pyfunc.log_model(
+            name=ARTIFACT,
+            python_model=str(_MODEL_FILE),
+            artifacts={ARTIFACT: str(folder)},
+            signature=signature(manifest),
+            pip_requirements=[
+                f"{name}=={importlib.metadata.version(name)}" for name in REQUIREMENTS
+            ],
+            metadata={"inputs": manifest["inputs"]},
+            tags=dict(tags),
+            model_type="bundle",
+        )
     return info, manifest_sha256
 
 

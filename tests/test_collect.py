@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -21,8 +22,10 @@ ENOUGH = 12
 """Records in the store before the process is stopped."""
 
 
-def start(folder: Path, device_file: Path, environment, command) -> subprocess.Popen:
-    line = [*command, "collect", "--device", str(device_file), "--network", "nets:tiny"]
+def start(
+    folder: Path, device_file: Path, environment, command, network="nets:tiny"
+) -> subprocess.Popen:
+    line = [*command, "collect", "--device", str(device_file), "--network", network]
     line += ["--programs-per-task", str(PROGRAMS_PER_TASK), "--out", "records", "--json"]
     return subprocess.Popen(
         line, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -151,6 +154,19 @@ def test_convolutions_are_measured_in_the_ways_that_deploy_lets_compete(story):
         sides.setdefault(row["operator"], set()).add(weights[0])
     assert sides["winograd"] == {2 + 2, 4 + 2}
     assert sides["conv2d"] == {1, 3}
+
+
+def test_a_second_one_leaves_the_first_alone(
+    story, tmp_path, device_file, child_environment, hetfeat_command
+):
+    records = Path(shutil.copytree(story.store.path, tmp_path / "records"))
+    before = {p: p.read_bytes() for p in records.rglob("*") if p.is_file()}
+    with RecordStore.open(records).writing():
+        second = start(tmp_path, device_file, child_environment, hetfeat_command, "nets:dense")
+        _, errors = second.communicate(timeout=300)
+    assert second.returncode == 2
+    assert b"to which another process writes" in errors.splitlines()[-1]
+    assert {p: p.read_bytes() for p in records.rglob("*") if p.is_file()} == before
 
 
 def test_variations_of_good_programs_are_among_them(story):

@@ -182,6 +182,9 @@ class TestDeploying:
         assert made.value["trials"] > 32
         assert made.value["max_abs_error"] <= made.value["tolerance"]
 
+    def test_no_warning_of_a_library_is_passed_on(self, deployed):
+        assert "Warning" not in deployed.errors
+
     def test_no_draft_is_left(self, deployed):
         names = {path.name for path in deployed.folder.iterdir()}
         assert not [name for name in names if name.startswith(".bundle") or "draft" in name]
@@ -246,6 +249,20 @@ class TestDeploying:
         assert again.value["resumed"] == 0, "it measures anew"
         assert (Path(out) / "bundle.json").read_bytes() != before
         assert again.value["bundle_version"] != deployed.report["bundle_version"]
+
+    @pytest.mark.parametrize("more", [("--seed", "1"), ("--refresh", "true")])
+    def test_a_second_one_leaves_the_first_alone(self, deployed, registry, capfd, tmp_path, more):
+        from hetfeat.dataset.store import RecordStore
+
+        journal = Path(shutil.copytree(f"{deployed.path}.journal", tmp_path / "running.journal"))
+        before = {p: p.read_bytes() for p in journal.rglob("*") if p.is_file()}
+        line = deploy_line(registry, str(tmp_path / "running"), "nets:tiny", *more)
+        with RecordStore.open(journal).writing():
+            second = hetfeat(capfd, *line)
+        assert second.code == 2
+        assert "to which another process writes" in second.errors.splitlines()[-1]
+        assert {p: p.read_bytes() for p in journal.rglob("*") if p.is_file()} == before
+        assert not (tmp_path / "running").exists()
 
     def test_refresh_replaces_a_bundle_of_an_older_format(self, tmp_path):
         from hetfeat.dataset.store import RecordStore

@@ -28,6 +28,7 @@ from hetfeat.records import Program, Task
 from hetfeat.transfer.schedules import ScheduleLibrary
 from hetfeat.tune.final import choose, finalists
 from hetfeat.tune.loop import BUDGETS, Budget, TaskState, Tuned, tune
+from hetfeat.workloads.winograd import TRANSFORMS
 from hetfeat.workloads.winograd.choice import competing, network_s
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ROUNDS = {"quick": 10, "standard": 20, "full": 40}
-"""Turns of each engine in the comparison."""
+ROUNDS = {"quick": 20, "standard": 20, "full": 40}
+"""Turns of each engine in the comparison: docs/measuring.md tells why so many."""
 UNTUNED_ROUNDS = 2
 
 
@@ -82,8 +83,7 @@ def deploy(
         )
     started = time.monotonic()
     target = as_target(profile.target)
-    tiles = BUDGETS[request.effort].winograd
-    ways = [tasks_of_all_ways(found.module, target, tiles) for found in networks]
+    ways = [tasks_of_all_ways(found.module, target, TRANSFORMS) for found in networks]
     tuned, cold_s = _tune(request, networks, ways, profile, source, out, journal)
 
     build_started = time.monotonic()
@@ -162,11 +162,12 @@ def _tune(
     if found_by:
         journal, budget = RecordStore.open(found_by), Budget(seconds=0, trials_per_task=0)
     else:
-        journal = _journal(request, networks, tasks, profile, modules, out)
-        budget = _budget(request, len(merged))
+        journal, budget = RecordStore.create(journal_path(out)), _budget(request, len(merged))
     contested = competing(task.task for task in merged)
     weights = {task.task: task.weight for task in merged}
     with nullcontext() if found_by else journal.writing():
+        if not found_by:
+            _note(journal, request, networks, tasks, profile, modules)
         with _measuring(profile, journal, merged, modules) as measurer:
             tuned = tune(
                 list(weights.items()),
@@ -208,16 +209,15 @@ def _measuring(
         yield measurer
 
 
-def _journal(
+def _note(
+    journal: RecordStore,
     request: DeployRequest,
     networks: Sequence[Imported],
     tasks: Sequence[Sequence["NetworkTask"]],
     profile: DeviceProfile,
     modules: Mapping[str, str],
-    out: Path,
-) -> RecordStore:
-    """The record store that tuning writes, with what it is about."""
-    journal = RecordStore.create(journal_path(out))
+) -> None:
+    """Keeps in the journal what it is about."""
     journal.add_device(profile)
     for found, own in zip(networks, tasks, strict=True):
         name = found.network.name + (f"@{found.batch}" if found.batch > 1 else "")
@@ -225,7 +225,6 @@ def _journal(
         weights = {task.task.hash: task.weight for task in own}
         journal.add_network(name, weights, {key: modules[key] for key in weights})
     (journal.path / REQUEST).write_text(json.dumps(request.as_json(), indent=1) + "\n")
-    return journal
 
 
 def _library(profile: DeviceProfile, tasks: Sequence["NetworkTask"]) -> ScheduleLibrary:

@@ -128,14 +128,15 @@ def discard(out: Path) -> None:
     The bundle itself stays until the new one takes its place.
 
     Raises:
-        DataError: Something that is no bundle, of whatever format, or no journal, lies there.
+        DataError: Something that is no bundle, of whatever format, or no journal, lies there; or a
+            deployment is writing the journal.
     """
     if out.exists() and not (out / MANIFEST).is_file():
         raise DataError(f"'{out}'", "a bundle, to replace it", "choose another --out")
     journal = journal_path(out)
     if journal.exists():
-        RecordStore.open(journal)
-        shutil.rmtree(journal)
+        with RecordStore.open(journal).writing():
+            shutil.rmtree(journal)
 
 
 def journal_path(out: Path) -> Path:

@@ -1,6 +1,6 @@
 """A network lowered in every way its convolutions can be computed, and the way that was fastest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hetfeat.workloads.tvm import NetworkTask
 
 
-def tasks_of_all_ways(imported: Any, target: Any, tiles: Sequence[int]) -> list["NetworkTask"]:
+def tasks_of_all_ways(imported: Any, target: Any, tiles: Iterable[int]) -> list["NetworkTask"]:
     """Tasks of a network computed directly and with each of Winograd's tiles, each once."""
     from hetfeat.workloads.tvm import extract_tasks, lower
 

@@ -18,7 +18,6 @@ from hetfeat.search.tiling import TileSearch
 from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
 from hetfeat.tune.final import FINALISTS
 from hetfeat.tune.judge import Judge
-from hetfeat.workloads.winograd import TRANSFORMS
 from hetfeat.workloads.winograd.choice import network_s
 
 T = TypeVar("T")
@@ -51,17 +50,15 @@ class Budget:
         seconds: Wall time after which no new round starts.
         trials_per_task: Default of `trials`, for each task.
         trials: Programs measured in all, shared among tasks as the loop sees fit.
-        winograd: Tiles of Winograd's algorithm that compete with computing directly.
     """
 
     seconds: float
     trials_per_task: int
     trials: int = 0
-    winograd: tuple[int, ...] = tuple(TRANSFORMS)
 
 
 BUDGETS = {
-    "quick": Budget(seconds=210, trials_per_task=20, winograd=(2,)),
+    "quick": Budget(seconds=210, trials_per_task=20),
     "standard": Budget(seconds=1300, trials_per_task=64),
     "full": Budget(seconds=3300, trials_per_task=192),
 }

@@ -33,7 +33,11 @@ def simplify(module: tvm.IRModule) -> tvm.IRModule:
       more passes over the scores. Scores without a mask have no such row.
     - What broadcasts a tensor to the shape it has is dropped.
     """
-    rewriter = _Simplifier(module)
+    return rewritten(module, _Simplifier(module))
+
+
+def rewritten(module: tvm.IRModule, rewriter: PyExprMutator) -> tvm.IRModule:
+    """The module with each Relax function as a rewriter that was made for it leaves it."""
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
             rewriter.builder_.update_func(variable, rewriter.visit_expr(function))

@@ -8,6 +8,7 @@ from tvm import relax, te, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from hetfeat.workloads.graph import OUT_ELEMENTWISE_FUSABLE
+from hetfeat.workloads.graph.tvm import rewritten
 from hetfeat.workloads.winograd import TRANSFORMS, Choose, transformed_filters
 
 
@@ -18,11 +19,7 @@ def use_winograd(module: tvm.IRModule, choose: Choose) -> tvm.IRModule:
         module: After its layout is NHWC and constants are folded.
         choose: Asked for each of them.
     """
-    rewriter = _Rewriter(module, choose)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            rewriter.builder_.update_func(variable, rewriter.visit_expr(function))
-    return rewriter.builder_.get()
+    return rewritten(module, _Rewriter(module, choose))
 
 
 @mutator

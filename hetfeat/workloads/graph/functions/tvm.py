@@ -12,14 +12,13 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from hetfeat.workloads.graph.tvm import rewritten
+
 
 def vectorise_functions(module: tvm.IRModule) -> tvm.IRModule:
     """Replaces gelu, sigmoid, silu, softmax, exp, erf and tanh of a module in its final layout."""
-    spelt_out = _Speller(module)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            spelt_out.builder_.update_func(variable, spelt_out.visit_expr(function))
-    return relax.transform.FastMathTransform()(spelt_out.builder_.get())
+    spelt_out = rewritten(module, _Speller(module))
+    return relax.transform.FastMathTransform()(spelt_out)
 
 
 @mutator

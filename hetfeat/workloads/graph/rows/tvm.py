@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm
-from tvm import relax, te
+from tvm import te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from hetfeat.workloads.graph import OUT_ELEMENTWISE_FUSABLE
-from hetfeat.workloads.graph.tvm import static_shape
+from hetfeat.workloads.graph.tvm import rewritten, static_shape
 
 TILES = range(4, 17)
 """Rows of a register tile: one load of a weight serves so many, and that many fit."""
@@ -27,11 +27,7 @@ def pad_rows(module: tvm.IRModule) -> tvm.IRModule:
     Args:
         module: With its constants folded.
     """
-    rewriter = _Rewriter(module)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            rewriter.builder_.update_func(variable, rewriter.visit_expr(function))
-    return rewriter.builder_.get()
+    return rewritten(module, _Rewriter(module))
 
 
 def tileable(rows: int) -> int:
