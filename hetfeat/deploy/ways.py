@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 def tasks_of_all_ways(imported: Any, target: Any, tiles: Iterable[int]) -> list["NetworkTask"]:
     """Tasks of a network computed directly and with each of Winograd's tiles, each once."""
-    from hetfeat.workloads.tvm import extract_tasks, lower
+    from hetfeat.workloads.tvm import extract_tasks, in_layout, into_kernels
 
     found: dict[str, NetworkTask] = {}
+    prepared = in_layout(imported, target)
     for tile in (None, *tiles):
-        lowered = lower(imported, target, partial(_always, tile))
+        lowered = into_kernels(prepared, target, partial(_always, tile))
         for task in extract_tasks(lowered, target):
             found.setdefault(task.task.hash, task)
     return list(found.values())

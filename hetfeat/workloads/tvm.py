@@ -96,12 +96,18 @@ def lower(
 ) -> tvm.IRModule:
     """Graph-level passes up to the point where tasks are extracted or tuned programs applied.
 
-    Convolutions become NHWC, whose weights MetaSchedule may lay out anew for each program.
-
     Args:
         module: A network with its parameters bound.
         target: What it is compiled for.
         winograd: Which convolutions are computed by Winograd's algorithm, see `use_winograd`.
+    """
+    return into_kernels(in_layout(module, target), target, winograd)
+
+
+def in_layout(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """The first half of `lower`, the longer one: all but how convolutions are computed.
+
+    Convolutions become NHWC, whose weights MetaSchedule may lay out anew for each program.
     """
     step = relax.transform
     normalised = [step.CanonicalizeBindings(), step.FoldConstant()]
@@ -114,19 +120,25 @@ def lower(
         step.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
         step.FoldConstant(),
     ]
+    in_order = tvm.ir.transform.Sequential
+    with target:
+        module = in_order(normalised)(simplify(module))  # folding warns of each index taken
+        module = in_order(without_repeats)(simplify(module))
+        return in_order(in_nhwc)(combine_siblings(module))
+
+
+def into_kernels(module: tvm.IRModule, target: tvm.target.Target, winograd: Choose) -> tvm.IRModule:
+    """The second half of `lower`, of what `in_layout` made."""
+    step = relax.transform
     kernels = [
         step.DecomposeOpsForInference(),
         step.CanonicalizeBindings(),
         relax.get_pipeline("zero"),
         step.AttachAttrLayoutFreeBuffers(),
     ]
-    in_order = tvm.ir.transform.Sequential
     with target:
-        module = in_order(normalised)(simplify(module))  # folding warns of each index taken
-        module = in_order(without_repeats)(simplify(module))
-        module = in_order(in_nhwc)(combine_siblings(module))
         module = vectorise_functions(use_winograd(pad_rows(module), winograd))
-        return in_order(kernels)(module)
+        return tvm.ir.transform.Sequential(kernels)(module)
 
 
 def extract_tasks(lowered: tvm.IRModule, target: tvm.target.Target) -> list[NetworkTask]:
