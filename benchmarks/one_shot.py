@@ -40,7 +40,10 @@ def deployed(network: str, out: Path) -> float:
             if VERIFIED in told:
                 seconds = time.monotonic() - started
     if process.returncode or not seconds:
-        raise SystemExit(f"deploy ended with {process.returncode}, verified after {seconds} s")
+        raise SystemExit(
+            f"deploy ended with {process.returncode} and told of no bundle that it had verified;"
+            " read its output above, and choose a new --out"
+        )
     return seconds
 
 
