@@ -34,7 +34,13 @@ from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
 from hetfeat.tune.judge import Judge
 from hetfeat.tune.loop import BATCH
 from hetfeat.workloads.networks import load_network
-from hetfeat.workloads.tvm import NetworkTask, as_target, import_network, save_workload
+from hetfeat.workloads.tvm import (
+    NetworkTask,
+    as_target,
+    import_network,
+    in_layout,
+    save_workload,
+)
 from hetfeat.workloads.winograd import TRANSFORMS
 from registry.names import cost_model_name
 from registry.pull import pull
@@ -42,8 +48,9 @@ from registry.pull import pull
 
 def largest(network: str, profile: DeviceProfile, count: int) -> list[NetworkTask]:
     """Tasks of a network, each convolution in every way, those with the most FLOPs first."""
-    module = import_network(load_network(network, 1, 0))
-    tasks = tasks_of_all_ways(module, as_target(profile.target), TRANSFORMS)
+    target = as_target(profile.target)
+    prepared = in_layout(import_network(load_network(network, 1, 0)), target)
+    tasks = tasks_of_all_ways(prepared, target, TRANSFORMS)
     return sorted(tasks, key=lambda task: -task.weight * task.task.flops)[:count]
 
 

@@ -34,13 +34,13 @@ def kernels_of(network: str, manifest: dict, target) -> dict[str, Task]:
     """The task of each kernel of the network as it was compiled, by name."""
     import tvm
 
-    from hetfeat.workloads.tvm import describe, import_network
+    from hetfeat.workloads.tvm import describe, import_network, in_layout
 
-    imported = import_network(load_network(network))
-    tasks = tasks_of_all_ways(imported, target, TRANSFORMS)
+    prepared = in_layout(import_network(load_network(network)), target)
+    tasks = tasks_of_all_ways(prepared, target, TRANSFORMS)
     taken = {task["task"] for task in manifest["tasks"]}
     cost_s = {task.task.hash: 1.0 if task.task.hash in taken else math.inf for task in tasks}
-    lowered = lower_fastest(imported, target, tasks, cost_s)
+    lowered = lower_fastest(prepared, target, tasks, cost_s)
     return {
         name.name_hint: describe(tvm.IRModule({"main": f.with_attr("global_symbol", "main")}))
         for name, f in lowered.functions_items()

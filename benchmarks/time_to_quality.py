@@ -41,7 +41,8 @@ from hetfeat.workloads.tvm import (
     as_target,
     extract_tasks,
     import_network,
-    lower,
+    in_layout,
+    into_kernels,
     save_workload,
 )
 from hetfeat.workloads.winograd import TRANSFORMS
@@ -58,13 +59,13 @@ class Subject:
     def __init__(self, name: str) -> None:
         self.profile = local_profile()
         self.network = load_network(name)
-        self.imported = import_network(self.network)
         self.target = as_target(self.profile.target)
+        self.prepared = in_layout(import_network(self.network), self.target)
         self.sample = sample_of(self.network)
 
     def ways(self, direct: bool):
         tiles = () if direct else TRANSFORMS
-        return tasks_of_all_ways(self.imported, self.target, tiles)
+        return tasks_of_all_ways(self.prepared, self.target, tiles)
 
     def bundle(self, folder: Path, lowered, programs: dict[str, Program]) -> float:
         """Compiles and writes; returns the seconds it took."""
@@ -137,7 +138,7 @@ def run_compare(given: argparse.Namespace) -> None:
     work = given.out
     work.mkdir(parents=True)
     rows: dict[str, dict] = {}
-    lowered = lower(subject.imported, subject.target)
+    lowered = into_kernels(subject.prepared, subject.target)
     own = {task.task.hash: task.task for task in extract_tasks(lowered, subject.target)}
     for found in stock["found"]:
         if found["share"] not in given.shares:
@@ -166,7 +167,7 @@ def run_compare(given: argparse.Namespace) -> None:
                 chosen, cold_s = choose(finalists(leaders, weights, contested), measurer)
             best = {task: ms[0] for task, ms in leaders.items()} | chosen
             chosen_s = time.monotonic() - started
-            made = lower_fastest(subject.imported, subject.target, tasks, cold_s)
+            made = lower_fastest(subject.prepared, subject.target, tasks, cold_s)
             name = f"{folder.name} {at_s} s"
             programs = {task: m.program for task, m in best.items()}
             took = subject.bundle(work / name, made, programs)

@@ -104,13 +104,13 @@ def _tasks(
 ) -> tuple[dict[str, Task], dict[str, str]]:
     """Distinct tasks of all networks and their modules, by hash; kept in the store."""
     from hetfeat.deploy.ways import tasks_of_all_ways
-    from hetfeat.workloads.tvm import as_target, save_workload
+    from hetfeat.workloads.tvm import as_target, in_layout, save_workload
 
     target = as_target(profile.target)
     tasks: dict[str, Task] = {}
     modules: dict[str, str] = {}
     for name, module in imported.items():
-        found = tasks_of_all_ways(module, target, tiles)
+        found = tasks_of_all_ways(in_layout(module, target), target, tiles)
         own = {task.task.hash: save_workload(task.module) for task in found}
         store.add_network(name, {t.task.hash: t.weight for t in found}, own)
         tasks |= {task.task.hash: task.task for task in found}

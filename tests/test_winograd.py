@@ -122,6 +122,25 @@ def test_only_what_fits_is_replaced_and_the_numbers_stay(tile, device):
     assert np.abs(got - wanted).max() <= LARGEST_ERROR[tile] * np.abs(wanted).max()
 
 
+@pytest.mark.tvm
+def test_the_ways_leave_what_they_share_as_it_was(device):
+    import tvm_ffi
+
+    from hetfeat.deploy.ways import lower_fastest, tasks_of_all_ways
+    from hetfeat.workloads.tvm import as_target, import_network, in_layout, into_kernels, lower
+
+    imported = import_network(Network("n", Several().eval(), (torch.randn(1, 4, 9, 9),)))
+    target = as_target(device.target)
+    prepared = in_layout(imported, target)
+    tasks = tasks_of_all_ways(prepared, target, TRANSFORMS)
+    slow_s = {t.task.hash: 1.0 for t in tasks}
+    small_s = slow_s | {t.task.hash: 0.1 for t in tasks if t.task.shapes[1] == (4, 4, 4, 8)}
+    small = lower_fastest(prepared, target, tasks, small_s)
+    assert tvm_ffi.structural_equal(small, lower(imported, target, lambda _: 2))
+    assert tvm_ffi.structural_equal(into_kernels(prepared, target), lower(imported, target))
+    assert not tvm_ffi.structural_equal(small, into_kernels(prepared, target))
+
+
 def task(name: str, operator: str, filters: tuple[int, ...]) -> Task:
     return Task(name, operator, ((1, 8, 8, 4), filters, (1, 8, 8, 6)), "float32", 1.0)
 

@@ -73,7 +73,7 @@ def deploy(
         DeviceLost: No server of the device could be had to verify on.
         WorkFailed: The compiled network is wrong or does not run.
     """
-    from hetfeat.workloads.tvm import as_target, extract_tasks, lower
+    from hetfeat.workloads.tvm import as_target, extract_tasks, in_layout, into_kernels
 
     if request.trials == 0 and source is None and journal is None:
         raise RequestError(
@@ -83,14 +83,14 @@ def deploy(
         )
     started = time.monotonic()
     target = as_target(profile.target)
-    ways = [tasks_of_all_ways(found.module, target, TRANSFORMS) for found in networks]
+    prepared = [in_layout(found.module, target) for found in networks]
+    ways = [tasks_of_all_ways(module, target, TRANSFORMS) for module in prepared]
     tuned, cold_s = _tune(request, networks, ways, profile, source, out, journal)
 
     build_started = time.monotonic()
     log.info("building, tuned and untuned")
     lowered = [
-        lower_fastest(found.module, target, of, cold_s)
-        for found, of in zip(networks, ways, strict=True)
+        lower_fastest(module, target, of, cold_s) for module, of in zip(prepared, ways, strict=True)
     ]
     tasks = [extract_tasks(module, target) for module in lowered]
     merged = _merged(tasks)
@@ -108,7 +108,7 @@ def deploy(
         parts = zip(networks, lowered, tasks, strict=True)
         variants = [_compiled(found, code, of, profile, programs) for found, code, of in parts]
         bundle.write_bundle(draft, variants, profile, sample, facts)
-        plain = _compiled(networks[0], lower(networks[0].module, target), [], profile, {})
+        plain = _compiled(networks[0], into_kernels(prepared[0], target), [], profile, {})
         bundle.write_bundle(untuned, [plain], profile, sample, facts)
         build_s = time.monotonic() - build_started
         if profile.route.get("kind") == "local":

@@ -11,12 +11,17 @@ if TYPE_CHECKING:
     from hetfeat.workloads.tvm import NetworkTask
 
 
-def tasks_of_all_ways(imported: Any, target: Any, tiles: Iterable[int]) -> list["NetworkTask"]:
-    """Tasks of a network computed directly and with each of Winograd's tiles, each once."""
-    from hetfeat.workloads.tvm import extract_tasks, in_layout, into_kernels
+def tasks_of_all_ways(prepared: Any, target: Any, tiles: Iterable[int]) -> list["NetworkTask"]:
+    """Tasks of a network computed directly and with each of Winograd's tiles, each once.
+
+    Args:
+        prepared: From `workloads.tvm.in_layout`, which all ways share.
+        target: What it is compiled for.
+        tiles: Winograd's tiles.
+    """
+    from hetfeat.workloads.tvm import extract_tasks, into_kernels
 
     found: dict[str, NetworkTask] = {}
-    prepared = in_layout(imported, target)
     for tile in (None, *tiles):
         lowered = into_kernels(prepared, target, partial(_always, tile))
         for task in extract_tasks(lowered, target):
@@ -29,13 +34,13 @@ def _always(tile: int | None, _: Convolution) -> int | None:
 
 
 def lower_fastest(
-    imported: Any,
+    prepared: Any,
     target: Any,
     tasks: Sequence["NetworkTask"],
     latency_s: Mapping[str, float],
 ) -> Any:
     """The network lowered so that each convolution is computed in the fastest way measured."""
-    from hetfeat.workloads.tvm import lower
+    from hetfeat.workloads.tvm import into_kernels
 
     chosen = choose_fastest({task.task: task.weight for task in tasks}, latency_s)
-    return lower(imported, target, chosen.get)
+    return into_kernels(prepared, target, chosen.get)

@@ -127,7 +127,9 @@ def in_layout(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
         return in_order(in_nhwc)(combine_siblings(module))
 
 
-def into_kernels(module: tvm.IRModule, target: tvm.target.Target, winograd: Choose) -> tvm.IRModule:
+def into_kernels(
+    module: tvm.IRModule, target: tvm.target.Target, winograd: Choose = direct
+) -> tvm.IRModule:
     """The second half of `lower`, of what `in_layout` made."""
     step = relax.transform
     kernels = [
