@@ -10,10 +10,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import stores
-
-import mlproject
-from registry.commands import _cli
+import trained
+from door import hetfeat
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
@@ -21,7 +19,6 @@ REPORTED = {
     *("latency_ms", "peers_ms", "untuned_ms", "tuning_s", "build_s", "trials", "max_abs_error"),
     *("tolerance", "model_version", "leaked_records", "bundle", "run_id", "bundle_version"),
 }
-MODEL = "costmodel.cpu-x86"
 BLOCKED = """
 import importlib.abc, sys
 class Block(importlib.abc.MetaPathFinder):
@@ -34,23 +31,7 @@ sys.meta_path.insert(0, Block())
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory, project, device, device_file):
-    """A registry with a trained model in production, in a folder of its own."""
-    from registry.stages import promote
-
-    folder = tmp_path_factory.mktemp("registry")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for variable in [name for name in os.environ if name.startswith("MLFLOW_")]:
-            patch.delenv(variable)
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
-        patch.setenv("HETFEAT_HOME", str(folder / "home"))
-        tests = str(Path(__file__).parent)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(project), tests]))
-        stores.make_store(folder / "records", tasks=6, per_task=8)
-        line = ["train", "--records", "records", "--effort", "quick"]
-        assert _cli.run(mlproject.cli, line) == 0
-        for stage in ("staging", "production"):
-            promote(MODEL, 1, stage, reason="made for tests", force=True)
+    with trained.registry_with_a_model(tmp_path_factory.mktemp("registry"), project) as folder:
         yield SimpleNamespace(folder=folder, device_file=str(device_file))
 
 
@@ -59,13 +40,6 @@ def timed_alone_and_once(monkeypatch):
     """But for `deployed`: a process of its own, it compares with all peers as users do."""
     monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
     monkeypatch.setattr("hetfeat.deploy.pipeline.PEERS", ())
-
-
-def hetfeat(capfd, *arguments: str) -> SimpleNamespace:
-    code = _cli.run(mlproject.cli, [*arguments, "--json"])
-    printed = capfd.readouterr()
-    value = json.loads(printed.out) if printed.out else None
-    return SimpleNamespace(code=code, value=value, errors=printed.err)
 
 
 def deploy_line(registry, out: str = "bundle", network: str = "nets:tiny", *more: str):
@@ -107,7 +81,7 @@ class TestCompiling:
         assert set(made.value) >= REPORTED
         assert (made.value["trials"], made.value["resumed"]) == (8, 8)
         assert made.value["max_abs_error"] <= made.value["tolerance"]
-        assert made.value["model_version"] == f"models:/{MODEL}/1"
+        assert made.value["model_version"] == f"models:/{trained.MODEL}/1"
         assert made.value["bundle_version"] != deployed.report["bundle_version"]
         assert {p: p.read_bytes() for p in journal.rglob("*") if p.is_file()} == before
 
@@ -129,7 +103,7 @@ class TestDeploying:
         report = deployed.report
         assert set(report) >= REPORTED
         assert report["trials"] == 8
-        assert report["model_version"] == f"models:/{MODEL}/1"
+        assert report["model_version"] == f"models:/{trained.MODEL}/1"
         assert report["reused"] is False
         assert report["leaked_records"] == 0
         assert report["max_abs_error"] <= report["tolerance"]
@@ -143,7 +117,7 @@ class TestDeploying:
         assert manifest["device"] == "here"
         assert manifest["target"] == device.target
         assert manifest["threads"] == device.threads
-        assert manifest["cost_model"] == f"models:/{MODEL}/1"
+        assert manifest["cost_model"] == f"models:/{trained.MODEL}/1"
         assert manifest["inputs"] == [{"shape": [1, 3, 16, 16], "dtype": "float32"}]
         assert {"lib_1.so", "params.npz", "run.py", "sample_input_0.npy"} <= set(manifest["files"])
         assert {"tvm", "numpy", "hetfeat"} <= set(manifest["versions"])
@@ -153,17 +127,17 @@ class TestDeploying:
         from registry.client import connect
 
         version = connect().get_model_version("network.nets_tiny.here", "1")
-        assert version.tags["parent_model_uri"] == f"models:/{MODEL}/1"
+        assert version.tags["parent_model_uri"] == f"models:/{trained.MODEL}/1"
         assert version.run_id == deployed.report["run_id"]
 
     def test_without_trials_the_model_picks_the_programs(self, registry, monkeypatch, capfd):
         monkeypatch.chdir(registry.folder)
-        pinned = ("--model", f"models:/{MODEL}/1")
+        pinned = ("--model", f"models:/{trained.MODEL}/1")
         line = deploy_line(registry, "one-shot", "nets:tiny", "--trials", "0", *pinned)
         made = hetfeat(capfd, *line)
         assert made.code == 0, made.errors
         assert made.value["trials"] == 0
-        assert made.value["model_version"] == f"models:/{MODEL}/1"
+        assert made.value["model_version"] == f"models:/{trained.MODEL}/1"
         manifest = json.loads((registry.folder / "one-shot" / "bundle.json").read_text())
         assert manifest["tasks"]
         assert all(task["trace"] and task["latency_s"] is None for task in manifest["tasks"])
@@ -264,61 +238,6 @@ class TestDeploying:
         assert {p: p.read_bytes() for p in journal.rglob("*") if p.is_file()} == before
         assert not (tmp_path / "running").exists()
 
-    def test_refresh_replaces_a_bundle_of_an_older_format(self, tmp_path):
-        from hetfeat.dataset.store import RecordStore
-        from hetfeat.deploy.request import discard, journal_path
-
-        old = tmp_path / "bundle"
-        old.mkdir()
-        (old / "bundle.json").write_text('{"format": 1}')
-        RecordStore.create(journal_path(old))
-        discard(old)
-        assert not journal_path(old).exists()
-        assert (old / "bundle.json").exists()
-
-    @pytest.mark.parametrize(
-        ("options", "said"),
-        [
-            (("--network", "resnet19"), "resnet18"),
-            (("--network", "nets:not_a_network"), "nets:not_a_network"),
-            (("--network", "nets:unknown_operator"), "linalg_eig"),
-            (("--network", "nets:two_outputs"), "2 outputs"),
-            (("--device", "laptop"), "'local'"),
-            (("--device", "missing.yaml"), "missing.yaml"),
-            (("--model", "costmodel.nonsense"), "costmodel.nonsense"),
-            (("--model", f"models:/{MODEL}/9"), "version 9"),
-            (("--stage", "nowhere"), "staging"),
-            (("--stage", "staging"), "staging"),
-            (("--trials", "-1"), "--trials"),
-            (("--batch", "0"), "--batch"),
-            (("--batch", "1,1"), "twice"),
-            (("--network", "nothing.onnx"), "a file that exists"),
-            (("--network", "nothing.tflite"), "a file that exists"),
-            (("--seed", "-1"), "--seed"),
-            (("--effort", "heroic"), "heroic"),
-            (("--refresh", "maybe"), "true or false"),
-        ],
-    )
-    def test_wrong_requests_are_one_line_and_write_nothing(
-        self, registry, device, capfd, options, said
-    ):
-        from hetfeat.devices.probe import remember
-        from registry.client import connect
-
-        remember(device)
-        line = dict(
-            zip(("--device", "--network"), (registry.device_file, "nets:tiny"), strict=True)
-        )
-        line |= {options[0]: options[1], "--out": "unwanted"}
-        runs = len(connect().search_runs(experiment_ids(connect())))
-        refused = hetfeat(capfd, "deploy", *[word for pair in line.items() for word in pair])
-        assert refused.code == 2
-        last = refused.errors.splitlines()[-1]
-        assert last.startswith("hetfeat: ")
-        assert said in last
-        assert not list(registry.folder.glob("unwanted*"))
-        assert len(connect().search_runs(experiment_ids(connect()))) == runs
-
 
 def test_without_a_model_it_tunes_from_scratch_for_several_batches(
     registry_here, device_file, monkeypatch, capfd
@@ -361,10 +280,6 @@ class TestBench:
         assert set(engines) == {"bundle, batch 1", "onnxruntime"}
         for found in engines.values():
             assert found["rows_per_s"] == pytest.approx(1e3 / found["latency_ms"])
-
-
-def experiment_ids(client) -> list[str]:
-    return [found.experiment_id for found in client.search_experiments()]
 
 
 class TestRunning:

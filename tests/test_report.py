@@ -3,7 +3,6 @@
 import base64
 import csv
 import dataclasses
-import json
 import os
 import re
 from types import SimpleNamespace
@@ -11,25 +10,17 @@ from types import SimpleNamespace
 import pytest
 import report_runs as made
 import stores
+from door import hetfeat
 
-import mlproject
 from hetfeat.report import drawings, epochs, searches, trainings
 from hetfeat.report.cells import Cell
 from hetfeat.report.page import Page, Section, number, render, seeds
 from hetfeat.report.scope import SIZES, Device
-from registry.commands import _cli
 
 NAMES = ("table3", "table5", "table6", "table7", "table8", "figure2", "gemm")
 FETCHES = re.compile(
     r"(?:src|href|action|data)\s*=\s*(?![\"']?(?:#|data:))|url\(|@import|<script|<link"
 )
-
-
-def hetfeat(capfd, *arguments: str) -> SimpleNamespace:
-    code = _cli.run(mlproject.cli, ["report", *arguments, "--json"])
-    printed = capfd.readouterr()
-    value = json.loads(printed.out) if printed.out else None
-    return SimpleNamespace(code=code, value=value, errors=printed.err)
 
 
 @pytest.fixture
@@ -54,11 +45,11 @@ def here(registry_here, device, project, monkeypatch):
 @pytest.mark.tvm
 def test_a_report_and_again(here, capfd):
     line = ("--records", "records", "--out", "report")
-    first = hetfeat(capfd, *line)
+    first = hetfeat(capfd, "report", *line)
     assert first.code == 0, first.errors
     # One tuner on all and on pruned records, and a search by four strategies.
     assert first.value["ran"] == 3, first.value["left_out"]
-    again = hetfeat(capfd, *line)
+    again = hetfeat(capfd, "report", *line)
     assert again.value["ran"] == 0
     assert again.value["tables"] == first.value["tables"]
 
@@ -108,7 +99,7 @@ def test_a_report_and_again(here, capfd):
 
 
 def test_an_empty_store_gives_a_report_of_what_was_not_run(here, capfd):
-    made_report = hetfeat(capfd, "--records", "records", "--run-missing", "false")
+    made_report = hetfeat(capfd, "report", "--records", "records", "--run-missing", "false")
     assert made_report.code == 0, made_report.errors
     assert made_report.value["ran"] == 0
     assert made_report.value["left_out"]["everything else"].startswith("--run-missing false")
@@ -133,7 +124,7 @@ def test_what_fails_is_left_out_and_said(here, capfd, monkeypatch):
     monkeypatch.setattr(
         reporting, "missing_deployments", lambda plan, runs: [Step("deploy it", fail)]
     )
-    found = hetfeat(capfd, "--records", "records")
+    found = hetfeat(capfd, "report", "--records", "records")
     assert found.code == 0
     assert found.value["left_out"]["deploy it"].startswith("a network that is wrong")
     assert "a network that is wrong" in (here.folder / "report" / "report.html").read_text()
@@ -149,7 +140,7 @@ def test_what_fails_is_left_out_and_said(here, capfd, monkeypatch):
     ],
 )
 def test_wrong_requests_are_one_line(here, capfd, arguments, code, said):
-    found = hetfeat(capfd, *arguments)
+    found = hetfeat(capfd, "report", *arguments)
     assert (found.code, found.value) == (code, None)
     assert said in found.errors.splitlines()[-1]
 
@@ -157,7 +148,7 @@ def test_wrong_requests_are_one_line(here, capfd, arguments, code, said):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_may_not_be_written(here, capfd):
     (here.folder / "locked").mkdir(mode=0o500)
-    found = hetfeat(capfd, "--out", "locked/report")
+    found = hetfeat(capfd, "report", "--out", "locked/report")
     assert found.code == 2
     assert "Permission denied" in found.errors
 
@@ -167,7 +158,7 @@ def test_a_tracking_store_that_does_not_answer(here, capfd, monkeypatch):
 
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     mlflow.set_tracking_uri("http://127.0.0.1:9")
-    found = hetfeat(capfd, "--records", "records")
+    found = hetfeat(capfd, "report", "--records", "records")
     assert found.code == 1
     assert "MLFLOW_TRACKING_URI" in found.errors.splitlines()[-1]
 

@@ -3,14 +3,11 @@
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import built
 import numpy as np
 import pytest
-
-import mlproject
-from registry.commands import _cli
+from door import hetfeat
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
@@ -29,13 +26,6 @@ def copied(bundle, tmp_path) -> Path:
 @pytest.fixture
 def sample(bundle) -> Path:
     return bundle / "sample_input_0.npy"
-
-
-def hetfeat(capfd, *arguments: str) -> SimpleNamespace:
-    code = _cli.run(mlproject.cli, [*arguments, "--json"])
-    printed = capfd.readouterr()
-    value = json.loads(printed.out) if printed.out else None
-    return SimpleNamespace(code=code, value=value, errors=printed.err)
 
 
 def edited(change):

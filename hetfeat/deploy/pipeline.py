@@ -84,11 +84,12 @@ def deploy(
     started = time.monotonic()
     target = as_target(profile.target)
     prepared = [in_layout(found.module, target) for found in networks]
-    ways = [tasks_of_all_ways(module, target, TRANSFORMS) for module in prepared]
+    tiles = TRANSFORMS if request.trials != 0 else ()  # unmeasured, no other way is taken
+    ways = [tasks_of_all_ways(module, target, tiles) for module in prepared]
     tuned, cold_s = _tune(request, networks, ways, profile, source, out, journal)
 
     build_started = time.monotonic()
-    log.info("building, tuned and untuned")
+    log.info("building")
     lowered = [
         lower_fastest(module, target, of, cold_s) for module, of in zip(prepared, ways, strict=True)
     ]
@@ -104,18 +105,19 @@ def deploy(
     programs = tuned.picked | {task: found.program for task, found in tuned.best.items()}
     sample = sample_of(networks[0].network)
     with tempfile.TemporaryDirectory(dir=_parent(out), prefix=f".{out.name}.") as work:
-        draft, untuned = Path(work) / "tuned", Path(work) / "untuned"
+        draft = Path(work) / "tuned"
         parts = zip(networks, lowered, tasks, strict=True)
         variants = [_compiled(found, code, of, profile, programs) for found, code, of in parts]
         bundle.write_bundle(draft, variants, profile, sample, facts)
-        plain = _compiled(networks[0], into_kernels(prepared[0], target), [], profile, {})
-        bundle.write_bundle(untuned, [plain], profile, sample, facts)
         build_s = time.monotonic() - build_started
-        if profile.route.get("kind") == "local":
-            verified = _verify(request, networks, draft, bundle.load_bundle)
-            measured = _bench(request, profile, draft, untuned)
-        else:
-            verified, measured = _proved_there(request, networks, profile, draft, untuned)
+
+        def untuned() -> Path:
+            plain = _compiled(networks[0], into_kernels(prepared[0], target), [], profile, {})
+            bundle.write_bundle(Path(work) / "untuned", [plain], profile, sample, facts)
+            return Path(work) / "untuned"
+
+        prove = _proved_here if profile.route.get("kind") == "local" else _proved_there
+        verified, measured = prove(request, networks, profile, draft, untuned)
         latency = measured["bundle"]
         assert latency is not None
         report = {
@@ -269,12 +271,24 @@ def _task_facts(task: "NetworkTask", tuned: Tuned) -> dict[str, Any]:
     }
 
 
+def _proved_here(
+    request: DeployRequest,
+    networks: Sequence[Imported],
+    profile: DeviceProfile,
+    draft: Path,
+    untuned: Callable[[], Path],
+) -> tuple[Verified, dict[str, Latency | None]]:
+    """Verifies on this machine, then times beside other engines and beside the `untuned`."""
+    verified = _verify(request, networks, draft, bundle.load_bundle)
+    return verified, _bench(request, profile, draft, untuned())
+
+
 def _proved_there(
     request: DeployRequest,
     networks: Sequence[Imported],
     profile: DeviceProfile,
     draft: Path,
-    untuned: Path,
+    untuned: Callable[[], Path],
 ) -> tuple[Verified, dict[str, Latency | None]]:
     """Verifies and times on a server of the device; other engines do not run there."""
     rounds = ROUNDS[request.effort]
@@ -288,7 +302,7 @@ def _proved_there(
     if len(networks) > 1:
         bundle.add_facts(draft, {"any_rows": True})  # before it is loaded there
     verified, measured = on_device(profile, draft, prove)
-    plain = on_device(profile, untuned, lambda there: there.latency(UNTUNED_ROUNDS))
+    plain = on_device(profile, untuned(), lambda there: there.latency(UNTUNED_ROUNDS))
     return verified, dict.fromkeys(PEERS) | measured | {"untuned": plain}
 
 

@@ -4,7 +4,6 @@ import base64
 import contextlib
 import itertools
 import json
-import statistics
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -20,15 +19,10 @@ from hetfeat.dataset.schema import FEATURES_PER_STORE
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.exclusive import building
+from hetfeat.measure.patience import BUILD_TIMEOUT_S, Patience
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import ErrorKind, Program, Task
 
-BUILD_TIMEOUT_S = 8.0
-BUILD_TIMEOUT_FLOOR_S = 3.0
-BUILD_TIMEOUT_MEDIANS = 10.0
-BUILDS_TO_LEARN = 16
-"""Most programs build in 0.2 s; a few, unrolled too far, would keep LLVM busy for a minute. Once
-some builds are known, a build may take ten times their median, 3 s at least."""
 RESTART_BYTES = 3 * 2**29
 """A child grows by about 1.1 MB with each build (TVM's and LLVM's caches) and is replaced here."""
 PROPOSE_TIMEOUT_S = 120.0
@@ -56,8 +50,7 @@ class Children:
         memory_limit_bytes: int | None = None,
     ) -> None:
         self.profile = profile
-        self._build_timeout_s = build_timeout_s
-        self._build_seconds: deque[float] = deque(maxlen=64)
+        self._patience = Patience(build_timeout_s)
         limit = memory_limit_bytes or psutil.virtual_memory().total // 2
         arguments = [json.dumps(profile.target), str(profile.cache_line_bytes), str(limit)]
         self._workers = [Worker(child, arguments, profile.threads) for _ in range(count)]
@@ -157,15 +150,10 @@ class Children:
             "trace": program.trace,
         }
         started = time.monotonic()
-        answer = self._ask(index, program.task, request | more, self._allowed_build_s())
-        self._build_seconds.append(time.monotonic() - started)
+        operator = program.task.operator
+        answer = self._ask(index, program.task, request | more, self._patience.allowed_s(operator))
+        self._patience.learn(operator, time.monotonic() - started)
         return answer
-
-    def _allowed_build_s(self) -> float:
-        if len(self._build_seconds) < BUILDS_TO_LEARN:
-            return self._build_timeout_s
-        usual = BUILD_TIMEOUT_MEDIANS * statistics.median(list(self._build_seconds))
-        return min(self._build_timeout_s, max(BUILD_TIMEOUT_FLOOR_S, usual))
 
     def _ask(
         self, index: int, task: Task, request: dict[str, Any], timeout_s: float

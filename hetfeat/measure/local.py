@@ -11,8 +11,9 @@ from typing import Any, Self
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
 from hetfeat.measure.base import in_order, measured
-from hetfeat.measure.children import BUILD_TIMEOUT_S, RESTART_BYTES, Children
+from hetfeat.measure.children import RESTART_BYTES, Children
 from hetfeat.measure.exclusive import building, timing
+from hetfeat.measure.patience import BUILD_TIMEOUT_S
 from hetfeat.records import ErrorKind, Measurement, Program
 
 CHILD = "hetfeat.measure.tvm"

@@ -19,8 +19,9 @@ from hetfeat.devices.fleet.route import route_of
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.measure.base import in_order, measured
-from hetfeat.measure.children import BUILD_TIMEOUT_S, RESTART_BYTES, Children
+from hetfeat.measure.children import RESTART_BYTES, Children
 from hetfeat.measure.exclusive import building
+from hetfeat.measure.patience import BUILD_TIMEOUT_S
 from hetfeat.measure.remote.batch import Batch, Job
 from hetfeat.measure.remote.lane import Lane, Quarantine
 from hetfeat.measure.worker import Worker

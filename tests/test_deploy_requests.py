@@ -1,0 +1,72 @@
+"""What `hetfeat deploy` refuses before it does anything, and what it may replace."""
+
+import pytest
+import trained
+from door import hetfeat
+
+pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory, project):
+    with trained.registry_with_a_model(tmp_path_factory.mktemp("registry"), project) as folder:
+        yield folder
+
+
+def test_refresh_replaces_a_bundle_of_an_older_format(tmp_path):
+    from hetfeat.dataset.store import RecordStore
+    from hetfeat.deploy.request import discard, journal_path
+
+    old = tmp_path / "bundle"
+    old.mkdir()
+    (old / "bundle.json").write_text('{"format": 1}')
+    RecordStore.create(journal_path(old))
+    discard(old)
+    assert not journal_path(old).exists()
+    assert (old / "bundle.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--network", "resnet19"), "resnet18"),
+        (("--network", "nets:not_a_network"), "nets:not_a_network"),
+        (("--network", "nets:unknown_operator"), "linalg_eig"),
+        (("--network", "nets:two_outputs"), "2 outputs"),
+        (("--device", "laptop"), "'local'"),
+        (("--device", "missing.yaml"), "missing.yaml"),
+        (("--model", "costmodel.nonsense"), "costmodel.nonsense"),
+        (("--model", f"models:/{trained.MODEL}/9"), "version 9"),
+        (("--stage", "nowhere"), "staging"),
+        (("--stage", "staging"), "staging"),
+        (("--trials", "-1"), "--trials"),
+        (("--batch", "0"), "--batch"),
+        (("--batch", "1,1"), "twice"),
+        (("--network", "nothing.onnx"), "a file that exists"),
+        (("--network", "nothing.tflite"), "a file that exists"),
+        (("--seed", "-1"), "--seed"),
+        (("--effort", "heroic"), "heroic"),
+        (("--refresh", "maybe"), "true or false"),
+    ],
+)
+def test_wrong_requests_are_one_line_and_write_nothing(
+    registry, device, device_file, capfd, options, said
+):
+    from hetfeat.devices.probe import remember
+    from registry.client import connect
+
+    remember(device)
+    line = dict(zip(("--device", "--network"), (str(device_file), "nets:tiny"), strict=True))
+    line |= {options[0]: options[1], "--out": "unwanted"}
+    runs = len(connect().search_runs(experiment_ids(connect())))
+    refused = hetfeat(capfd, "deploy", *[word for pair in line.items() for word in pair])
+    assert refused.code == 2
+    last = refused.errors.splitlines()[-1]
+    assert last.startswith("hetfeat: ")
+    assert said in last
+    assert not list(registry.glob("unwanted*"))
+    assert len(connect().search_runs(experiment_ids(connect()))) == runs
+
+
+def experiment_ids(client) -> list[str]:
+    return [found.experiment_id for found in client.search_experiments()]
