@@ -15,7 +15,8 @@ _BUILDS_KEPT = 64
 class Patience:
     """Learns from the builds of each operator how long its next may take.
 
-    Operators differ: a program of Winograd's F(4,3) builds in 1.5 s, a direct one in 0.1 s.
+    Operators differ: a program of Winograd's F(4,3) builds in 1.2 s, a direct one in 0.25 s
+    (`benchmarks/builds.py`).
 
     Args:
         longest_s: Most that any build may take, and all until some of its operator are known.
