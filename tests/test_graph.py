@@ -249,3 +249,43 @@ def test_a_folded_bias_leaves_one_addition(device):
     text = ir.transform.Sequential(folded)(module)["main"].script()
     assert "batch_norm" not in text
     assert text.count("R.add") == 1
+
+
+def test_constants_are_what_tvm_would_make_of_them():
+    import tvm
+    from tvm import relax
+    from tvm.relax import op
+
+    from hetfeat.workloads.graph.constants.tvm import fold_constants
+
+    rng = np.random.default_rng(0)
+    square = relax.const(rng.uniform(1, 2, (3, 3)).astype("float32"))
+    row, whole = relax.const(np.float32([[-4, 0.5, 9]])), relax.const(np.int64([7, -7, 2]))
+    x = relax.Var("x", relax.TensorType((3, 3), "float32"))
+    make = relax.BlockBuilder()
+    with make.function("main", [x]):
+        with make.dataflow():
+            known = [
+                make.emit(op.sqrt(op.add(square, tvm.tirx.FloatImm("float32", 1e-3)))),
+                make.emit(op.divide(op.negative(row), op.subtract(square, row))),
+                make.emit(op.permute_dims(op.multiply(square, row))),
+                make.emit(op.permute_dims(op.expand_dims(square, 1), [2, 0, 1])),
+                make.emit(op.squeeze(op.reshape(square, (1, 9)))),
+            ]
+            left = [make.emit(op.add(square, x)), make.emit(op.floor_divide(whole, whole))]
+            output = make.emit_output(relax.Tuple([*known, *left]))
+        make.emit_func_output(output)
+    module = make.get()
+
+    def calls(of):
+        found = [binding.value for binding in of["main"].body.blocks[0].bindings]
+        return [value.op.name for value in found if isinstance(value, relax.Call)]
+
+    def run(of):
+        machine = relax.VirtualMachine(tvm.compile(of, "llvm"), tvm.cpu())
+        return machine["main"](tvm.runtime.tensor(np.ones((3, 3), "float32")))
+
+    folded = fold_constants(module)
+    assert calls(folded) == ["relax.add", "relax.floor_divide"]
+    for got, wanted in zip(run(folded), run(module), strict=True):
+        np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-6)

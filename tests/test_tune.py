@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import stores
 
+from hetfeat.dataset.notes import save_spent_s, spent_s
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.records import Measurement, Program, Task
@@ -144,6 +145,13 @@ class TestLoop:
         again = run(third, journal, trials=50)
         assert (again.resumed, again.trials, third.measured) == (50, 0, [])
         assert again.best == tuned.best
+
+    def test_the_seconds_of_an_interrupted_run_count(self, journal):
+        first = run(FakeDevice(), journal, trials=30)
+        assert 0 < spent_s(journal.path) <= first.seconds
+        save_spent_s(journal.path, 50.0)
+        assert run(FakeDevice(), journal, trials=50, seconds=49.0).trials == 0
+        assert 50 <= run(FakeDevice(), journal, trials=50, seconds=60.0).seconds < 60
 
     def test_records_of_other_tasks_do_not_use_the_budget_up(self, journal):
         run(FakeDevice(), journal, trials=20, tasks=TASKS[:1])

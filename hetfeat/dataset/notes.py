@@ -1,9 +1,10 @@
-"""What collecting writes beside the records of a store.
+"""What collecting and tuning write beside the records of a store.
 
 DIR/evaluation.json  tasks measured densely, held out of training by default
 DIR/anchors.jsonl    re-measurements of a few programs, by which drift shows
 DIR/rejected.jsonl   measurements whose repeats disagreed too much to be kept
 DIR/quarantine.jsonl measurements on servers that were not the device, and servers turned away
+DIR/spent.json       seconds that tuning took so far
 """
 
 import json
@@ -16,7 +17,7 @@ from hetfeat.dataset.schema import to_row
 from hetfeat.records import Measurement
 
 EVALUATION, ANCHORS, REJECTED = "evaluation.json", "anchors.jsonl", "rejected.jsonl"
-QUARANTINE = "quarantine.jsonl"
+QUARANTINE, SPENT = "quarantine.jsonl", "spent.json"
 
 
 def evaluation_tasks(store: Path) -> list[str]:
@@ -27,9 +28,25 @@ def evaluation_tasks(store: Path) -> list[str]:
 
 def save_evaluation_tasks(store: Path, tasks: list[str]) -> None:
     """Notes which tasks are the evaluation tasks."""
-    draft = store / f"{EVALUATION}.draft"
-    draft.write_text(json.dumps({"tasks": tasks}, indent=1) + "\n")
-    draft.replace(store / EVALUATION)
+    _replace(store / EVALUATION, {"tasks": tasks})
+
+
+def spent_s(store: Path) -> float:
+    """Seconds that tuning with this journal took so far."""
+    path = store / SPENT
+    return float(json.loads(path.read_text())["seconds"]) if path.is_file() else 0.0
+
+
+def save_spent_s(store: Path, seconds: float) -> None:
+    """Notes how long tuning took so far."""
+    _replace(store / SPENT, {"seconds": round(seconds, 3)})
+
+
+def _replace(path: Path, content: dict[str, Any]) -> None:
+    """Writes a file so that it is never half of one."""
+    draft = path.with_name(f"{path.name}.draft")
+    draft.write_text(json.dumps(content, indent=1) + "\n")
+    draft.replace(path)
 
 
 def note(store: Path, name: str, measurement: Measurement) -> None:

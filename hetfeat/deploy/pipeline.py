@@ -348,14 +348,14 @@ def _progress(weights: Mapping[Task, int], budget: Budget) -> Callable[[Tuned, T
         if time.monotonic() - last[0] < 10:
             return
         last[0] = time.monotonic()
-        rate = tuned.trials / max(tuned.seconds, 1e-9)
-        wanted = budget.trials - tuned.trials - tuned.resumed
+        done = tuned.trials + tuned.resumed
+        rate = done / max(tuned.seconds, 1e-9)
         log.info(
             "%d programs measured, %.1f a second, %.0f s left at most; "
             "%d of %d tasks, kernels %.2f ms",
-            tuned.trials,
+            done,
             rate,
-            min(wanted / max(rate, 1e-9), max(0.0, budget.seconds - tuned.seconds)),
+            min((budget.trials - done) / max(rate, 1e-9), max(0.0, budget.seconds - tuned.seconds)),
             len(best),
             len(weights),
             1e3 * network_s(weights, best),

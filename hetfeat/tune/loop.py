@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from hetfeat.dataset import notes
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
@@ -47,7 +48,7 @@ class Budget:
     """What tuning may spend.
 
     Attributes:
-        seconds: Wall time after which no new round starts.
+        seconds: Wall time, of all runs with one journal, after which no new round starts.
         trials_per_task: Default of `trials`, for each task.
         trials: Programs measured in all, shared among tasks as the loop sees fit.
     """
@@ -138,7 +139,7 @@ class Tuned:
         trials: Programs measured in this run.
         resumed: Programs found measured already.
         failed: Measured programs without a latency, in this run.
-        seconds: Wall time of this run.
+        seconds: Wall time, that of interrupted runs with the same journal included.
         interrupted: Ended before its budget: by the user, or because the device was lost.
     """
 
@@ -183,7 +184,7 @@ def tune(
         The best programs, and the model's choice where nothing ran. Ctrl-C, or a device that is
         lost, ends the loop early and keeps the former.
     """
-    started = time.monotonic()
+    started = time.monotonic() - notes.spent_s(journal.path)
     profile = measurer.profile
     known = [m for table in journal.scan(device=profile.name) for m in from_table(table)]
     judge = Judge(model, profile, seed)
@@ -231,6 +232,7 @@ def tune(
                 judge.learn(known)
                 for other in states:
                     judge.guide(other.search, other.task, measurer)
+            notes.save_spent_s(journal.path, time.monotonic() - started)
             if on_round:
                 on_round(tuned, state)
         if judge.model is not None:

@@ -16,6 +16,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.records import Task
+from hetfeat.workloads.graph.constants.tvm import fold_constants
 from hetfeat.workloads.graph.functions.tvm import vectorise_functions
 from hetfeat.workloads.graph.rows.tvm import pad_rows
 from hetfeat.workloads.graph.siblings.tvm import combine_siblings
@@ -110,14 +111,16 @@ def in_layout(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     Convolutions become NHWC, whose weights MetaSchedule may lay out anew for each program.
     """
     step = relax.transform
-    normalised = [step.CanonicalizeBindings(), step.FoldConstant()]
+    normalised = [step.CanonicalizeBindings(), fold_constants, step.FoldConstant()]
     without_repeats = [step.EliminateCommonSubexpr(), step.CanonicalizeBindings()]
     in_nhwc = [
         step.CanonicalizeBindings(),
         step.DeadCodeElimination(),
         step.FoldBatchnormToConv2D(),
+        fold_constants,
         step.FoldConstant(),
         step.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
+        fold_constants,
         step.FoldConstant(),
     ]
     in_order = tvm.ir.transform.Sequential

@@ -1,0 +1,1 @@
+"""Arithmetic on constants, done once, before a network is compiled."""
