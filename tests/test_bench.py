@@ -1,10 +1,13 @@
 """How engines are timed: a slow one once, one that does not run not at all."""
 
 import time
+from contextlib import contextmanager
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from hetfeat.deploy import engines
+from hetfeat.deploy import bench, bundle, engines
 from hetfeat.deploy.bench import compare
 from hetfeat.errors import WorkFailed
 
@@ -46,3 +49,53 @@ def test_an_engine_that_does_not_run_is_refused_where_it_is_needed(tmp_path):
     assert compare(missing, 1, 1, first_needed=False) == {"untuned": None}
     with pytest.raises(WorkFailed, match="untuned, which does not run"):
         compare(missing, 1, 1)
+
+
+def test_the_sample_stays_as_it_is_at_its_own_batch(monkeypatch):
+    """A network's first dimension need not be its batch."""
+    shapes = []
+
+    loaded = SimpleNamespace(
+        manifest={"variants": [{"batch": 1}, {"batch": 2}]},
+        prepare=lambda inputs: shapes.extend(value.shape for value in inputs),
+    )
+    monkeypatch.setattr(bundle, "load_bundle", lambda folder: loaded)
+    monkeypatch.setattr(bundle, "sample_inputs", lambda folder: [np.zeros((5, 3))])
+    for asked in ({}, {"batch": 1}, {"batch": 2}):
+        engines.bundle({"bundle": "x", **asked})
+    assert shapes == [(5, 3), (5, 3), (2, 3)]
+
+
+class Engine:
+    """A worker that answers, in its last turn with an error."""
+
+    def __init__(self, child, arguments, threads):
+        self.turns = 0
+
+    def ask(self, request, timeout_s):
+        self.turns += request["do"] == "time"
+        return {"error": "run", "message": "no room"} if self.turns == 3 else {"value": [1.0]}
+
+    def stop(self):
+        pass
+
+
+def test_nobody_else_times_or_builds_during_a_turn(monkeypatch):
+    held = []
+
+    @contextmanager
+    def timing():
+        held.append(None)
+        yield
+
+    monkeypatch.setattr(bench, "Worker", Engine)
+    monkeypatch.setattr(bench, "timing", timing)
+    monkeypatch.setattr(bench, "SETTLE_S", 0.0)
+    found = compare({"one": {}, "other": {}}, 1, 2)
+    assert {name: latency.turns_ms for name, latency in found.items()} == {
+        "one": (1e3, 1e3),
+        "other": (1e3, 1e3),
+    }
+    assert len(held) == 4
+    with pytest.raises(WorkFailed, match="while being timed"):
+        compare({"one": {}}, 1, 3)

@@ -52,6 +52,14 @@ class TestFinalists:
         often = {TASKS[0]: 1, TASKS[1]: 9}
         assert len(finalists(found, often, ())) == 3
 
+    def test_small_is_by_the_network_and_not_by_all_the_ways_of_its_convolutions(self):
+        shapes = ((1, 8, 8, 4), (3, 3, 4, 6), (1, 8, 8, 6))
+        direct = Task("direct", "conv2d", shapes, "float32", 1e6)
+        other = Task("2", "winograd", (shapes[0], (4, 4, 4, 6), shapes[2]), "float32", 1e6)
+        small = 1.5 * LEAST_SHARE
+        found = leaders(direct, 1.0) | leaders(other, 1.0) | leaders(TASKS[0], small, small)
+        assert len(finalists(found, dict.fromkeys([direct, other, TASKS[0]], 1), ())) == 4
+
 
 class TestChoosing:
     def test_the_fastest_with_cold_weights_wins(self):

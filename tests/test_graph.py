@@ -34,6 +34,28 @@ class HardSwish(nn.Module):
         return nn.functional.relu6(self.second(x))
 
 
+class AddedAcross(nn.Module):
+    """What is added before a batch norm is no bias: it differs along the width."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(4, 8, 1, bias=False), nn.BatchNorm2d(8)
+        self.register_buffer("across", torch.arange(8.0))
+
+    def forward(self, x):
+        return self.norm(self.conv(x) + self.across)
+
+
+class MaskedAfter(nn.Module):
+    """Softmaxes of which single values are replaced, by what the scores were, and otherwise."""
+
+    def forward(self, x):
+        scores = x @ x.transpose(-2, -1)
+        weights = scores.softmax(-1)
+        below = torch.where(scores < 0, 0.0, weights) + torch.where(scores == 0, 0.5, weights)
+        return below + weights.masked_fill(torch.ones(6, 6).tril() == 0, 0.0)
+
+
 class Attention(nn.Module):
     """Attention with torch's own kernel, whose export guards against rows of -inf."""
 
@@ -145,6 +167,8 @@ def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
     ("module", "inputs"),
     [
         (HardSwish(), torch.randn(1, 4, 6, 6)),
+        (AddedAcross(), torch.randn(1, 4, 8, 8)),
+        (MaskedAfter(), torch.randn(1, 2, 6, 8)),
         (Attention(masked=False), torch.randn(1, 2, 6, 8)),
         (Attention(masked=True), torch.randn(1, 2, 6, 8)),
         (Squeezed(), torch.randn(1, 3, 5, 5)),
@@ -158,7 +182,16 @@ def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
         (Products(), torch.randn(2, ODD_ROWS, 8)),
     ],
     ids=[
-        *("hard-swish", "attention", "masked", "squeezed", "encoder layer", "two widths"),
+        *(
+            "hard-swish",
+            "added across",
+            "masked after",
+            "attention",
+            "masked",
+            "squeezed",
+            "encoder layer",
+            "two widths",
+        ),
         *("odd rows", "own attention", "batch", "windows", "taken", "products"),
     ],
 )

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from hetfeat.dataset.splits import split_examples
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
+from hetfeat.models.engines.attention_net import LABELS, AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
 from hetfeat.models.engines.net import CHUNK, steps_of
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
-from hetfeat.models.nets import MlpParameters
+from hetfeat.models.nets import AttentionParameters, MlpParameters
 
 SMALL = {"rounds": 60, "width": 32, "batch": 8, "layers": 1}
 RANK = MlpParameters(point_weight=0.0)
@@ -137,6 +138,15 @@ def test_a_support_set_moves_predictions_towards_what_was_measured(attention):
     assert min(accuracy(plain, rest), accuracy(told, rest)) > 0.85
     turned = reversed_speed(rest)
     assert accuracy(lied, turned) > accuracy(plain, turned) + 0.1
+
+
+def test_a_support_set_beside_a_larger_one_is_read_as_it_is_alone():
+    net = AttentionNet(AttentionParameters(width=8, layers=1), 4, torch.zeros(1, 3))
+    queries, support, labels = (torch.randn(2, n, k) for n, k in ((3, 8), (5, 8), (5, LABELS)))
+    labels[0, 2:] = torch.nan
+    beside = net.recall(queries, support, labels)[0]
+    alone = net.recall(queries[:1], support[:1, :2], labels[:1, :2])[0]
+    torch.testing.assert_close(beside, alone)
 
 
 def test_the_order_of_a_support_set_does_not_matter(attention):

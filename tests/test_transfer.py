@@ -8,7 +8,7 @@ import stores
 from hetfeat.errors import DataError, RequestError
 from hetfeat.features.assemble import assemble
 from hetfeat.models.hyperparameters import build
-from hetfeat.transfer.finetune import LEAST_BUDGET, few_shot
+from hetfeat.transfer.finetune import LEAST_BUDGET, few_shot, fine_tuned
 from hetfeat.transfer.gate import decide
 from hetfeat.transfer.selection import heaviest, on_columns
 from registry.client import connect
@@ -67,6 +67,15 @@ def test_the_choice_follows_the_seed(on_b):
 def test_a_budget_that_leaves_nothing_is_refused(on_b, budget, said):
     with pytest.raises(DataError, match=said):
         few_shot(on_b, budget, seed=0)
+
+
+@pytest.mark.parametrize("rounds", [0, 30])
+def test_a_model_that_is_transferred_goes_on_learning_as_its_source_would(examples, on_b, rounds):
+    source = adapting.source_model(examples)
+    tuned = fine_tuned(source, on_b, rounds)
+    assert tuned.settings == source.settings
+    later = tuned.fine_tune(on_b).predict(on_b.batch)
+    assert (later != tuned.predict(on_b.batch)).any()
 
 
 def test_only_selected_tasks_are_measured_and_all_are_tested(on_b):

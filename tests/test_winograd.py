@@ -111,7 +111,7 @@ def test_only_what_fits_is_replaced_and_the_numbers_stay(tile, device):
         return tile
 
     lowered = lower(import_network(network), target, choose)
-    assert asked == [((1, 9, 9, 4), (3, 3, 4, 8))]
+    assert asked == [((1, 9, 9, 4), (3, 3, 4, 8), (1, 9, 9, 8))]
     found = [t.task for t in extract_tasks(lowered, target) if t.task.operator == "winograd"]
     assert [task.shapes[1] for task in found] == [(tile + 2, tile + 2, 4, 8)]
     assert found[0].shapes[-1] == (1, 9, 9, 8)  # with its bias and relu in the same kernel
@@ -149,7 +149,7 @@ DIRECT = [task("direct", "conv2d", (3, 3, 4, 6)), task("with relu", "conv2d", (3
 SMALL = [task("2", "winograd", (4, 4, 4, 6)), task("2 with relu", "winograd", (4, 4, 4, 6))]
 LARGE = [task("4", "winograd", (6, 6, 4, 6)), task("4 with relu", "winograd", (6, 6, 4, 6))]
 OTHER = task("other", "conv2d", (1, 1, 4, 6))
-CONVOLUTION = ((1, 8, 8, 4), (3, 3, 4, 6))
+CONVOLUTION = ((1, 8, 8, 4), (3, 3, 4, 6), (1, 8, 8, 6))
 
 
 def test_ways_of_one_convolution_compete():
@@ -176,6 +176,15 @@ def test_the_way_that_is_fastest_over_the_network_is_chosen(latencies, chosen):
     weights = {t: 1 + (" with" in t.hash or "with" in t.hash) for t in (*DIRECT, *SMALL, *LARGE)}
     found = choose_fastest({**weights, OTHER: 1}, latencies)
     assert found == ({} if chosen is None else {CONVOLUTION: chosen})
+
+
+def test_a_strided_convolution_of_the_same_input_and_weights_is_another():
+    shapes = (*CONVOLUTION[:2], (1, 4, 4, 6))
+    strided = Task("strided", "conv2d", shapes, "float32", 1.0)
+    tasks = [*DIRECT, *SMALL, strided]
+    assert strided.hash not in competing(tasks)
+    latencies = {"direct": 3.0, "with relu": 1.0, "2": 3.0, "2 with relu": 1.5, "strided": 1.0}
+    assert choose_fastest(dict.fromkeys(tasks, 1), latencies) == {}
 
 
 def test_a_network_s_kernels_add_up_each_convolution_in_its_fastest_way():

@@ -10,6 +10,7 @@ from typing import Any
 
 from hetfeat.deploy.bundle import read_manifest
 from hetfeat.errors import RequestError, WorkFailed, not_one_of
+from hetfeat.measure.exclusive import timing
 from hetfeat.measure.worker import Lost, Worker
 
 CHILD = "hetfeat.deploy.engines"
@@ -131,8 +132,15 @@ def compare(
         for number in range(rounds):
             order = list(workers) if number % 2 == 0 else list(reversed(workers))
             for name in order:
-                time.sleep(SETTLE_S)
-                reply = workers[name].ask({"do": "time", "seconds": TURN_S}, TURN_TIMEOUT_S)
+                with timing():
+                    time.sleep(SETTLE_S)
+                    reply = workers[name].ask({"do": "time", "seconds": TURN_S}, TURN_TIMEOUT_S)
+                if "error" in reply:
+                    raise WorkFailed(
+                        f"{name}, which failed while being timed ({reply['message']})",
+                        "engines that run",
+                        "leave it out, or run it again",
+                    )
                 turns[name].append(statistics.median(reply["value"]) * 1e3)
     except Lost as lost:
         raise WorkFailed(

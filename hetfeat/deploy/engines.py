@@ -24,7 +24,7 @@ Run = Callable[[], Any]
 
 
 def bundle(settings: dict[str, Any]) -> Run:
-    """A bundle on its sample input, its rows repeated to fill the batch asked for."""
+    """A bundle on its sample input, its rows repeated where another batch is asked for."""
     import numpy as np
 
     from hetfeat.deploy.bundle import load_bundle, sample_inputs
@@ -32,7 +32,8 @@ def bundle(settings: dict[str, Any]) -> Run:
     folder = Path(settings["bundle"])
     loaded = load_bundle(folder)
     inputs = sample_inputs(folder)
-    if batch := settings.get("batch"):
+    first = loaded.manifest["variants"][0]["batch"]
+    if (batch := settings.get("batch", first)) != first:
         inputs = [np.resize(value, (batch, *value.shape[1:])) for value in inputs]
     run: Run = loaded.prepare(inputs)
     return run

@@ -24,6 +24,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.choice import measurer_of
+from hetfeat.measure.exclusive import building
 from hetfeat.records import Program, Task
 from hetfeat.transfer.schedules import ScheduleLibrary
 from hetfeat.tune.final import choose, finalists
@@ -254,7 +255,8 @@ def _compiled(
 ) -> bundle.Variant:
     from hetfeat.deploy.tvm import compile_network
 
-    compiled = compile_network(lowered, profile, tasks, programs)
+    with building():
+        compiled = compile_network(lowered, profile, tasks, programs)
     return bundle.Variant(found.batch, compiled.executable, compiled.parameters)
 
 

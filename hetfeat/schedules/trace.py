@@ -14,6 +14,7 @@ Trace = list[Any]
 
 POSTPROC = "EnterPostproc"
 TILE, CATEGORICAL = "SamplePerfectTile", "SampleCategorical"
+LOCATION = "SampleComputeLocation"
 
 
 def dump(trace: Any) -> str:
@@ -50,7 +51,7 @@ def vary(trace: Trace, rng: random.Random) -> Trace | None:
         elif kind == CATEGORICAL:
             others = [i for i in range(len(attributes[0])) if i != value]
             changed = [[index, rng.choice(others)]] if others else None
-        elif kind == "SampleComputeLocation":
+        elif kind == LOCATION:
             changed = []
         if changed is not None:
             kept = copy.copy(decisions)

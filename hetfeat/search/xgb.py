@@ -105,7 +105,3 @@ class XgbSearch:
                 best, last_gain = max(found), step
             elif step - last_gain > PATIENCE:
                 return
-
-    def _neighbour(self, state: State) -> State:
-        moves = self._space.moves(state)
-        return self._rng.choice(moves)[1] if moves else state

@@ -1,7 +1,8 @@
 """A source model adapted to a device with a few measurements of each task.
 
 How much to learn from them, and whether the source helps at all, is decided by cross-validation on
-the measured programs alone: each is scored by a model that has not seen it.
+the measured programs alone: each is scored by a model that was not trained on it. The one from
+scratch stops by the fold that it is judged on, which favours it.
 """
 
 import copy
@@ -197,8 +198,10 @@ def fine_tuned(source: CostModel, records: Examples, rounds: int) -> CostModel:
     """The source after so many rounds, or epochs, on the records."""
     changed: Any = copy.copy(source)
     changed.settings = dataclasses.replace(changed.settings, fine_tune_rounds=rounds)
-    tuned: CostModel = changed.fine_tune(records)
-    return tuned
+    tuned: Any = changed.fine_tune(records)
+    tuned.settings = source.settings  # what these records were worth says nothing of later ones
+    model: CostModel = tuned
+    return model
 
 
 def without_draft(source: CostModel) -> CostModel:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from hetfeat.dataset.store import RecordStore
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.records import Program, Task
-from hetfeat.schedules.trace import Trace, dump, without_postproc
+from hetfeat.schedules.trace import LOCATION, TILE, Trace, dump, without_postproc
 
 KEPT_PER_TASK = 4
 """Traces kept of each task and device: the fastest."""
@@ -25,8 +25,6 @@ DONORS = 12
 TEMPLATES = 8
 """Programs sampled of a task to learn its sketches and extents from."""
 _COLUMNS = ["device", "task", "operator", "shapes", "dtype", "flops", "trace", "latencies_s"]
-TILE = "SamplePerfectTile"
-LOCATION = "SampleComputeLocation"
 
 
 @dataclass(frozen=True)

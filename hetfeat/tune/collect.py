@@ -1,6 +1,7 @@
 """Measures programs of real networks, on one device or the same ones on several."""
 
 import random
+import statistics
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -103,6 +104,7 @@ class _Collecting:
         self._progress = Progress()
         self._known = {m.profile.name: _known(store, m.profile.name) for m in measurers}
         self._anchors = Anchors(store, {task.hash: task for task in tasks})
+        self._progress.known = sum(len(self._of(m, t).keys) for m in measurers for t in tasks)
 
     def run(self) -> Iterator[Progress]:
         if self._plan.evaluation_tasks:
@@ -132,7 +134,6 @@ class _Collecting:
         """Measures until so many programs ran on every device, or so many were tried."""
         first, *others = self._measurers
         known = self._of(first, task)
-        self._progress.known += sum(len(self._of(m, task).keys) for m in self._measurers)
         for measurer in others:
             missing = self._missing(measurer, task)
             for start in range(0, len(missing), BATCH):
@@ -213,7 +214,7 @@ def _known(store: RecordStore, device: str) -> dict[str, _Known]:
             one = known.setdefault(row["task"], _Known())
             one.keys.add(row["program"])
             if row["latencies_s"]:
-                one.latency_s[row["trace"]] = min(row["latencies_s"])
+                one.latency_s[row["trace"]] = statistics.median(row["latencies_s"])
     for row in notes.noted(store.path, notes.REJECTED):
         if row["device"] == device:
             known.setdefault(row["task"], _Known()).keys.add(row["program"])

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.records import Measurement, Task
+from hetfeat.workloads.winograd.choice import network_s
 
 FINALISTS = 3
 MARGIN = 1.1
@@ -29,12 +30,12 @@ def finalists(
         contested: Tasks of what can be computed in several ways: one program at least of each.
     """
     count = {task.hash: weight for task, weight in weights.items()}
-    times = {task: count[task] * (found[0].latency_s or 0.0) for task, found in leaders.items()}
-    total = sum(times.values())
+    fastest_s = {task: found[0].latency_s or 0.0 for task, found in leaders.items()}
+    total = network_s({t: n for t, n in weights.items() if t.hash in leaders}, fastest_s)
     chosen = []
     for task, found in leaders.items():
-        if times[task] >= LEAST_SHARE * total:
-            bound = MARGIN * (found[0].latency_s or 0.0)
+        if count[task] * fastest_s[task] >= LEAST_SHARE * total:
+            bound = MARGIN * fastest_s[task]
             chosen += [m for m in found[:FINALISTS] if (m.latency_s or 0.0) <= bound]
         elif task in contested:
             chosen.append(found[0])

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hetfeat.deploy.bench import Latency
-from hetfeat.deploy.bundle import Array, sample_inputs
+from hetfeat.deploy.bundle import Array, read_manifest, sample_inputs
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.remote.lane import connect, lost
@@ -49,9 +49,9 @@ class DeviceBundle:
         return found
 
     def latency(self, rounds: int, batch: int | None = None) -> Latency:
-        """Latency on the device, on the sample, its rows repeated to fill a batch size."""
+        """Latency on the device, on the sample, its rows repeated to fill another batch size."""
         inputs = sample_inputs(self._folder)
-        if batch:
+        if batch not in (None, read_manifest(self._folder)["variants"][0]["batch"]):
             inputs = [np.resize(value, (batch, *value.shape[1:])) for value in inputs]
         request = {"do": "time", "inputs": self._written(inputs), "rounds": rounds}
         times_ms = [1e3 * s for s in self._ask(request, RUN_TIMEOUT_S)]

@@ -72,7 +72,11 @@ class AttentionNet(nn.Module):
         """
         lacking = torch.isnan(labels[:, :, 0])
         told = torch.cat([support, labels.nan_to_num()], 2)
-        memory = self.remember(told) + self.memory(told)[0]
+        packed = pack_padded_sequence(
+            told, (~lacking).sum(1), batch_first=True, enforce_sorted=False
+        )
+        recurrent, _ = pad_packed_sequence(self.memory(packed)[0], True, total_length=told.shape[1])
+        memory = self.remember(told) + recurrent
         tasks, count, width = queries.shape
         flat = queries.reshape(-1, width)
         hidden, cell, read = flat, torch.zeros_like(flat), torch.zeros_like(flat)

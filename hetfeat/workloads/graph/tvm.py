@@ -13,6 +13,8 @@ ELEMENTWISE = ("relax.add", "relax.multiply", "relax.nn.gelu", "relax.nn.relu", 
 """What follows a product in a transformer."""
 SCALING = ("relax.reshape", "relax.multiply", "relax.divide")
 """What may stand between the scores of an attention and their softmax, a mask apart."""
+ASKED_OF_ROWS = ("relax.logical_not", "relax.astype", "relax.max")
+"""What torch exports between a row's scores being -inf and all of them being so."""
 
 
 def simplify(module: tvm.IRModule) -> tvm.IRModule:
@@ -50,7 +52,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
-        name = getattr(call.op, "name", "")
+        name = _operator(call)
         if name == "relax.clip":
             return _clip(call)
         if name == "relax.nn.batch_norm":
@@ -65,8 +67,8 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return self._take(call, shape)
         if name in ELEMENTWISE and static_shape(call) is not None:
             return self._elementwise(call)
-        if name == "relax.where" and self._unmasked_softmax(call.args[2]):
-            return call.args[2]
+        if name == "relax.where" and self._guards(call.args[0]):
+            return call.args[2] if self._unmasked_softmax(call.args[2]) else call
         return call
 
     def _batch_norm(self, call: Any) -> Any:
@@ -76,9 +78,10 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return call
         if self._made_by(biased.args[0], "relax.nn.conv2d") is None:
             return call
-        bias = biased.args[1].value.numpy()
-        if bias.size != mean.value.numpy().size:
+        (channels,) = mean.value.shape
+        if static_shape(biased.args[1]) not in ((channels, 1, 1), (1, channels, 1, 1)):
             return call
+        bias = biased.args[1].value.numpy()
         shifted = relax.const(mean.value.numpy() - bias.reshape(-1))
         return relax.Call(call.op, [biased.args[0], gamma, beta, shifted, variance], call.attrs)
 
@@ -144,6 +147,16 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         same = [n for n in flat if n != 1] == [n for n in static_shape(made) or () if n != 1]
         return made.args[0] if same else None
 
+    def _guards(self, condition: Any) -> bool:
+        """Whether it is true of rows of nothing but -inf alone, or of what is no number."""
+        made = self._bound(condition)
+        while (name := _operator(made)) in ASKED_OF_ROWS:
+            made = self._bound(made.args[0])
+        if name == "relax.isnan":
+            return True
+        limit = made.args[1] if name == "relax.equal" else None
+        return _constants(limit) and bool(np.all(limit.value.numpy() == -np.inf))
+
     def _unmasked_softmax(self, value: Any) -> bool:
         made = self._made_by(value, "relax.nn.softmax")
         while made is not None and isinstance(value := made.args[0], relax.Var):
@@ -155,10 +168,17 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
 
     def _made_by(self, value: Any, name: str) -> Any:
         """The call to an operator that a variable is bound to, or None."""
-        bound = self.lookup_binding(value) if isinstance(value, relax.Var) else None
-        if isinstance(bound, relax.Call) and getattr(bound.op, "name", "") == name:
-            return bound
-        return None
+        bound = self._bound(value)
+        return bound if _operator(bound) == name else None
+
+    def _bound(self, value: Any) -> Any:
+        """What a variable is bound to, or None."""
+        return self.lookup_binding(value) if isinstance(value, relax.Var) else None
+
+
+def _operator(value: Any) -> str:
+    """The name of the operator that a call calls, or an empty string."""
+    return str(getattr(value.op, "name", "")) if isinstance(value, relax.Call) else ""
 
 
 def _clip(call: Any) -> Any:

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 Matrix = npt.NDArray[np.float64]
-Convolution = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shapes of a convolution's input, NHWC, and of its weights, HWIO."""
+Convolution = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Shapes of a convolution's input, NHWC, of its weights, HWIO, and of its output, which strides and
+padding decide."""
 Choose = Callable[[Convolution], int | None]
 """The side of an output tile for a convolution, or None to compute it directly."""
 

@@ -20,10 +20,10 @@ def competing(tasks: Iterable[Task]) -> dict[str, tuple[Convolution, int | None]
 def convolution_of(task: Task) -> tuple[Convolution, int | None] | None:
     """The convolution that a task computes and the tile it uses, or None for other tasks."""
     if task.operator == "conv2d":
-        return (task.shapes[0], task.shapes[1]), None
+        return (task.shapes[0], task.shapes[1], task.shapes[-1]), None
     if task.operator == OPERATOR:
         side, _, *channels = task.shapes[1]
-        return (task.shapes[0], (3, 3, *channels)), side - 2
+        return (task.shapes[0], (3, 3, *channels), task.shapes[-1]), side - 2
     return None
 
 

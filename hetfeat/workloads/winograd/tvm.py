@@ -33,7 +33,7 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
         if getattr(call.op, "name", "") != "relax.nn.conv2d" or not _eligible(call):
             return call
         data, weights = call.args
-        tile = self.choose((_shape(data), _shape(weights)))
+        tile = self.choose((_shape(data), _shape(weights), _shape(call)))
         if tile is None:
             return call
         filters = relax.const(transformed_filters(weights.value.numpy(), tile))
