@@ -10,17 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hetfeat.devices.probe import home
 from hetfeat.errors import DataError
 from registry.manifest import check_manifest
 
 DRAFT = ".draft-"
-
-
-def home() -> Path:
-    """Where hetfeat keeps what it can fetch again: `$HETFEAT_HOME`, or the user's cache."""
-    if given := os.environ.get("HETFEAT_HOME"):
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hetfeat"
 
 
 def models_folder() -> Path:

@@ -1,5 +1,6 @@
 """Bounds the copies of versions on this machine: the ones used longest ago go first."""
 
+import contextlib
 import shutil
 import time
 from dataclasses import dataclass
@@ -37,14 +38,13 @@ def prune(max_bytes: float) -> Pruned:
     Args:
         max_bytes: What the copies may take together.
     """
-    folder = cache.models_folder()
-    found = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-    old = [path for path in found if time.time() - path.stat().st_mtime > IN_USE_S]
+    used = _last_used(cache.models_folder())
+    old = {path for path, at in used.items() if time.time() - at > IN_USE_S}
     gone = [path for path in old if path.name.startswith(cache.DRAFT)]
-    copies = [path for path in found if not path.name.startswith(cache.DRAFT)]
-    sizes = {path: _bytes(path) for path in found}
+    copies = [path for path in used if not path.name.startswith(cache.DRAFT)]
+    sizes = {path: _bytes(path) for path in (*gone, *copies)}
     left = sum(sizes[path] for path in copies)
-    for path in sorted(copies, key=lambda path: path.stat().st_mtime):
+    for path in sorted(copies, key=used.__getitem__):
         if left > max_bytes and path in old:
             gone.append(path)
             left -= sizes[path]
@@ -58,5 +58,19 @@ def prune(max_bytes: float) -> Pruned:
     )
 
 
+def _last_used(folder: Path) -> dict[Path, float]:
+    """When each folder in it was last used; what other processes remove meanwhile is left out."""
+    used = {}
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_dir():
+                used[path] = path.stat().st_mtime
+    return used
+
+
 def _bytes(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+    taken = 0
+    with contextlib.suppress(FileNotFoundError):
+        for path in folder.rglob("*"):
+            taken += 0 if path.is_dir() else path.lstat().st_size
+    return taken

@@ -19,7 +19,7 @@ from hetfeat.search.strategies import check_strategies
 from hetfeat.tune.loop import EVOLUTION
 from hetfeat.workloads.networks import load_network, network_slug
 from registry import tracking
-from registry.client import connect
+from registry.client import connect, translated
 from registry.flavor import log_bundle
 from registry.manifest import MANIFEST, sha256_of
 from registry.names import bundle_name, cost_model_name
@@ -196,7 +196,8 @@ def _registered(out: Path, name: str) -> Version | None:
     if not (out / MANIFEST).is_file():
         return None
     digest = sha256_of(out / MANIFEST)
-    versions = connect().search_model_versions(f"name = '{name}'")
+    with translated(f"look up {name}"):
+        versions = connect().search_model_versions(f"name = '{name}'")
     return next((Version.of(v) for v in versions if v.tags.get(MANIFEST_TAG) == digest), None)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.errors import DataError
 from registry import ledger, mirror, process
 from registry.artifacts import Artifacts
-from registry.client import is_foreign, translated
+from registry.client import MISSING, error_code, is_foreign, is_refused, translated
 from registry.lock import STALE_S, locks_of
 from registry.manifest import MANIFEST
 from registry.mirror import Shown, State
@@ -121,12 +121,15 @@ def _state(
         return
     wanted = State.of(entries[-1]["state"])
     if gone := sorted({n for n in asdict(wanted).values() if n is not None and n not in there}):
+        safe = wanted.production not in gone or shown.aliases.production is None
         yield Finding(
             "edited",
             name,
             f"version {', '.join(map(str, gone))} was deleted while in use",
-            "writes down that it is gone",
-            safe=wanted.production not in gone or shown.aliases.production is None,
+            "writes down that it is gone"
+            if safe
+            else "promote another version to production, or delete the alias production",
+            safe,
         )
         return
     if wrong := mirror.differences(client, name, wanted):
@@ -141,7 +144,7 @@ def _state(
 def _digests(
     name: str, versions: list[Version], entries: list[dict[str, Any]]
 ) -> Iterator[Finding]:
-    recorded = {e["version"]: e["manifest"] for e in entries if e.get("manifest")}
+    recorded = ledger.manifests(entries)
     for version in versions:
         digest = recorded.get(version.version)
         if digest and version.tags.get(MANIFEST_TAG) != digest:
@@ -154,15 +157,8 @@ def _digests(
 
 
 def _files(client: "MlflowClient", version: Version) -> Iterator[Finding]:
-    from mlflow.exceptions import MlflowException
-
     action = f"archive it or roll back, then `hetfeat retention {version.name}`"
-    try:
-        if version.run_id and client.get_run(version.run_id).info.lifecycle_stage != "active":
-            raise MlflowException("deleted")
-    except MlflowException:
-        what = f"the run of version {version.version} is gone"
-        yield Finding("run", version.name, what, "restore the run, or " + action, safe=False)
+    yield from _run(client, version, action)
     if not version.tags.get(MANIFEST_TAG):
         return
     try:
@@ -179,6 +175,23 @@ def _files(client: "MlflowClient", version: Version) -> Iterator[Finding]:
     if not there:
         what = f"the artifacts of version {version.version} are gone"
         yield Finding("artifacts", version.name, what, action, safe=False)
+
+
+def _run(client: "MlflowClient", version: Version, action: str) -> Iterator[Finding]:
+    from mlflow.exceptions import MlflowException
+
+    what = f"the run of version {version.version} is gone"
+    todo = f"restore the run, or {action}"
+    try:
+        if not version.run_id or client.get_run(version.run_id).info.lifecycle_stage == "active":
+            return
+    except MlflowException as error:
+        if is_refused(error):
+            what = f"the run of version {version.version} cannot be read"
+            todo = "check the right to read it, then repeat"
+        elif error_code(error) not in MISSING:
+            raise
+    yield Finding("run", version.name, what, todo, safe=False)
 
 
 def _lock(client: "MlflowClient", name: str) -> Iterator[Finding]:

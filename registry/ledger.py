@@ -97,6 +97,11 @@ def entries(tags: Mapping[str, str]) -> list[dict[str, Any]]:
     return [entry for entry in found if entry is not None]
 
 
+def manifests(entries: Iterable[Entry]) -> dict[int, str]:
+    """Digest of each version's manifest, as last recorded."""
+    return {e.get("version", 0): e["manifest"] for e in entries if e.get("manifest")}
+
+
 def rest_digest(tags: Mapping[str, str], before: int) -> str:
     """SHA-256 of all entries before a number as they are, damaged or not."""
     rest = {key(number): tags[key(number)] for number in numbers(tags) if number < before}

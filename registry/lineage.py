@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 DATASET = "dataset:"
 MAX_NODES = 1000
+MIN_DIGITS = 8
+"""Of a digest that stand for the whole."""
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
@@ -58,7 +60,7 @@ class Lineage:
 
 
 def lineage(name_or_uri: str, *, client: "MlflowClient | None" = None) -> Lineage:
-    """The lineage of a version, or of a data set given as `dataset:DIGEST`.
+    """The lineage of a version, or of a data set given as `dataset:DIGEST` or its first digits.
 
     Raises:
         RequestError: There is no such version or data set.
@@ -66,15 +68,10 @@ def lineage(name_or_uri: str, *, client: "MlflowClient | None" = None) -> Lineag
     client = client or connect()
     with translated(f"trace {name_or_uri}"):
         if name_or_uri.startswith(DATASET):
-            found = Lineage(name_or_uri)
-            _add_dataset(found, name_or_uri.removeprefix(DATASET))
-            _descend(client, found, name_or_uri)
-            if len(found.nodes) == 1:
-                raise RequestError(
-                    f"'{name_or_uri}'",
-                    "the digest of a data set that a version was made of",
-                    "`hetfeat lineage models:/NAME/VERSION` prints those of a version",
-                )
+            digest = _whole(client, name_or_uri.removeprefix(DATASET))
+            found = Lineage(DATASET + digest)
+            _add_dataset(found, digest)
+            _descend(client, found, found.asked)
             return found
         version = resolve(name_or_uri, client=client)
         found = Lineage(version.uri)
@@ -114,6 +111,25 @@ def as_tree(found: Lineage) -> str:
     return "\n".join(lines)
 
 
+def _whole(client: "MlflowClient", digits: str) -> str:
+    """The digest of a data set that begins with these digits."""
+    if len(digits) < MIN_DIGITS or not _HEXADECIMAL.issuperset(digits):
+        raise RequestError(
+            f"data set {digits!r}",
+            f"a digest or its first {MIN_DIGITS} digits or more",
+            "correct it",
+        )
+    known = client.search_model_versions(f"tags.{DATASET_TAG} LIKE '{digits}%'")
+    digests = {version.tags[DATASET_TAG] for version in known}
+    if len(digests) != 1:
+        raise RequestError(
+            f"'{DATASET}{digits}', with which {len(digests)} data sets begin",
+            "the digest of one that a version was made of",
+            "`hetfeat lineage models:/NAME/VERSION` prints those of a version",
+        )
+    return str(digests.pop())
+
+
 def _ascend(client: "MlflowClient", found: Lineage, version: Version) -> None:
     if digest := version.tags.get(DATASET_TAG):
         _add_dataset(found, digest)
@@ -149,8 +165,6 @@ def _add(found: Lineage, version: Version) -> None:
 
 
 def _add_dataset(found: Lineage, digest: str) -> None:
-    if not digest or not _HEXADECIMAL.issuperset(digest.lower()):
-        raise RequestError(f"data set {digest!r}", "a digest in hexadecimal", "correct it")
     found.nodes[DATASET + digest] = Node(DATASET + digest, "data set")
 
 

@@ -45,27 +45,32 @@ def versions(name: str, client: "MlflowClient | None" = None) -> list[dict[str, 
         for alias, number in client.get_registered_model(name).aliases.items():
             aliases.setdefault(int(number), []).append(alias)
     found.sort(key=lambda version: -int(version.version))
-    return [_row(version, aliases.get(int(version.version), [])) for version in found]
+    rows = [_row(version, aliases.get(int(version.version), [])) for version in found]
+    absent = {name for name in SHOWN_FIGURES if all(row[name] is None for row in rows)}
+    return [{key: row[key] for key in row if key not in absent} for row in rows]
 
 
 def _row(found: Any, aliases: list[str]) -> dict[str, Any]:
     version = Version.of(found)
     made = datetime.fromtimestamp((found.creation_timestamp or 0) / 1000, UTC)
-    figures = {
-        name: float(version.tags[METRIC_PREFIX + name])
-        for name in SHOWN_FIGURES
-        if METRIC_PREFIX + name in version.tags
-    }
     return {
         "version": version.version,
         "stage": version.stage,
         "aliases": aliases,
         "made": made.isoformat(timespec="seconds").removesuffix("+00:00"),
-        **{name: figures.get(name) for name in SHOWN_FIGURES if name in figures},
+        **{name: _figure(version.tags.get(METRIC_PREFIX + name)) for name in SHOWN_FIGURES},
         "dataset": version.tags.get(DATASET_TAG, "")[:12],
         "parent": version.tags.get(PARENT_TAG, "").removeprefix("models:/"),
         "run_id": version.run_id,
     }
+
+
+def _figure(text: str | None) -> float | None:
+    """A figure of a tag, which may have been edited."""
+    try:
+        return float(text or "")
+    except ValueError:
+        return None
 
 
 def _number(text: str | None) -> int | None:

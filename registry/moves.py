@@ -90,6 +90,8 @@ def _can_be_finished(client: "MlflowClient", name: str, pending: Mapping[str, An
     if pending.get("digest") != ledger.digest_of(pending) or pending.get("name") != name:
         return False
     held = [number for number in asdict(State.of(pending["state"])).values() if number]
+    if pending.get("to") == "archived":
+        held.append(pending["version"])
     return all(mirror.exists(client, name, number) for number in held)
 
 

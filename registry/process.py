@@ -10,7 +10,7 @@ _NAMESPACE = Path("/proc/self/ns/pid")
 
 
 def describe() -> str:
-    """This process, for `is_gone`."""
+    """This process, for `is_gone` and `is_here`."""
     here = {**_machine(), "pid": os.getpid(), "started": _started(os.getpid())}
     return json.dumps(here, sort_keys=True)
 
@@ -20,12 +20,22 @@ def is_gone(description: str) -> bool:
 
     False where that cannot be known: another machine, another container, no description.
     """
+    return _runs(description) is False
+
+
+def is_here(description: str) -> bool:
+    """Whether the process described runs on this machine now."""
+    return _runs(description) is True
+
+
+def _runs(description: str) -> bool | None:
+    """Whether a process still runs; None where that cannot be known."""
     try:
         there = json.loads(description)
         pid, started = int(there.pop("pid")), there.pop("started")
     except (ValueError, KeyError, TypeError, AttributeError):
-        return False
-    return bool(there == _machine() and started and _started(pid) != started)
+        return None
+    return _started(pid) == started if started and there == _machine() else None
 
 
 def _machine() -> dict[str, str]:

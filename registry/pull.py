@@ -125,8 +125,7 @@ def registered_digest(client: "MlflowClient", version: Version) -> str:
             "register it anew",
         )
     entries = ledger.entries(client.get_registered_model(version.name).tags)
-    recorded = [e["manifest"] for e in entries if e.get("version") == version.version]
-    if recorded and recorded[-1] != digest:
+    if ledger.manifests(entries).get(version.version, digest) != digest:
         raise DataError(
             f"{version.uri}, whose digest was changed after it was promoted",
             "the digest in its history",

@@ -41,15 +41,13 @@ def _trained_version() -> Any | None:
     from hetfeat.dataset.packaged import packaged_store
     from hetfeat.dataset.store import RecordStore
     from hetfeat.features.columns import FEATURES_VERSION
-    from registry.client import connect
+    from registry.client import connect, translated
     from registry.versions import DATASET_TAG, FEATURES_TAG, Version
 
     digest = RecordStore.open(packaged_store()).digest()
-    found = [
-        Version.of(version)
-        for version in connect().search_model_versions(f"tags.{DATASET_TAG} = '{digest}'")
-        if version.tags.get(FEATURES_TAG) == str(FEATURES_VERSION)
-    ]
+    with translated("look up cost models"):
+        known = connect().search_model_versions(f"tags.{DATASET_TAG} = '{digest}'")
+    found = [Version.of(v) for v in known if v.tags.get(FEATURES_TAG) == str(FEATURES_VERSION)]
     trained = [v for v in found if v.name.startswith("costmodel.") and v.stage != "archived"]
     return max(trained, key=lambda version: version.version, default=None)
 

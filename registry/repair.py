@@ -19,12 +19,15 @@ _ROUNDS = 4
 """One repair uncovers the next: an unfinished move may hide an edit in the UI."""
 
 
-def repair(client: "MlflowClient", findings: list[Finding]) -> list[Finding]:
+def repair(
+    client: "MlflowClient", findings: list[Finding], every_version: bool = False
+) -> list[Finding]:
     """Repairs what is safe to repair.
 
     Args:
         client: Of the registry.
         findings: From `diagnose`.
+        every_version: As it was given to `diagnose`.
 
     Returns:
         What is left.
@@ -37,7 +40,7 @@ def repair(client: "MlflowClient", findings: list[Finding]) -> list[Finding]:
             if finding.safe:
                 with translated(f"repair {finding.model}"):
                     _REPAIRS[finding.code](client, finding)
-        left = diagnose(client, sorted({finding.model for finding in left}))
+        left = diagnose(client, sorted({finding.model for finding in left}), every_version)
     return left
 
 
@@ -74,8 +77,7 @@ def _unrecorded(client: "MlflowClient", finding: Finding) -> None:
 def _digest(client: "MlflowClient", finding: Finding) -> None:
     with locked(client, finding.model) as lock:
         now = situation(client, finding.model, lock)
-        entries = [entry for entry in ledger.entries(now.tags) if entry.get("manifest")]
-        for number, digest in {e["version"]: e["manifest"] for e in entries}.items():
+        for number, digest in ledger.manifests(ledger.entries(now.tags)).items():
             if mirror.exists(client, finding.model, number):
                 mirror.set_version_tag(client, finding.model, number, MANIFEST_TAG, digest)
 

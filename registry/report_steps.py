@@ -147,14 +147,16 @@ def _deployment(
     )
     if done:
         return
-    model, told = FROM_SCRATCH, "from scratch"
+    model, told, number = FROM_SCRATCH, "from scratch", ""
     if source is not None:
         trained = _source_run(plan, runs, source)
         version = _version_of(trained) if trained else None
         if version is None:
             return  # its training failed, which the report says
         model, told = version, f"with {source.model}{', pruned' if source.pruned else ''}"
-    name = f"{network}-{'.'.join(map(str, batches))}-{effort}-{told}".replace(", ", "-")
+        number = f"-v{version.rpartition('/')[2]}"  # a bundle of another version is another request
+    name = f"{network}-{'.'.join(map(str, batches))}-{effort}-{told}{number}"
+    name = name.replace(", ", "-").replace(" ", "-")
     wanted = Wanted(
         device="local",
         network=network,
@@ -164,7 +166,7 @@ def _deployment(
         trials=None,
         batch=batches,
         refresh=False,
-        out=plan.bundles / name.replace(" ", "-"),
+        out=plan.bundles / name,
         seed=DEPLOY_SEED,
     )
     yield Step(

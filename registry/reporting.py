@@ -87,8 +87,10 @@ def make_report(request: ReportRequest) -> dict[str, Any]:
     else:
         left_out["everything else"] = "--run-missing false: only what had been run is shown"
     runs = finished_runs()
-    tables = _tables(plan, runs, operators_by_device(store))
-    sections = _write_files(request.out, plan, runs, tables, store)
+    histories = _histories(runs, plan.scope)
+    tables = _tables(plan, runs, operators_by_device(store), histories)
+    curves = epochs.curves(runs, plan.scope, histories)
+    sections = _write_files(request.out, runs, tables, curves, store)
     facts = _facts(plan, store, local)
     page = render(Page(request.effort, facts, left_out), sections)
     (request.out / PAGE).write_text(page)
@@ -179,7 +181,12 @@ def _run_missing(plan: Plan) -> tuple[int, dict[str, str]]:
     return done, failed
 
 
-def _tables(plan: Plan, runs: Sequence[Run], rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+def _tables(
+    plan: Plan,
+    runs: Sequence[Run],
+    rows: Sequence[Mapping[str, Any]],
+    histories: Mapping[str, epochs.Points],
+) -> list[Table]:
     scope, device = plan.scope, plan.device
     return [
         operators.operators_table(rows, scope.devices),
@@ -187,7 +194,7 @@ def _tables(plan: Plan, runs: Sequence[Run], rows: Sequence[Mapping[str, Any]]) 
         trainings.accuracy_table(runs, scope),
         deployments.inference_table(runs, scope, device),
         deployments.tuning_table(runs, scope, device),
-        epochs.error_table(runs, scope, _histories(runs, scope)),
+        epochs.error_table(runs, scope, histories),
         searches.gemm_table(runs, scope, device, plan.evaluations),
     ]
 
@@ -199,12 +206,15 @@ def _histories(runs: Sequence[Run], scope: Scope) -> dict[str, epochs.Points]:
 
 
 def _write_files(
-    out: Path, plan: Plan, runs: Sequence[Run], tables: Sequence[Table], store: RecordStore
+    out: Path,
+    runs: Sequence[Run],
+    tables: Sequence[Table],
+    curves: Sequence[epochs.ErrorCurve],
+    store: RecordStore,
 ) -> list[Section]:
     """Writes CSV, PNG and SVG of each table; returns the page's sections."""
     from hetfeat.report import drawings
 
-    curves = epochs.curves(runs, plan.scope, _histories(runs, plan.scope))
     by_id = {run.id: run for run in runs}
     sections = []
     for table in tables:

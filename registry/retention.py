@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from registry.artifacts import repository_of
-from registry.client import connect, patiently, translated
+from registry.client import MISSING, connect, error_code, patiently, translated
 from registry.ledger import entries
 from registry.lineage import children_of
 from registry.lock import locked
@@ -91,8 +91,11 @@ def _prune(now: Situation, version: Version) -> None:
     if not _is_shared(now.client, version):
         with contextlib.suppress(NotImplementedError):  # some stores leave that to `mlflow gc`
             repository_of(now.client, version).delete_artifacts()
-    with contextlib.suppress(MlflowException):
+    try:
         patiently(lambda: now.client.delete_model_version(version.name, str(version.version)))
+    except MlflowException as error:
+        if error_code(error) not in MISSING:
+            raise
 
 
 def _is_shared(client: "MlflowClient", version: Version) -> bool:

@@ -71,8 +71,9 @@ def load_rules(path: Path | None = None) -> Rules:
     try:
         content["figures"] = _figures(path, content.get("figures") or {})
         content["gates"] = _gates(path, content.get("gates") or {})
+        for name in content.keys() & {"transfer_may_fall_by", "latency_ratio"}:
+            content[name] = float(content[name])
         rules = Rules(**content)
-        float(rules.transfer_may_fall_by), float(rules.latency_ratio)
     except (TypeError, ValueError, AttributeError) as error:
         raise _wrong(path, f"with a value of the wrong kind ({error})") from error
     if rules.not_comparable not in ("refuse", "skip"):
@@ -84,7 +85,15 @@ def _figures(path: Path, content: Mapping[str, Any]) -> dict[str, FigureRule]:
     names = {field.name for field in dataclasses.fields(FigureRule)}
     for rule in content.values():
         _check_keys(path, rule or {}, names)
-    return {name: FigureRule(**(rule or {})) for name, rule in content.items()}
+    return {name: _figure(FigureRule(**(rule or {}))) for name, rule in content.items()}
+
+
+def _figure(rule: FigureRule) -> FigureRule:
+    """The rule with numbers as numbers: YAML may have read them as text."""
+    if not isinstance(rule.required, bool):
+        raise TypeError(f"required: {rule.required!r}")
+    at_least = None if rule.at_least is None else float(rule.at_least)
+    return dataclasses.replace(rule, at_least=at_least, may_fall_by=float(rule.may_fall_by))
 
 
 def _gates(path: Path, content: Mapping[str, Any]) -> dict[str, dict[str, tuple[str, ...]]]:

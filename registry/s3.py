@@ -23,9 +23,6 @@ from registry.presigned import FORMAT
 PART_BYTES = 8 << 20
 """A file of this size or more is uploaded in parts of it."""
 
-MAX_EXPIRY_SECONDS = 7 * 24 * 3600
-"""More than that S3 does not sign."""
-
 _READ_BYTES = 1 << 20
 
 

@@ -10,11 +10,13 @@ workers.
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import optuna
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
@@ -96,8 +98,9 @@ def ask(study: optuna.Study, total: int) -> optuna.Trial | None:
 
 def discard(study: optuna.Study, trial: optuna.Trial, why: str) -> None:
     """Ends a trial so that it does not count."""
-    trial.set_user_attr(NOT_COUNTED, why)
-    study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+    with suppress(UpdateFinishedTrialError):  # another worker gave it up
+        trial.set_user_attr(NOT_COUNTED, why)
+        study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
 
 
 @dataclass
@@ -116,13 +119,17 @@ class Watch:
                 running += 1
                 continue
             storage = self.study._storage  # a trial of another process has no public handle
-            storage.set_trial_user_attr(trial._trial_id, NOT_COUNTED, "its worker is gone")
-            self.study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+            with suppress(UpdateFinishedTrialError):  # another worker was first
+                storage.set_trial_user_attr(trial._trial_id, NOT_COUNTED, "its worker is gone")
+                self.study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
         return running
 
     def _is_lost(self, trial: FrozenTrial) -> bool:
-        if process.is_gone(trial.user_attrs.get(WORKER, "")):
+        worker = trial.user_attrs.get(WORKER, "")
+        if process.is_gone(worker):
             return True
+        if process.is_here(worker):
+            return False
         seen = (trial.number, len(trial.intermediate_values))
         return time.monotonic() - self.since.setdefault(seen, time.monotonic()) > self.stale_s
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 EXPERIMENT = "hetfeat"
 KIND_TAG = "mlflow.experimentKind"
 PROJECT_RUN, PROJECT_EXPERIMENT = "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME"
+_EXPERIMENT_ID = "MLFLOW_EXPERIMENT_ID"
 COMMAND_TAG = "command"
 """Which command made a run: inside `mlflow run` its name is another."""
 DIGEST_CHARACTERS = 36
@@ -45,8 +46,10 @@ def tracked_run(
 
     inside_project = bool(run_id or os.environ.get(PROJECT_RUN))
     with translated(f"log '{name}' into MLflow"):
-        if not inside_project and not os.environ.get(PROJECT_EXPERIMENT):
+        chosen = os.environ.get(PROJECT_EXPERIMENT) or os.environ.get(_EXPERIMENT_ID)
+        if not inside_project and not chosen:
             experiment = mlflow.set_experiment(EXPERIMENT)
+            os.environ.pop(_EXPERIMENT_ID, None)  # MLflow sets it, as if the user had
             if KIND_TAG not in experiment.tags:  # else MLflow's pages open as for language models
                 mlflow.set_experiment_tag(KIND_TAG, "custom_model_development")
         with mlflow.start_run(run_id, run_name=None if inside_project else name) as run:

@@ -5,11 +5,12 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import optuna
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 
 from hetfeat.errors import RequestError
@@ -18,7 +19,7 @@ from hetfeat.models.hyperparameters import Choice, Range, build, space_of
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
 from registry import process, study, tracking
-from registry.client import connect
+from registry.client import connect, translated
 from registry.lock import locked
 from registry.names import check_model_name, cost_model_name
 from registry.progress import progress
@@ -97,7 +98,7 @@ def search_and_register(search: Search) -> dict[str, Any]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = study.open_storage(search.storage, mlflow.get_tracking_uri())
     client = connect()
-    with locked(client, lock_name):
+    with translated(f"begin study '{name}'"), locked(client, lock_name):
         found = _study(name, storage, training, data)
         run_id = _parent_run(client, found, training)
     work = _Work(search, data, found, client, lock_name)
@@ -146,10 +147,10 @@ def _parent_run(client: "MlflowClient", found: optuna.Study, training: TrainingR
 
     own, known = os.environ.get("MLFLOW_RUN_ID"), found.user_attrs.get(_PARENT)
     if known and not own:
-        try:
-            return str(client.get_run(known).info.run_id)
-        except MlflowException:
-            log.info("the study's run is not in this tracking store: a new one is made")
+        with suppress(MlflowException):
+            if client.get_run(known).info.lifecycle_stage == "active":
+                return str(known)
+        log.info("the study's run is gone from this tracking store: a new one is made")
     with tracking.tracked_run(found.study_name, _tags(found.study_name)) as run:
         if not own:
             tracking.log_resolved({**asdict(training), "study": found.study_name})
@@ -183,11 +184,12 @@ def _run_trial(work: _Work, trial: optuna.Trial) -> None:
             value = _objective(work, trial)
             work.study.tell(trial, value)
     except optuna.TrialPruned:
-        work.study.tell(trial, state=TrialState.PRUNED)
+        work.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
         log.info("trial %d: pruned", trial.number)
     except Exception as error:
-        trial.set_user_attr(study.REASON, f"{type(error).__name__}: {error}")
-        work.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+        with suppress(UpdateFinishedTrialError):  # another worker gave it up meanwhile
+            trial.set_user_attr(study.REASON, f"{type(error).__name__}: {error}")
+            work.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
         log.warning("trial %d failed: %s", trial.number, error)
     except BaseException:
         study.discard(work.study, trial, "interrupted")

@@ -23,7 +23,6 @@ METRIC_PREFIX = "metric."
 
 STAGES = ("none", "staging", "production", "archived")
 LIVE_STAGES = ("staging", "production")
-PREVIOUS = "previous"
 _URI = re.compile(r"(?:models:/)?(?P<name>[^/@]+)(?:/(?P<part>[^/@]+)|@(?P<alias>[^/@]+))?")
 
 

@@ -1,5 +1,6 @@
 """`hetfeat hpo`: one study, any number of calls and workers, one registered best."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from optuna.storages.journal import JournalFileBackend
 
 import mlproject
 from hetfeat.errors import RequestError, WorkFailed
-from registry import study, training
+from registry import process, study, training
 from registry import tuning_hyperparameters as hpo
 from registry.client import connect
 from registry.commands import _cli
@@ -182,6 +183,15 @@ def test_another_study_of_the_same_name_registers_its_own(here, capfd):
     assert second["version"] == first["version"] + 1
 
 
+def test_a_deleted_run_of_the_study_is_replaced(here, capfd):
+    first = call(capfd, "--trials", "1")
+    parent = stored(here).user_attrs[hpo._PARENT]
+    assert connect().get_run(first["run_id"]).data.tags["mlflow.parentRunId"] == parent
+    connect().delete_run(parent)
+    assert sum(call(capfd, "--trials", "2")["trials"].values()) == 2
+    assert stored(here).user_attrs[hpo._PARENT] != parent
+
+
 def fails_at(*numbers: int):
     objective = hpo._objective
 
@@ -284,3 +294,35 @@ def test_the_watch_gives_a_silent_trial_up_after_its_time():
     time.sleep(0.1)
     assert watch.sweep() == 0
     assert study.counted(made) == []
+
+
+def test_a_living_worker_of_this_machine_may_take_its_time():
+    made = optuna.create_study()
+    made.ask().set_user_attr(study.WORKER, process.describe())
+    assert study.Watch(made, stale_s=-1.0).sweep() == 1
+
+
+def test_two_workers_may_give_up_the_same_trial(monkeypatch):
+    made = optuna.create_study()
+    trial = made.ask()
+    seen = made.get_trials()
+    for _ in range(2):
+        study.discard(made, trial, "its worker is gone")
+    monkeypatch.setattr(made, "get_trials", lambda **_: seen)
+    assert study.Watch(made, stale_s=-1.0).sweep() == 0
+
+
+@pytest.mark.parametrize("error", [None, MemoryError(), optuna.TrialPruned()])
+def test_a_trial_that_another_worker_gave_up_ends_no_worker(monkeypatch, error):
+    made = optuna.create_study()
+
+    def given_up_meanwhile(work, trial):
+        made.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        if error:
+            raise error
+        return 0.5
+
+    monkeypatch.setattr(hpo, "_trial_run", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(hpo, "_objective", given_up_meanwhile)
+    hpo._run_trial(hpo._Work(None, None, made, None, ""), made.ask())
+    assert made.trials[0].state == optuna.trial.TrialState.FAIL

@@ -50,6 +50,8 @@ MISTAKES = {
     "hetfeat deploy",
     "prune records --out records": "'records', which holds records; expected a new folder; ...",
     "pull models:/costmodel.cpu-x86/1 --out records": "--out 'records', which is in use; ...",
+    "share costmodel.cpu-x86 --bucket b --out empty": "--out 'empty', a folder; expected a "
+    "file for the URLs; choose another --out",
     "import nowhere --format ansor --device lab": "'nowhere'; expected a file or a folder of "
     "records; correct the path",
     "deploy --network missing.onnx": "network 'missing.onnx' (No such file or directory); ...",
@@ -153,10 +155,13 @@ def test_a_mistake_is_one_line_that_says_what_to_do(here, capfd, line):
     assert sorted(here.iterdir()) == before
 
 
-def test_a_server_that_is_down(here, capfd, monkeypatch):
+@pytest.mark.parametrize(
+    "line", ["versions", "doctor costmodel.cpu-x86", "hpo --records records --trials 1"]
+)
+def test_a_server_that_is_down(here, capfd, monkeypatch, line):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    code, message = said(capfd, "versions")
+    code, message = said(capfd, line)
     assert code == FAILED
     wanted = "no way to ...127.0.0.1...; expected a registry that answers; check ..."
     assert matches(message, wanted), message

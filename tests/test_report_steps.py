@@ -98,6 +98,7 @@ class TestDeployments:
             step.run()
         models = [wanted.model for wanted in asked]
         assert models == ["none", "models:/m/1", *["none", "models:/m/1"] * 3]
+        assert asked[1].out.name == "resnet50-1.2.4.8-quick-with-xgb-v1"
         assert len({wanted.out for wanted in asked}) == len(asked)
         assert {wanted.out.parent for wanted in asked} == {Path("bundles")}
         assert all(wanted.stage is None for wanted in asked)

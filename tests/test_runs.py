@@ -1,5 +1,6 @@
 """Runs of the tracking store read as plain data, and runs made beside that of `mlflow run`."""
 
+import os
 import time
 
 import pytest
@@ -80,6 +81,17 @@ def test_runs_beside_that_of_mlflow_run(client, monkeypatch):
         assert run.info.run_id == project_run
     commands = [found.command for found in runs.finished_runs(client)]
     assert sorted(commands) == ["report", "train", "train"]
+
+
+def test_an_experiment_that_the_user_named_is_kept_to(client, monkeypatch):
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", client.create_experiment("mine"))
+    with tracking.tracked_run("train xgb by_task", {}) as run:
+        assert client.get_experiment(run.info.experiment_id).name == "mine"
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_ID")
+    for _ in range(2):
+        with tracking.tracked_run("train xgb by_task", {}) as run:
+            assert client.get_experiment(run.info.experiment_id).name == tracking.EXPERIMENT
+        assert "MLFLOW_EXPERIMENT_ID" not in os.environ
 
 
 def test_the_newest_run_comes_last(client):

@@ -52,16 +52,17 @@ def command(
     from dataclasses import asdict
 
     from registry import repair as repairs
-    from registry.client import connect
+    from registry.client import connect, translated
     from registry.doctor import diagnose
     from registry.names import check_model_name
     from registry.versions import check_known
 
     client = connect()
     for name in names:
-        check_known(client, check_model_name(name))
+        with translated(f"examine {check_model_name(name)}"):
+            check_known(client, name)
     findings = diagnose(client, list(names) or None, every_version)
-    left = repairs.repair(client, findings) if repair else findings
+    left = repairs.repair(client, findings, every_version) if repair else findings
     every = [*findings, *(finding for finding in left if finding not in findings)]
     rows = [{**asdict(finding), "repaired": finding not in left} for finding in every]
     return _cli.Result({"findings": rows, "left": len(left)}, LEFT if left else 0)

@@ -7,23 +7,26 @@ from registry.commands import _cli, _output
 
 
 def _as_text(value: Mapping[str, Any]) -> str:
-    rows = [
-        {
-            "n": entry["n"],
-            "when": entry["when"].partition(".")[0],
-            "who": entry["who"],
-            "what": entry["kind"],
-            "version": entry["version"],
-            "from": entry["from"] or None,
-            "to": entry["to"] or None,
-            "replaced": entry["replaced"],
-            "gates": ", ".join(f"{gate['gate']} {gate['outcome']}" for gate in entry["gates"]),
-            "reason": entry["reason"],
-        }
-        for entry in value["entries"]
-    ]
+    rows = list(map(_row, value["entries"]))
     problems = [f"not as it was written: {fault}" for fault in value["faults"]]
     return "\n".join([_output.table(rows) or f"{value['name']} has no history yet", *problems])
+
+
+def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry, of which an edited one may lack anything."""
+    gates = [f"{gate.get('gate')} {gate.get('outcome')}" for gate in entry.get("gates", [])]
+    return {
+        "n": entry.get("n"),
+        "when": str(entry.get("when", "")).partition(".")[0],
+        "who": entry.get("who"),
+        "what": entry.get("kind"),
+        "version": entry.get("version"),
+        "from": entry.get("from") or None,
+        "to": entry.get("to") or None,
+        "replaced": entry.get("replaced"),
+        "gates": ", ".join(gates),
+        "reason": entry.get("reason"),
+    }
 
 
 @_cli.command("history", render=_as_text, short_help="Print who moved which version, and why.")

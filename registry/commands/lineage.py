@@ -15,7 +15,7 @@ def _as_text(value: Mapping[str, Any]) -> str:
 def command(uri: str) -> Mapping[str, Any]:
     """Prints the data sets and models a version comes from, and what was made of it.
 
-    URI is models:/NAME/VERSION, NAME@alias, or dataset:DIGEST.
+    URI is models:/NAME/VERSION, NAME@alias, or dataset:DIGEST, of which the first 8 digits do.
     """
     from registry.lineage import as_tree, lineage
 

@@ -8,7 +8,11 @@ from typing import Any
 
 import click
 
+from hetfeat.errors import RequestError
 from registry.commands import _cli
+
+MAX_EXPIRES_S = 7 * 24 * 3600
+"""More than that S3 does not sign."""
 
 
 @_cli.command("share", short_help="Put a version in S3, for devices without MLflow.")
@@ -17,7 +21,7 @@ from registry.commands import _cli
 @_cli.option("--prefix", default="hetfeat", help="Before the version's own folder in the bucket.")
 @_cli.option(
     "--expires",
-    type=click.IntRange(1, 604800),
+    type=click.IntRange(1, MAX_EXPIRES_S),
     default=3600,
     help="Seconds for which the URLs hold.",
 )
@@ -30,6 +34,10 @@ def command(model: str, bucket: str, prefix: str, expires: int, out: Path) -> Ma
     from registry import s3
     from registry.pull import pull
 
+    if out.is_dir():
+        raise RequestError(
+            f"--out '{out}', a folder", "a file for the URLs", "choose another --out"
+        )
     plain = "/" not in model and "@" not in model
     pulled = pull(model, "production" if plain else None)
     client = s3.connect()

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 
 CHILD_S = 120.0
 
@@ -12,13 +13,21 @@ Trap = tuple[str, str]
 
 def child(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs Python code in a process that imports what this one does."""
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=CHILD_S,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return ran([sys.executable, "-c", code, *arguments], CHILD_S, environment)
+
+
+def ran(
+    command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What a process says; one that does not start or end in time has failed with that error."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds, env=environment
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        what = getattr(error, "strerror", None) or type(error).__name__
+        return subprocess.CompletedProcess(command, 1, "", what)
 
 
 def last_line(done: subprocess.CompletedProcess[str]) -> str:

@@ -2,14 +2,13 @@
 
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from hetfeat.devices import host
-from registry import cache
-from registry.traps.base import Trap
+from hetfeat.devices.probe import home
+from registry.traps.base import Trap, ran
 
 COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
 """What TVM links a library with, unless CXX or CC says otherwise."""
@@ -21,11 +20,12 @@ cache; MLflow's database is lost to a full disk first."""
 
 def compiler() -> Iterator[Trap]:
     """A bundle's library is linked by the system's compiler; it is tried on one line of C."""
-    named = [os.environ[name] for name in ("CXX", "CC") if os.environ.get(name)]
-    found = next(filter(shutil.which, named or COMPILERS), None)
+    named = os.environ.get("CXX") or os.environ.get("CC")
+    tried = (named,) if named else COMPILERS
+    found = next(filter(shutil.which, tried), None)
     if found is None:
         yield (
-            f"no C++ compiler ({', '.join(named or COMPILERS)}): bundles cannot be linked",
+            f"no C++ compiler ({', '.join(tried)}): bundles cannot be linked",
             "install g++, or name one in CXX",
         )
     elif trouble := _links(found):
@@ -39,8 +39,7 @@ def cuda() -> Iterator[Trap]:
     """TVM asks nvcc for its version and compiles with it; one that does not start is found late."""
     if shutil.which("nvcc") is None:
         return  # needed for a GPU only: `devices.device` says so
-    done = subprocess.run(["nvcc", "--version"], capture_output=True, timeout=COMPILER_S)
-    if done.returncode:
+    if ran(["nvcc", "--version"], COMPILER_S).returncode:
         yield "nvcc is there and does not start", "install CUDA's toolkit anew, or leave it out"
 
 
@@ -72,7 +71,7 @@ def binding() -> Iterator[Trap]:
 
 def disk() -> Iterator[Trap]:
     """Room where the toolkit writes: the working folder, its cache, temporary files."""
-    places = {"the working folder": Path.cwd(), "the cache": cache.home()}
+    places = {"the working folder": Path.cwd(), "the cache": home()}
     for what, place in {**places, "temporary files": Path(tempfile.gettempdir())}.items():
         there = next(folder for folder in (place, *place.parents) if folder.exists())
         if not os.access(there, os.W_OK):
@@ -80,7 +79,7 @@ def disk() -> Iterator[Trap]:
         elif (free := shutil.disk_usage(there).free) < DISK_BYTES:
             yield (
                 f"{free / 2**30:.2f} GiB free for {what} ({there}), less than 1",
-                "remove what is not needed; `hetfeat cache prune` empties the cache",
+                "remove what is not needed; `hetfeat cache prune --max-gb 0` empties the cache",
             )
 
 
@@ -104,5 +103,5 @@ def _links(name: str) -> str | None:
         source = Path(folder) / "empty.c"
         source.write_text("#include <stdlib.h>\nint hetfeat;\n")
         command = [name, "-shared", "-fPIC", "-o", f"{folder}/empty.so", str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILER_S)
+        done = ran(command, COMPILER_S)
     return (done.stderr.strip().splitlines() or ["it says nothing"])[0] if done.returncode else None

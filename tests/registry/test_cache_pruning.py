@@ -1,5 +1,6 @@
 """`hetfeat cache prune`: what goes, what stays."""
 
+import errno
 import json
 import os
 import time
@@ -58,8 +59,23 @@ def test_leftovers_of_interrupted_pulls_go_whatever_fits(models, capfd):
     assert [path.name for path in models.iterdir()] == [".draft-under-way"]
 
 
+def test_what_another_process_removes_meanwhile_is_no_trouble(models, capfd, monkeypatch):
+    def gone(path):
+        raise FileNotFoundError(errno.ENOENT, "gone")
+
+    copy(models, "a", 4, 2)
+    monkeypatch.setattr(Path, "lstat", gone)
+    assert pruned(capfd, "5")["kept_bytes"] == 0
+
+
 def test_nothing_there_is_nothing_to_do(capfd):
     assert pruned(capfd, "5")["removed"] == 0
+
+
+def test_it_may_be_below_the_users_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HETFEAT_HOME", "~/mine")
+    assert cache.models_folder() == tmp_path / "mine" / "models"
 
 
 def test_finding_a_copy_is_using_it(models):

@@ -2,11 +2,15 @@ import json
 
 import pytest
 from conftest import on_sqlite_only
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 
+from hetfeat.errors import WorkFailed
 from registry import ledger, mirror, process
 from registry.doctor import diagnose
 from registry.lock import locks_of
 from registry.mirror import State
+from registry.pull import pull
 from registry.repair import repair
 from registry.stages import history, promote
 from registry.versions import MANIFEST_TAG
@@ -69,6 +73,7 @@ def test_an_edit_past_the_gates_is_undone(client, name, edit):
     assert (finding.code, finding.safe) == ("edited", True)
     assert repair(client, [finding]) == []
     assert mirror.differences(client, name, GATED) == []
+    assert pull(name, "production").version.version == 2
     entries, faults = history(name)
     assert (
         faults == []
@@ -93,6 +98,15 @@ def test_a_deleted_version_in_production_is_not_papered_over(client, name):
     assert "version 2 was deleted" in finding.what
     assert repair(client, [finding]) == []
     assert mirror.read(client, name).aliases == State(previous=1)
+
+
+def test_a_deleted_version_in_production_whose_alias_was_moved_takes_a_person(client, name):
+    alias_moved(client, name)
+    client.delete_model_version(name, "2")
+    (finding,) = diagnose(client, [name])
+    assert not finding.safe and finding.action.startswith("promote another version")
+    promote(name, 3, "production")
+    assert diagnose(client, [name]) == []
 
 
 def damage_entry(client, name):
@@ -158,6 +172,20 @@ def test_an_unfinished_promotion_is_finished(client, name, monkeypatch):
     assert history(name)[0][-1] == entry
 
 
+def test_an_unfinished_archiving_of_a_version_that_is_gone_is_dropped(client, name, monkeypatch):
+    def die(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("registry.moves._finish", die)
+        promote(name, 3, "archived")
+    client.delete_model_version(name, "3")
+    (finding,) = diagnose(client, [name])
+    assert finding.code == "unfinished"
+    assert repair(client, [finding]) == []
+    assert mirror.differences(client, name, GATED) == []
+
+
 def test_a_changed_digest_is_put_back(client, name):
     digest = client.get_model_version(name, "2").tags[MANIFEST_TAG]
     client.set_model_version_tag(name, "2", MANIFEST_TAG, "0" * 64)
@@ -182,6 +210,23 @@ def test_only_versions_in_use_are_searched_unless_asked(client, name):
     client.delete_run(client.get_model_version(name, "3").run_id)
     assert diagnose(client, [name]) == []
     assert [f.code for f in diagnose(client, [name], every_version=True)] == ["run"]
+    alias_deleted(client, name)
+    findings = diagnose(client, [name], every_version=True)
+    assert [f.code for f in repair(client, findings, every_version=True)] == ["run"]
+
+
+@on_sqlite_only
+def test_a_run_that_cannot_be_read_is_not_said_to_be_gone(client, name, monkeypatch):
+    def fail(run_id):
+        raise error
+
+    monkeypatch.setattr(client, "get_run", fail)
+    error = MlflowException("not for you", PERMISSION_DENIED)
+    findings = diagnose(client, [name])
+    assert [(f.code, "cannot be read" in f.what) for f in findings] == [("run", True)] * 2
+    error = MlflowException("out of order")
+    with pytest.raises(WorkFailed, match="out of order"):
+        diagnose(client, [name])
 
 
 def test_a_lock_left_behind_is_deleted(client, name):

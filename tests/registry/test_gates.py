@@ -147,6 +147,9 @@ def test_the_ledger_keeps_figures_and_digest(client, make_version, model_name):
         "format: 1\nfigures: {pca: {atleast: 1}}",
         "format: 1\nnot_comparable: maybe",
         "format: 1\nlatency_ratio: fast",
+        "format: 1\nfigures: {pca: {at_least: high}}",
+        "format: 1\nfigures: {pca: {may_fall_by: [1]}}",
+        "format: 1\nfigures: {pca: {required: 'false'}}",
         "format: 1\ngates: [1]",
     ],
 )
@@ -162,7 +165,8 @@ def test_a_gates_file_of_ones_own(tmp_path, client, make_version, model_name, mo
     path = tmp_path / "gates.yaml"
     path.write_text(
         "format: 1\ngates: {cost_model: {production: [figures]}}\n"
-        "figures: {r2: {required: true, at_least: 0.9}}\n"
+        "figures: {r2: {required: true, at_least: '0.9'}}\nlatency_ratio: '1.1'\n"
     )
     monkeypatch.setenv("HETFEAT_GATES", str(path))
     assert judged(client, make_version(model_name)) == {"r2": REFUSED}
+    assert load_rules().latency_ratio == 1.1

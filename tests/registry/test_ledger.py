@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+import mlproject
 from hetfeat.errors import DataError
 from registry import ledger, mirror
+from registry.commands import _cli
 from registry.mirror import State
 from registry.stages import history, promote
 from registry.versions import resolve
@@ -49,3 +51,13 @@ def test_a_whole_cut_tail_is_seen_by_the_version_in_production(client, make_vers
     assert ledger.faults(model_name, tags, [witness]) != []
     with pytest.raises(DataError):
         promote(model_name, 1, "production")
+
+
+def test_an_entry_that_lost_its_keys_is_shown_with_the_fault(
+    client, make_version, model_name, capfd
+):
+    make_version(model_name)
+    promote(model_name, 1, "production")
+    client.set_registered_model_tag(model_name, ledger.key(1), "{}")
+    assert _cli.run(mlproject.cli, ["history", model_name]) == 0
+    assert "not as it was written: entry 1 was changed" in capfd.readouterr().out

@@ -124,3 +124,4 @@ def test_a_process_knows_itself_and_the_dead(client):
     assert not process.is_gone(process.describe())
     assert not process.is_gone("")
     assert not process.is_gone(json.dumps({"pid": 1, "started": "1", "host": "elsewhere"}))
+    assert process.is_here(process.describe()) and not process.is_here("")

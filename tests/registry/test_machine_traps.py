@@ -22,7 +22,7 @@ from hetfeat.devices.probe import remember
 from hetfeat.devices.profile import save_profile
 from registry import environment
 from registry.commands import _cli
-from registry.traps import machine, packages, tracking
+from registry.traps import base, machine, packages, tracking
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +70,12 @@ def tvm_dies(monkeypatch, here, device):
     return "TVM does not load: killed by signal 11"
 
 
+def tvm_hangs(monkeypatch, here, device):
+    monkeypatch.setattr(packages, "LOADS", {"TVM": "import time; time.sleep(60)"})
+    monkeypatch.setattr(base, "CHILD_S", 0.1)
+    return "TVM does not load: TimeoutExpired"
+
+
 def tvm_missing(monkeypatch, here, device):
     monkeypatch.setattr(packages, "LOADS", {"TVM": "import no_such_tvm"})
     return "no_such_tvm"
@@ -82,6 +88,7 @@ def no_compiler(monkeypatch, here, device):
 
 def wrong_compiler(monkeypatch, here, device):
     monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("CC", "gcc")  # which TVM does not fall back to
     return "no-such-compiler"
 
 
@@ -98,8 +105,20 @@ def broken_compiler(monkeypatch, here, device):
     return "does not link a library: no headers here"
 
 
+def foreign_compiler(monkeypatch, here, device):
+    program(here, "c++", 0).write_bytes(b"\x7fELF of another machine")
+    monkeypatch.setenv("CXX", str(here / "c++"))
+    return "does not link a library: Exec format error"
+
+
 def broken_nvcc(monkeypatch, here, device):
     program(here, "nvcc", 1)
+    monkeypatch.setenv("PATH", str(here), prepend=os.pathsep)
+    return "nvcc is there and does not start"
+
+
+def foreign_nvcc(monkeypatch, here, device):
+    program(here, "nvcc", 0).write_bytes(b"\x7fELF of another machine")
     monkeypatch.setenv("PATH", str(here), prepend=os.pathsep)
     return "nvcc is there and does not start"
 
@@ -203,11 +222,14 @@ TRAPS = [
     ("versions", not_installed),
     ("ffi", newer_ffi),
     ("loads", tvm_dies),
+    ("loads", tvm_hangs),
     ("loads", tvm_missing),
     ("compiler", no_compiler),
     ("compiler", wrong_compiler),
     ("compiler", broken_compiler),
+    ("compiler", foreign_compiler),
     ("cuda", broken_nvcc),
+    ("cuda", foreign_nvcc),
     ("threads", one_thread),
     ("threads", many_threads),
     ("disk", full_disk),

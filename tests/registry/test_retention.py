@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 from conftest import on_sqlite_only
+from mlflow.exceptions import MlflowException
 
-from hetfeat.errors import RequestError
+from hetfeat.errors import RequestError, WorkFailed
 from registry.doctor import diagnose
 from registry.retention import candidates, prune
 from registry.rollback import rollback
@@ -52,6 +53,15 @@ def test_young_ones_stay(name):
     assert candidates(name, 1) == []
     with pytest.raises(RequestError):
         candidates(name, -1)
+
+
+def test_a_version_that_cannot_be_deleted_is_said(client, name, monkeypatch):
+    def fail(*_):
+        raise MlflowException("out of order")
+
+    monkeypatch.setattr(client, "delete_model_version", fail)
+    with pytest.raises(WorkFailed, match="out of order"):
+        prune(name, 0, client=client)
 
 
 def test_files_that_another_version_uses_stay(client, name):

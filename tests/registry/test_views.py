@@ -10,7 +10,7 @@ from registry import listing
 from registry.compare import compare
 from registry.lineage import as_tree, lineage
 from registry.stages import promote
-from registry.versions import DATASET_TAG
+from registry.versions import DATASET_TAG, METRIC_PREFIX
 
 
 @pytest.fixture
@@ -45,7 +45,8 @@ def test_lineage_goes_both_ways(family, data):
 
 def test_lineage_of_a_data_set(family, data):
     assert len(lineage(f"dataset:{data}").nodes) == 4
-    for wrong in ("dataset:00", "dataset:x' OR '1'='1", "nowhere/1"):
+    assert lineage(f"dataset:{data[:8]}").asked == f"dataset:{data}"
+    for wrong in ("dataset:00", "dataset:00000000", "dataset:x' OR '1'='1", "nowhere/1"):
         with pytest.raises(RequestError):
             lineage(wrong)
 
@@ -69,6 +70,12 @@ def test_lists(client, family):
     client.delete_registered_model(f"lock--{family[0].name}")
     with pytest.raises(RequestError):
         listing.versions("costmodel.none")
+
+
+def test_a_figure_that_is_none_hides_no_other(make_version, model_name):
+    make_version(model_name)
+    make_version(model_name, **{f"{METRIC_PREFIX}pca": "n/a"})
+    assert [row["pca"] for row in listing.versions(model_name)] == [None, 0.9]
 
 
 def test_a_version_is_described_by_a_card(client, family):
