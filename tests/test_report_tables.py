@@ -185,6 +185,28 @@ class TestDeployments:
         around = {"t": dataclasses.replace(transfer, source="t")}
         assert deployments.source_of(deployed, made.scope(), around) is None
 
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"digest": "e" * 64},
+            {"effort": "quick"},
+            {"split": "within_task"},
+            {"split": "by_target", "holdout": made.HERE},
+        ],
+    )
+    def test_a_model_of_another_training_does_not_count(self, other):
+        found = {"train1": made.training(1, **other)}
+        deployed = made.deployment(1, source="train1")
+        assert deployments.source_of(deployed, made.scope(), found) is None
+
+    def test_a_model_of_other_feature_columns_or_family_does_not_count(self):
+        run, deployed = made.training(1), made.deployment(1, source="train1")
+        for other in (
+            dataclasses.replace(run, tags={**run.tags, "feature_version": "1"}),
+            dataclasses.replace(run, params={**run.params, "resolved.family": "cpu-arm"}),
+        ):
+            assert deployments.source_of(deployed, made.scope(), {run.id: other}) is None
+
 
 def test_gemm_searches_against_xgboost_and_rnn():
     runs = [
