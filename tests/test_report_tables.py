@@ -12,7 +12,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.report import deployments, epochs, operators, paper, searches, trainings
 from hetfeat.report.cells import Cell, Row, Table, quotient
 from hetfeat.report.files import CELL_COLUMNS, as_data, write_csv
-from hetfeat.report.scope import DEVICE, PROFILE, Device, devices_of
+from hetfeat.report.scope import DEVICE, PROFILE, UNKNOWN, Device, devices_of
 
 HERE = Device(made.HERE, "cpu", PROFILE)
 
@@ -271,11 +271,13 @@ def test_operators_beside_the_papers():
             "failed": 9,
         },
     ]
+    rows.append({**rows[0], "operator": "Xgemm", "device": "gtx"})
     table = operators.operators_table(rows, {made.HERE: HERE})
     conv = row(table, "conv2d")
     assert conv["kernel shapes"].ratio == 0.5
     assert (conv["mean ms"].value, conv["mean ms"].paper) == (4.0, 19.11)
     assert row(table, "matmul")["mean ms"].words == "-"  # all of them failed
+    assert row(table, "gtx", UNKNOWN)["mean ms"] == Cell(4.0)
     assert row(table, "T_add", "no CPU")["mean ms"].paper == 92.86
     assert row(table, "Conv2dOutput", "no GPU")["mean ms"].paper == 2.07
     assert "1 of the paper's 9 operators is in these records." in table.verdict

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.report.run import Run, latest_by_seed
 
-DEVICE, PROFILE = "device", "profile of one CPU"
+DEVICE, PROFILE, UNKNOWN = "device", "profile of one CPU", "device without a profile"
 CLASSES = ("cpu", "gpu")
 MODELS = ("xgb", "mlp", "lgbm")
 """Those of the paper's tables, in their order."""
@@ -61,8 +61,8 @@ class Device:
 
     Attributes:
         name: Of its profile.
-        hardware: `cpu` or `gpu`.
-        kind: `DEVICE`, or `PROFILE` where others here are profiles of the same processor.
+        hardware: `cpu` or `gpu`; empty for `UNKNOWN`.
+        kind: `DEVICE`, `PROFILE` where others here are profiles of the same processor, `UNKNOWN`.
     """
 
     name: str
