@@ -111,17 +111,17 @@ def features_of(batch: Batch, rows) -> list:
 class Remeasured:
     """The noise ceiling: the first repeat of a record as the score, the others as the truth."""
 
-    def __init__(self, store: RecordStore, examples: Examples) -> None:
+    def __init__(self, store: RecordStore, test: Examples, *others: Examples) -> None:
         table = store.read(["device", "program", "latencies_s", "unix_s"]).to_pydict()
         rows = sorted(zip(*table.values(), strict=True), key=lambda row: row[3])
         repeats = {(device, program): values for device, program, values, _ in rows}
-        keys = zip(examples.device.tolist(), examples.program.tolist(), strict=True)
+        keys = zip(test.device.tolist(), test.program.tolist(), strict=True)
         found = [repeats[key] or () for key in keys]
         some = np.flatnonzero([len(values) > 1 for values in found])
-        self.examples = examples.take(some)
+        self.examples = test.take(some)
         self.first_s = np.array([found[i][0] for i in some])
         self.examples.latency_s[:] = [np.median(found[i][1:]) for i in some]
-        best = best_latencies(self.examples)
+        best = best_latencies(*others, self.examples)
         groups, keys = group_codes(self.examples)
         self.best_s = np.array([best[key] for key in keys])[groups]
 

@@ -136,8 +136,8 @@ def figures_of(cell: Cell, store: RecordStore) -> dict[str, float]:
         examples = with_nests(store, examples)
     train, valid, test = ABLATIONS[cell.without](sides_of(examples, cell))
     if cell.model == REMEASURED:
-        again = Remeasured(store, test)
-        return evaluate(again, train.take(np.empty(0, int)), again.examples, again.examples).metrics
+        again = Remeasured(store, test, train, valid)
+        return evaluate(again, train, valid, again.examples).metrics
     start = time.perf_counter()
     if cell.model in BASELINES:
         model = BASELINES[cell.model](cell.seed)

@@ -72,7 +72,7 @@ class TrainingRequest:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Records, divided."""
+    """Records, divided; `whole` is the training side before any pruning."""
 
     store: RecordStore
     digest: str
@@ -80,6 +80,7 @@ class TrainingData:
     train: Examples
     valid: Examples
     test: Examples
+    whole: Examples
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def fit_and_register(
     tags = source_tags(request, data) | dict(extra_tags or {})
     mlflow.set_tags(tags)
     curve, train_s = _fit(model, data)
-    judged = evaluate(model, data.train, data.valid, data.test, data.store.networks(), request.seed)
+    judged = evaluate(model, data.whole, data.valid, data.test, data.store.networks(), request.seed)
     _log_settings(request, data, model)
     version = _log_results(run_id, name, data, model, judged, curve, train_s, tags)
     return {
@@ -195,10 +196,9 @@ def load_data(request: TrainingRequest) -> TrainingData:
         networks[EVALUATION] = dict.fromkeys(dense, 1)
         holdout = (EVALUATION,)
     split = split_examples(examples, request.split, SPLIT_SEED, holdout, networks)
-    train, valid, test = (examples.take(getattr(split, side)) for side in _SIDES)
-    if request.pruned:
-        train = train.take(kept_by_pruning(train, seed=SPLIT_SEED))
-    return TrainingData(store, store.digest(), family, train, valid, test)
+    whole, valid, test = (examples.take(getattr(split, side)) for side in _SIDES)
+    train = whole.take(kept_by_pruning(whole, seed=SPLIT_SEED)) if request.pruned else whole
+    return TrainingData(store, store.digest(), family, train, valid, test, whole)
 
 
 def evaluation_digest(test: Examples) -> str:

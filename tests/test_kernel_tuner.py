@@ -16,6 +16,7 @@ from hetfeat.dataset.importers.kernel_tuner import read, read_recording
 from hetfeat.dataset.importers.run import import_records
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.presets import preset
 from hetfeat.errors import DataError
 
 SHARED = Path(os.environ.get("HETFEAT_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -156,6 +157,13 @@ class TestImporting:
         assert (counts.read, counts.kept, counts.failed) == (3, 2, 1)
         (first, *_) = from_table(RecordStore.open(tmp_path / "store").read())
         assert first.latencies_s == pytest.approx((3.5e-3, 4e-3))
+
+    def test_a_device_with_a_preset_has_its_profile(self, tmp_path):
+        path = cache_file(tmp_path, spaces.whole())
+        import_records("kernel-tuner", "nvidia-v100", [path], tmp_path / "store")
+        assert RecordStore.open(tmp_path / "store").devices() == {
+            "nvidia-v100": preset("nvidia-v100")
+        }
 
     def test_a_torn_file_is_counted(self, tmp_path):
         (batch,) = read([cache_file(tmp_path, torn(spaces.whole()))], "gpu")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import stores
 
+from hetfeat.devices import host
 from hetfeat.errors import RequestError
 from hetfeat.features import columns
 from hetfeat.features.assemble import assemble
@@ -13,6 +14,7 @@ from hetfeat.features.batch import Batch, Examples
 from hetfeat.features.trace import WIDTH
 from hetfeat.models.aggregate import flat_features, table_names, table_of
 from hetfeat.models.engines.trees import RowObjective, rows_of
+from hetfeat.models.gbdt import GbdtParameters, LgbmParameters
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.pairs import pairs_of
 from hetfeat.models.relative import relative_features
@@ -124,6 +126,13 @@ def test_a_device_without_threads_has_no_share_of_them():
     assert {name for name, there in zip(names, known, strict=True) if not there} == {
         *("units_filled", "lanes_filled", "units_per_thread", "vectors_per_register")
     }
+
+
+def test_training_heeds_the_quota_of_a_container(tmp_path, monkeypatch):
+    (tmp_path / "cpu.max").write_text("100000 100000\n")
+    monkeypatch.setattr(host, "CGROUP_QUOTAS", (tmp_path / "cpu.max",))
+    assert GbdtParameters().for_engine(10**6)["nthread"] == 1
+    assert LgbmParameters().for_engine(10**6)["num_threads"] == 1
 
 
 def test_a_programs_row_does_not_depend_on_its_neighbours(examples):

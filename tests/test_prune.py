@@ -96,8 +96,9 @@ def test_another_seed_keeps_others():
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> RecordStore:
-    """Two devices, failures, an older duplicate of each program of a task, and a journal."""
+    """Two devices, failures, older duplicates of a task's programs, a journal, a lone module."""
     store = stores.make_store(tmp_path_factory.mktemp("source") / "s", tasks=6, per_task=20)
+    store.add_workloads({stores.task(9).hash: "of no network"})
     device = stores.profile("a", threads=1)
     again = [stores.measured(p, device) for p in stores.programs(stores.task(0), 20, 0)]
     store.append(
@@ -121,6 +122,7 @@ class TestStore:
         assert not pruned.damaged()
         assert pruned.devices() == source.devices()
         assert pruned.networks() == source.networks()
+        assert pruned.workloads() == source.workloads()
         assert pruned.read()["error"].null_count == len(rows)
         newest = [row for row in map(json.loads, rows) if row["task"] == stores.task(0).hash]
         assert {row["unix_s"] for row in newest if row["device"] == "a"} == {2.0}

@@ -12,7 +12,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.report import deployments, epochs, operators, paper, searches, trainings
 from hetfeat.report.cells import Cell, Row, Table, quotient
 from hetfeat.report.files import CELL_COLUMNS, as_data, write_csv
-from hetfeat.report.scope import DEVICE, PROFILE, Device, devices_of
+from hetfeat.report.scope import DEVICE, PROFILE, UNKNOWN, Device, devices_of
 
 HERE = Device(made.HERE, "cpu", PROFILE)
 
@@ -185,6 +185,28 @@ class TestDeployments:
         around = {"t": dataclasses.replace(transfer, source="t")}
         assert deployments.source_of(deployed, made.scope(), around) is None
 
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"digest": "e" * 64},
+            {"effort": "quick"},
+            {"split": "within_task"},
+            {"split": "by_target", "holdout": made.HERE},
+        ],
+    )
+    def test_a_model_of_another_training_does_not_count(self, other):
+        found = {"train1": made.training(1, **other)}
+        deployed = made.deployment(1, source="train1")
+        assert deployments.source_of(deployed, made.scope(), found) is None
+
+    def test_a_model_of_other_feature_columns_or_family_does_not_count(self):
+        run, deployed = made.training(1), made.deployment(1, source="train1")
+        for other in (
+            dataclasses.replace(run, tags={**run.tags, "feature_version": "1"}),
+            dataclasses.replace(run, params={**run.params, "resolved.family": "cpu-arm"}),
+        ):
+            assert deployments.source_of(deployed, made.scope(), {run.id: other}) is None
+
 
 def test_gemm_searches_against_xgboost_and_rnn():
     runs = [
@@ -249,11 +271,13 @@ def test_operators_beside_the_papers():
             "failed": 9,
         },
     ]
+    rows.append({**rows[0], "operator": "Xgemm", "device": "gtx"})
     table = operators.operators_table(rows, {made.HERE: HERE})
     conv = row(table, "conv2d")
     assert conv["kernel shapes"].ratio == 0.5
     assert (conv["mean ms"].value, conv["mean ms"].paper) == (4.0, 19.11)
     assert row(table, "matmul")["mean ms"].words == "-"  # all of them failed
+    assert row(table, "gtx", UNKNOWN)["mean ms"] == Cell(4.0)
     assert row(table, "T_add", "no CPU")["mean ms"].paper == 92.86
     assert row(table, "Conv2dOutput", "no GPU")["mean ms"].paper == 2.07
     assert "1 of the paper's 9 operators is in these records." in table.verdict

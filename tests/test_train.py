@@ -276,9 +276,10 @@ def test_two_families_need_a_choice_or_their_union():
         common_family({**cpus, "g": stores.profile("g", "gpu-nvidia")})
 
 
-def test_pruning_touches_the_training_side_alone(tmp_path):
+@pytest.mark.parametrize("split", ["by_task", "within_task"])
+def test_pruning_touches_the_training_side_alone(tmp_path, split):
     records = stores.make_store(tmp_path / "records").path
-    request = TrainingRequest(records, None, "xgb", "by_task", (), "quick", 0)
+    request = TrainingRequest(records, None, "xgb", split, (), "quick", 0)
     whole, pruned = (
         load_data(dataclasses.replace(request, pruned=choice)) for choice in (False, True)
     )
@@ -286,6 +287,7 @@ def test_pruning_touches_the_training_side_alone(tmp_path):
     assert set(pruned.train.program.tolist()) < set(whole.train.program.tolist())
     assert evaluation_digest(pruned.test) == evaluation_digest(whole.test)
     assert evaluation_digest(pruned.valid) == evaluation_digest(whole.valid)
+    assert evaluation_digest(pruned.whole) == evaluation_digest(whole.train)
 
 
 def test_the_packaged_store_lies_in_the_package():

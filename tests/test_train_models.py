@@ -79,6 +79,17 @@ def test_from_records_to_the_registry_and_back(here, capfd, child_environment, n
     assert moved["gate"] in {"kept", "dropped"}
 
 
+def test_a_pruned_training_is_judged_by_the_labels_of_the_whole(registry_here, capfd):
+    """A program that pruning drops from the training side may be the best one of its task."""
+    stores.make_store(registry_here / "records", tasks=6, per_task=24)
+    whole, pruned = (
+        train(capfd, "xgb", "--split", "within_task", "--pruned", choice)
+        for choice in ("false", "true")
+    )
+    assert pruned["train_records"] < whole["train_records"]
+    assert pruned["baselines"] == whole["baselines"]
+
+
 def test_two_hardware_families_from_nothing(registry_here, capfd):
     stores.make_store(registry_here / "records", tasks=6)
     stores.make_store(registry_here / "gpus", tasks=6, family="gpu-nvidia")

@@ -9,49 +9,67 @@ DIR/spent.json       seconds that tuning took so far
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from hetfeat.dataset.files import RESTORE, end_torn_line, json_lines, write_atomically
 from hetfeat.dataset.schema import to_row
+from hetfeat.errors import DataError
 from hetfeat.records import Measurement
 
 EVALUATION, ANCHORS, REJECTED = "evaluation.json", "anchors.jsonl", "rejected.jsonl"
 QUARANTINE, SPENT = "quarantine.jsonl", "spent.json"
 
+T = TypeVar("T")
+
 
 def evaluation_tasks(store: Path) -> list[str]:
-    """Hashes of the store's evaluation tasks; none if it has none."""
-    path = store / EVALUATION
-    return list(json.loads(path.read_text())["tasks"]) if path.is_file() else []
+    """Hashes of the store's evaluation tasks; none if it has none.
+
+    Raises:
+        DataError: The file is damaged.
+    """
+    return _read(store / EVALUATION, "tasks", list, [])
 
 
 def save_evaluation_tasks(store: Path, tasks: list[str]) -> None:
     """Notes which tasks are the evaluation tasks."""
-    _replace(store / EVALUATION, {"tasks": tasks})
+    _write(store / EVALUATION, {"tasks": tasks})
 
 
 def spent_s(store: Path) -> float:
-    """Seconds that tuning with this journal took so far."""
-    path = store / SPENT
-    return float(json.loads(path.read_text())["seconds"]) if path.is_file() else 0.0
+    """Seconds that tuning with this journal took so far.
+
+    Raises:
+        DataError: The file is damaged.
+    """
+    return _read(store / SPENT, "seconds", float, 0.0)
 
 
 def save_spent_s(store: Path, seconds: float) -> None:
     """Notes how long tuning took so far."""
-    _replace(store / SPENT, {"seconds": round(seconds, 3)})
+    _write(store / SPENT, {"seconds": round(seconds, 3)})
 
 
-def _replace(path: Path, content: dict[str, Any]) -> None:
-    """Writes a file so that it is never half of one."""
-    draft = path.with_name(f"{path.name}.draft")
-    draft.write_text(json.dumps(content, indent=1) + "\n")
-    draft.replace(path)
+def _read(path: Path, key: str, kind: Callable[[Any], T], absent: T) -> T:
+    """What a file has under its key, or `absent` without a file."""
+    if not path.is_file():
+        return absent
+    try:
+        return kind(json.loads(path.read_text())[key])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"'{path}'", f"JSON with {key}", RESTORE) from error
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def note(store: Path, name: str, measurement: Measurement) -> None:
     """Adds a measurement, without features, to `ANCHORS` or `REJECTED`."""
     row = to_row(measurement) | {"stores": None}
+    end_torn_line(store / name)
     with (store / name).open("a") as file:
         file.write(json.dumps(row) + "\n")
 
@@ -69,10 +87,9 @@ def quarantine(store: Path, measurements: Sequence[Measurement], reason: str) ->
 
 
 def noted(store: Path, name: str) -> Iterator[dict[str, Any]]:
-    """The rows of one of these files; a torn last line is left out."""
-    path = store / name
-    if not path.is_file():
-        return
-    for line in path.read_text().splitlines(keepends=True):
-        if line.endswith("\n"):
-            yield json.loads(line)
+    """The rows of one of these files; a torn last line is left out.
+
+    Raises:
+        DataError: A whole line is not JSON.
+    """
+    return json_lines(store / name)

@@ -155,11 +155,9 @@ def prune(
     _copy(pieces, kept, target, on_piece)
     for profile in source.devices().values():
         target.add_device(profile)
-    workloads = source.workloads()
+    target.add_workloads(source.workloads())
     for network, weights in source.networks().items():
-        target.add_network(
-            network, weights, {task: workloads[task] for task in weights if task in workloads}
-        )
+        target.add_network(network, weights, {})
     if dense:
         save_evaluation_tasks(out, dense)
     names = np.array(operators, object)

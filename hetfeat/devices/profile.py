@@ -1,6 +1,7 @@
 """A device profile: everything the toolkit knows about a piece of hardware."""
 
 import dataclasses
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from hetfeat.errors import DataError, RequestError
 FAMILIES = ("cpu-x86", "cpu-arm", "gpu-nvidia", "gpu-amd", "gpu-apple")
 PROFILE_VERSION = 2
 """Of the file; 1 had neither the figures of caches and scalars nor those of data sheets."""
-REQUIRED = {"name": str, "family": str, "target": dict, "threads": int}
+REQUIRED = ("name", "family", "target", "threads")
 FP32_BYTES = 4
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
@@ -104,11 +105,10 @@ class DeviceProfile:
                 "a mapping with at least name, family, target and threads",
                 "write it with `hetfeat devices probe --out FILE`",
             )
-        wrong = [key for key, kind in REQUIRED.items() if not isinstance(data[key], kind)]
-        if wrong or data["threads"] < 1:
+        if wrong := [key for key in data if key in names and not _fits(key, data[key])]:
             raise DataError(
-                f"device profile {where} with {', '.join(wrong) or 'threads below 1'} amiss",
-                "text, text, a mapping, and a number of threads",
+                f"device profile {where} with {', '.join(wrong)} amiss",
+                "texts, a mapping as target, one with a kind as route, and positive numbers",
                 "write it with `hetfeat devices probe --out FILE`",
             )
         data = dict(data)
@@ -126,6 +126,22 @@ class DeviceProfile:
                 "remove them",
             )
         return cls(**data)
+
+
+def _fits(key: str, value: Any) -> bool:
+    """Whether a field may have this value."""
+    match key:
+        case "name" | "family" | "source":
+            return isinstance(value, str)
+        case "target":
+            return isinstance(value, dict)
+        case "route":
+            return isinstance(value, dict) and isinstance(value.get("kind"), str)
+        case "threads":
+            return type(value) is int and value > 0
+    if value is None or isinstance(value, bool):
+        return value is None
+    return isinstance(value, int | float) and 0 < value < math.inf
 
 
 def check_name(name: str) -> None:

@@ -1,9 +1,9 @@
 """Gradient-boosted trees on per-store, task and hardware features: XGBoost and LightGBM."""
 
-import os
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from hetfeat.devices.host import usable_cores
 from hetfeat.models.engine import EngineModel
 
 _ROWS_A_THREAD = 20_000
@@ -106,4 +106,4 @@ class LgbmModel(EngineModel):
 
 
 def _threads(rows: int) -> int:
-    return min(len(os.sched_getaffinity(0)), 1 + rows // _ROWS_A_THREAD)
+    return min(usable_cores(), 1 + rows // _ROWS_A_THREAD)

@@ -13,7 +13,7 @@ class MlpParameters:
     Attributes:
         rounds: Epochs at most.
         patience: Epochs without a lower loss on the valid side before training ends.
-        batch: Tasks a step, each with at most `net.CHUNK` programs, all of one device.
+        batch: Chunks a step, each of at most `net.CHUNK` programs of one task on one device.
         learning_rate: Of Adam, falling to zero as a cosine.
         weight_decay: Of Adam.
         width: Of every layer.
@@ -44,7 +44,7 @@ class AttentionParameters:
     Attributes:
         rounds: Epochs at most.
         patience: As in `MlpParameters`.
-        batch: Tasks a step, each with at most `net.CHUNK` programs.
+        batch: As in `MlpParameters`.
         learning_rate: Of Adam, falling to zero as a cosine.
         weight_decay: Of Adam.
         layers: Of the bidirectional LSTM over a program's sequence.

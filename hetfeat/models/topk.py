@@ -31,7 +31,10 @@ class TopK:
 
     @property
     def above_random(self) -> float:
-        """(value - random) / (1 - random): 0 is chance, 1 is perfect."""
+        """(value - random) / (1 - random): 0 is chance, 1 the best known program of each task.
+
+        That one may lie on the training side (`within_task`): perfect scores then reach less.
+        """
         return (self.value - self.random) / (1 - self.random) if self.random < 1 else 1.0
 
 

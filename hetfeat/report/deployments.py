@@ -9,6 +9,8 @@ from hetfeat.report.run import Run, latest_by_seed
 from hetfeat.report.scope import BATCHES, CLASSES, MODELS, NETWORKS, Device, Scope, say
 
 TABLE8_MODEL = "xgb"
+SPLIT_OF_SOURCES = "by_task"
+"""The cost models that networks are tuned with were judged on tasks they had not seen."""
 TABLE7_NETWORK = "resnet50"
 LEAKED = "records seen before"
 _LEVEL = 1.02
@@ -33,8 +35,8 @@ def source_of(run: Run, scope: Scope, by_id: Mapping[str, Run]) -> Source | None
             return None
         run = found
         if run.command == "train":
-            own = (run.tags.get("dataset_digest"), run.setting("effort"))
-            if own != (scope.digest, scope.effort):
+            counts = scope.is_training(run, split=SPLIT_OF_SOURCES, holdout="")
+            if not counts or run.setting("family") not in scope.families.values():
                 return None
             return Source(run.setting("model"), run.setting("pruned") == "True")
     return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from hetfeat.report import paper
 from hetfeat.report.cells import Cell, Row, Table
-from hetfeat.report.scope import CLASSES, Device, say
+from hetfeat.report.scope import CLASSES, UNKNOWN, Device, say
 
 NAME = "table3"
 SHAPES, GFLOP, MS = "kernel shapes", "max GFLOP", "mean ms"
@@ -17,10 +17,11 @@ def operators_table(rows: Sequence[Mapping[str, Any]], devices: Mapping[str, Dev
 
     Args:
         rows: From `dataset.study.operators_by_device`.
-        devices: By name.
+        devices: By name, those without a profile left out.
     """
     same = paper.of_table(NAME)["same"]
-    ours = [_row(row, devices[row["device"]], same.get(row["operator"])) for row in rows]
+    known = {row["device"]: Device(row["device"], "", UNKNOWN) for row in rows} | dict(devices)
+    ours = [_row(row, known[row["device"]], same.get(row["operator"])) for row in rows]
     found = {same.get(row["operator"]) for row in rows}
     absent = [
         _absent(operator, hardware)
@@ -49,7 +50,7 @@ def operators_table(rows: Sequence[Mapping[str, Any]], devices: Mapping[str, Dev
 
 
 def _row(row: Mapping[str, Any], device: Device, operator: str | None) -> Row:
-    theirs = paper.device_for(NAME, device.name, device.hardware)
+    theirs = paper.device_for(NAME, device.name, device.hardware) if device.hardware else ""
     mean_ms = None if math.isnan(row["mean_ms"]) else float(row["mean_ms"])
     figures = _papers(operator, device.hardware, theirs)
     values = (float(row["kernel_shapes"]), float(row["max_gflop"]), mean_ms)

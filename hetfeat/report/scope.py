@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.report.run import Run, latest_by_seed
 
-DEVICE, PROFILE = "device", "profile of one CPU"
+DEVICE, PROFILE, UNKNOWN = "device", "profile of one CPU", "device without a profile"
 CLASSES = ("cpu", "gpu")
 MODELS = ("xgb", "mlp", "lgbm")
 """Those of the paper's tables, in their order."""
@@ -61,8 +61,8 @@ class Device:
 
     Attributes:
         name: Of its profile.
-        hardware: `cpu` or `gpu`.
-        kind: `DEVICE`, or `PROFILE` where others here are profiles of the same processor.
+        hardware: `cpu` or `gpu`; empty for `UNKNOWN`.
+        kind: `DEVICE`, `PROFILE` where others here are profiles of the same processor, `UNKNOWN`.
     """
 
     name: str
@@ -130,14 +130,16 @@ class Scope:
             "split": split,
             "pruned": str(pruned),
             "holdout": holdout,
-            "effort": self.effort,
         }
-        return latest_by_seed(
-            run
-            for run in runs
-            if run.command == "train"
+        return latest_by_seed(run for run in runs if self.is_training(run, **wanted))
+
+    def is_training(self, run: Run, **wanted: str) -> bool:
+        """Whether a run trained on these records, with this effort, these features and settings."""
+        return (
+            run.command == "train"
             and run.tags.get("dataset_digest") == self.digest
             and run.tags.get("feature_version") == self.features
+            and run.setting("effort") == self.effort
             and all(run.setting(key) == value for key, value in wanted.items())
         )
 

@@ -109,10 +109,13 @@ def import_records(
 
 
 class _Sink:
-    """Where batches go: hardware checked, duplicates dropped, shards of a useful size."""
+    """Where batches go: hardware checked, duplicates dropped, shards of a useful size.
+
+    A new device is the preset of its name, or else what its first records say.
+    """
 
     def __init__(self, store: RecordStore, device: str, complete: Complete) -> None:
-        self._store, self._complete = store, complete
+        self._store, self._device, self._complete = store, device, complete
         self._seen = Seen()
         for programs in store.program_keys(device):
             self._seen.add(programs)
@@ -129,6 +132,9 @@ class _Sink:
         records = batch.records
         if not records.num_rows:
             return
+        if self._profile is None and (own := preset(self._device) or batch.profile):
+            self._profile = own
+            self._store.add_device(own)
         if other := self._other_hardware(batch.profile):
             counts.skipped_reasons[f"measured on other hardware ({other})"] += records.num_rows
             return
@@ -148,16 +154,10 @@ class _Sink:
         self._writer.close()
 
     def _other_hardware(self, found: DeviceProfile | None) -> str:
-        """In what the records' hardware differs from the device's.
-
-        A new device is the preset of its name, or else what the records say.
-        """
-        if found is None:
-            return ""
-        if self._profile is None:
-            self._profile = preset(found.name) or found
-            self._store.add_device(self._profile)
+        """In what the records' hardware differs from the device's."""
         known = self._profile
+        if found is None or known is None:
+            return ""
         pairs = [(name, getattr(known, name), getattr(found, name)) for name in _HARDWARE]
         pairs += [(name, known.target.get(name), found.target.get(name)) for name in _TARGET]
         differing = [f"{name} {b}, not {a}" for name, a, b in pairs if a and b and a != b]
