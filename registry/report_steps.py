@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hetfeat.report.deployments import (
+    SPLIT_OF_SOURCES,
     TABLE7_NETWORK,
     TABLE8_MODEL,
     Source,
@@ -17,8 +18,6 @@ from hetfeat.report.scope import BATCHES, MODELS, NETWORKS, STRATEGIES, Device, 
 from hetfeat.report.searches import searches
 
 DEPLOY_SEED = 0
-SPLIT_OF_SOURCES = "by_task"
-"""The cost models that networks are tuned with were judged on tasks they had not seen."""
 
 
 @dataclass(frozen=True)

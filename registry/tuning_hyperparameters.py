@@ -264,7 +264,8 @@ def _best(work: _Work) -> dict[str, Any]:
             claim = work.study.user_attrs.get(_CLAIM, "")
             if result := _result(work.study, work.search.trials):
                 return result
-            mine = not claim or process.is_gone(claim) or time.monotonic() > waited_until
+            waited = time.monotonic() > waited_until and not process.is_here(claim)
+            mine = not claim or process.is_gone(claim) or waited
             if mine:
                 work.study.set_user_attr(_CLAIM, process.describe())
         if mine:

@@ -12,8 +12,8 @@ from hetfeat.errors import DataError
     [
         (notes.EVALUATION, "{", notes.evaluation_tasks),
         (notes.EVALUATION, "{}", notes.evaluation_tasks),
-        (notes.SPENT, "[]", notes.spent_s),
-        (notes.SPENT, '{"seconds": "many"}', notes.spent_s),
+        (notes.SPENT, "[]", lambda store: notes.spent_s(store, "a")),
+        (notes.SPENT, '{"seconds": {"a": "many"}}', lambda store: notes.spent_s(store, "a")),
         (notes.ANCHORS, "what\n", lambda store: list(notes.noted(store, notes.ANCHORS))),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import stores
 
-from hetfeat.dataset.notes import save_spent_s, spent_s
+from hetfeat.dataset.notes import SPENT, save_spent_s
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.records import Measurement, Program, Task
@@ -147,11 +147,15 @@ class TestLoop:
         assert again.best == tuned.best
 
     def test_the_seconds_of_an_interrupted_run_count(self, journal):
-        first = run(FakeDevice(), journal, trials=30)
-        assert 0 < spent_s(journal.path) <= first.seconds
-        save_spent_s(journal.path, 50.0)
+        first = run(FakeDevice(interrupt_after=3), journal, trials=30)
+        ((what, seconds),) = json.loads((journal.path / SPENT).read_text())["seconds"].items()
+        assert 0 < seconds <= first.seconds
+        save_spent_s(journal.path, what, 50.0)
         assert run(FakeDevice(), journal, trials=50, seconds=49.0).trials == 0
-        assert 50 <= run(FakeDevice(), journal, trials=50, seconds=60.0).seconds < 60
+        again = run(FakeDevice(), journal, trials=50, seconds=60.0)
+        assert 50 == again.earlier_s <= again.seconds < 60
+        others = run(FakeDevice(), journal, trials=50, seconds=49.0, tasks=TASKS[1:])
+        assert others.seconds < 49
 
     def test_records_of_other_tasks_do_not_use_the_budget_up(self, journal):
         run(FakeDevice(), journal, trials=20, tasks=TASKS[:1])

@@ -4,7 +4,7 @@ DIR/evaluation.json  tasks measured densely, held out of training by default
 DIR/anchors.jsonl    re-measurements of a few programs, by which drift shows
 DIR/rejected.jsonl   measurements whose repeats disagreed too much to be kept
 DIR/quarantine.jsonl measurements on servers that were not the device, and servers turned away
-DIR/spent.json       seconds that tuning took so far
+DIR/spent.json       seconds that tuning took so far, by what was tuned
 """
 
 import json
@@ -38,18 +38,23 @@ def save_evaluation_tasks(store: Path, tasks: list[str]) -> None:
     _write(store / EVALUATION, {"tasks": tasks})
 
 
-def spent_s(store: Path) -> float:
-    """Seconds that tuning with this journal took so far.
+def spent_s(store: Path, what: str) -> float:
+    """Seconds that tuning something with this journal took so far.
 
     Raises:
         DataError: The file is damaged.
     """
-    return _read(store / SPENT, "seconds", float, 0.0)
+    return _read(store / SPENT, "seconds", _seconds, {}).get(what, 0.0)
 
 
-def save_spent_s(store: Path, seconds: float) -> None:
-    """Notes how long tuning took so far."""
-    _write(store / SPENT, {"seconds": round(seconds, 3)})
+def save_spent_s(store: Path, what: str, seconds: float) -> None:
+    """Notes how long tuning something took so far."""
+    known = _read(store / SPENT, "seconds", _seconds, {})
+    _write(store / SPENT, {"seconds": known | {what: seconds}})
+
+
+def _seconds(found: dict[str, Any]) -> dict[str, float]:
+    return {what: float(seconds) for what, seconds in dict(found).items()}
 
 
 def _read(path: Path, key: str, kind: Callable[[Any], T], absent: T) -> T:

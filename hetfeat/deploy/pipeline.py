@@ -131,7 +131,7 @@ def deploy(
             "batches_ms": {str(b): _median(measured[f"batch {b}"]) for b in request.batches[1:]},
             "tuning_s": tuned.seconds,
             "build_s": build_s,
-            "total_s": time.monotonic() - started,
+            "total_s": tuned.earlier_s + time.monotonic() - started,
             "trials": tuned.trials + tuned.resumed,
             "failed": tuned.failed,
             "resumed": tuned.resumed,

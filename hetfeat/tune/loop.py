@@ -1,5 +1,6 @@
 """The tuning loop: choose a task, propose, measure, record, refit."""
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -139,7 +140,8 @@ class Tuned:
         trials: Programs measured in this run.
         resumed: Programs found measured already.
         failed: Measured programs without a latency, in this run.
-        seconds: Wall time, that of interrupted runs with the same journal included.
+        seconds: Wall time, that of earlier runs on these tasks with the same journal included.
+        earlier_s: What those took.
         interrupted: Ended before its budget: by the user, or because the device was lost.
     """
 
@@ -150,6 +152,7 @@ class Tuned:
     resumed: int = 0
     failed: int = 0
     seconds: float = 0.0
+    earlier_s: float = 0.0
     interrupted: bool = False
 
 
@@ -184,8 +187,11 @@ def tune(
         The best programs, and the model's choice where nothing ran. Ctrl-C, or a device that is
         lost, ends the loop early and keeps the former.
     """
-    started = time.monotonic() - notes.spent_s(journal.path)
     profile = measurer.profile
+    hashes = " ".join(sorted(task.hash for task, _ in tasks))
+    what = hashlib.sha256(f"{profile.name} {hashes}".encode()).hexdigest()[:16]
+    earlier_s = notes.spent_s(journal.path, what)
+    started = time.monotonic() - earlier_s
     known = [m for table in journal.scan(device=profile.name) for m in from_table(table)]
     judge = Judge(model, profile, seed)
     if strategy == EVOLUTION:  # no other asks it
@@ -200,7 +206,7 @@ def tune(
         if mine := [m for m in known if m.program.task.hash == state.task.hash]:
             state.tell(mine)
     _introduce(states, ways or {})
-    tuned = Tuned(resumed=sum(state.trials for state in states))
+    tuned = Tuned(resumed=sum(state.trials for state in states), earlier_s=earlier_s)
     refit_at = len(known) + REFIT_EVERY
     try:
         while tuned.trials + tuned.resumed < budget.trials:
@@ -227,12 +233,12 @@ def tune(
                 known += done
                 tuned.trials += len(done)
                 tuned.failed += sum(m.latency_s is None for m in done)
+                notes.save_spent_s(journal.path, what, time.monotonic() - started)
             if strategy == EVOLUTION and len(known) >= refit_at:
                 refit_at = len(known) + REFIT_EVERY
                 judge.learn(known)
                 for other in states:
                     judge.guide(other.search, other.task, measurer)
-            notes.save_spent_s(journal.path, time.monotonic() - started)
             if on_round:
                 on_round(tuned, state)
         if judge.model is not None:

@@ -10,7 +10,11 @@ from registry.commands import _cli
 @_cli.command("import")
 @_cli.argument("path", metavar="PATH...", nargs=-1, required=True, type=Path)
 @_cli.option("--format", required=True, help=f"{', '.join(FORMATS)}.")
-@_cli.option("--device", required=True, help="Its name; a new one gets a profile of the records.")
+@_cli.option(
+    "--device",
+    required=True,
+    help="Its name; a new one is the preset of that name, or what the records say.",
+)
 @_cli.option("--out", type=Path, default="records", help="Record store; made, or added to.")
 def command(path: tuple[Path, ...], format: str, device: str, out: Path) -> dict[str, Any]:
     """Read records that other tools have measured: files, plain or gzip, and folders of them."""
