@@ -44,17 +44,20 @@ def spent_s(store: Path, what: str) -> float:
     Raises:
         DataError: The file is damaged.
     """
-    return _read(store / SPENT, "seconds", _seconds, {}).get(what, 0.0)
+    return _spent(store).get(what, 0.0)
 
 
 def save_spent_s(store: Path, what: str, seconds: float) -> None:
     """Notes how long tuning something took so far."""
-    known = _read(store / SPENT, "seconds", _seconds, {})
-    _write(store / SPENT, {"seconds": known | {what: seconds}})
+    _write(store / SPENT, {"seconds": _spent(store) | {what: seconds}})
 
 
-def _seconds(found: dict[str, Any]) -> dict[str, float]:
-    return {what: float(seconds) for what, seconds in dict(found).items()}
+def _spent(store: Path) -> dict[str, float]:
+    def as_seconds(found: dict[str, Any]) -> dict[str, float]:
+        return {what: float(seconds) for what, seconds in found.items()}
+
+    none: dict[str, float] = {}
+    return _read(store / SPENT, "seconds", as_seconds, none)
 
 
 def _read(path: Path, key: str, kind: Callable[[Any], T], absent: T) -> T:
@@ -63,7 +66,7 @@ def _read(path: Path, key: str, kind: Callable[[Any], T], absent: T) -> T:
         return absent
     try:
         return kind(json.loads(path.read_text())[key])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"'{path}'", f"JSON with {key}", RESTORE) from error
 
 

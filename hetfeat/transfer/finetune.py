@@ -197,9 +197,10 @@ def _from_scratch(
 def fine_tuned(source: CostModel, records: Examples, rounds: int) -> CostModel:
     """The source after so many rounds, or epochs, on the records."""
     changed: Any = copy.copy(source)
-    changed.settings = dataclasses.replace(changed.settings, fine_tune_rounds=rounds)
+    own = changed.settings
+    changed.settings = dataclasses.replace(own, fine_tune_rounds=rounds)
     tuned: Any = changed.fine_tune(records)
-    tuned.settings = source.settings  # what these records were worth says nothing of later ones
+    tuned.settings = own  # what these records were worth says nothing of later ones
     model: CostModel = tuned
     return model
 

@@ -119,7 +119,7 @@ def broken_nvcc(monkeypatch, here, device):
 
 def foreign_nvcc(monkeypatch, here, device):
     program(here, "nvcc", 0).write_bytes(b"\x7fELF of another machine")
-    monkeypatch.setenv("PATH", str(here), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", str(here))  # alone: else the next nvcc is tried
     return "nvcc is there and does not start"
 
 

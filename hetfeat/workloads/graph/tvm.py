@@ -154,8 +154,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             made = self._bound(made.args[0])
         if name == "relax.isnan":
             return True
-        limit = made.args[1] if name == "relax.equal" else None
-        return _constants(limit) and bool(np.all(limit.value.numpy() == -np.inf))
+        return name == "relax.equal" and _is_minus_infinity(made.args[1])
 
     def _unmasked_softmax(self, value: Any) -> bool:
         made = self._made_by(value, "relax.nn.softmax")
@@ -174,6 +173,10 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
     def _bound(self, value: Any) -> Any:
         """What a variable is bound to, or None."""
         return self.lookup_binding(value) if isinstance(value, relax.Var) else None
+
+
+def _is_minus_infinity(value: Any) -> bool:
+    return _constants(value) and bool(np.all(value.value.numpy() == -np.inf))
 
 
 def _operator(value: Any) -> str:
