@@ -219,3 +219,10 @@ def test_numbers_are_in_order_beyond_six_digits():
 def test_what_is_no_entry_is_left_out(text):
     assert ledger.decode(text) is None
     assert ledger.entries({key(1): text, key(2): '{"n": 2}'}) == [{"n": 2}]
+
+
+def test_of_each_version_the_last_manifest_that_was_recorded_counts():
+    told = [(1, "a"), (2, "b"), (2, "c"), (1, "")]  # a repair records none
+    entries = [{"version": number, "manifest": digest} for number, digest in told]
+    edited = [{"manifest": "d"}, {"version": 3}]
+    assert ledger.manifests([*entries, *edited]) == {1: "a", 2: "c", 0: "d"}
