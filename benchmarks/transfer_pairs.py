@@ -152,7 +152,10 @@ def one_run(
         library = ScheduleLibrary.of(store, network.profile.name, withheld)
     with network.measurer() as measurer:
         tasks = [(task.task, task.weight) for task in network.tasks]
-        tune(tasks, measurer, model, journal, Budget(math.inf, 0, trials), seed, None, {}, library)
+        budget = Budget(math.inf, 0, trials)
+        tuned = tune(tasks, measurer, model, journal, budget, seed, None, {}, library)
+    if tuned.interrupted:
+        raise KeyboardInterrupt
     found = [m for part in journal.scan() for m in from_table(part)]
     found.sort(key=lambda m: m.unix_s)
     states = [

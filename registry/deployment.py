@@ -89,7 +89,7 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
     check_strategies([wanted.search])
     slug = network_slug(wanted.network)
     profile = find_profile(wanted.device)
-    source = _pull_model(wanted.model, wanted.stage, profile)
+    source = _pull_model(_model_to_ask(wanted), wanted.stage, profile)
     request = DeployRequest(
         network=wanted.network,
         slug=slug,
@@ -107,6 +107,23 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         known = {"run_id": version.run_id, "bundle_version": version.uri}
         return {**found, **known, "bundle": wanted.out, "reused": True}
     return _deploy_in_run(request, profile, source, wanted.out, found, wanted.refresh)
+
+
+def _model_to_ask(wanted: Wanted) -> str | None:
+    """The cost model as it was asked for; none where the search asks none.
+
+    Raises:
+        RequestError: One was asked for that nobody would ask.
+    """
+    if wanted.search == EVOLUTION:
+        return wanted.model
+    if wanted.stage or wanted.model not in (None, FROM_SCRATCH):
+        raise RequestError(
+            f"--search {wanted.search} with a cost model",
+            f"{EVOLUTION}, the only search that asks one",
+            "leave --model and --stage out, or --search",
+        )
+    return FROM_SCRATCH
 
 
 def compile_and_register(journal: Path, out: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 from hetfeat.deploy import bench, bundle, engines
 from hetfeat.deploy.bench import compare
-from hetfeat.errors import WorkFailed
+from hetfeat.deploy.remote import device as remote
+from hetfeat.errors import RequestError, WorkFailed
 
 RUN_S = 0.02
 
@@ -34,6 +36,7 @@ def test_an_engine_is_warmed_up_and_timed_for_a_while(service):
     latencies = engine.time(3.5 * RUN_S)
     assert len(latencies) == len(runs) - 2 <= 4
     assert min(latencies) >= RUN_S
+    assert sum(latencies) >= 3.5 * RUN_S
 
 
 def test_a_slow_one_runs_once_whatever_is_asked(service, monkeypatch):
@@ -99,3 +102,22 @@ def test_nobody_else_times_or_builds_during_a_turn(monkeypatch):
     assert len(held) == 4
     with pytest.raises(WorkFailed, match="while being timed"):
         compare({"one": {}}, 1, 3)
+
+
+def test_a_bundle_that_names_no_network_is_timed_without_peers(monkeypatch):
+    manifest = {"variants": [{"batch": 1}], "threads": 1}
+    monkeypatch.setattr(bench, "read_manifest", lambda folder: manifest)
+    monkeypatch.setattr(bench, "compare", lambda engines, *_: dict.fromkeys(engines))
+    assert bench.bench_bundle(Path("b"), (), None, 1) == {"bundle, batch 1": None}
+    for network in (None, "resnet18"):
+        with pytest.raises(RequestError, match="which it does not name"):
+            bench.bench_bundle(Path("b"), ("torch",), network, 1)
+
+
+def test_an_untuned_network_that_is_too_slow_there_costs_no_deployment(monkeypatch, device, caplog):
+    def fail(*_):
+        raise WorkFailed("the bundle on device 'lab' (timeout)", "one that runs", "deploy again")
+
+    monkeypatch.setattr(remote, "on_device", fail)
+    assert remote.latency_if_it_runs(device, Path("untuned"), 3) is None
+    assert "was not timed" in caplog.text

@@ -337,6 +337,11 @@ def test_a_fresh_environment_with_tvm_and_numpy_alone_runs_it(copied, tmp_path, 
     np.testing.assert_allclose(np.load(output, allow_pickle=False), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_an_output_that_is_a_folder_is_refused(built, tmp_path):
+    done = run_py(built, "--input", str(built / "sample_input_0.npy"), "--output", str(tmp_path))
+    assert (done.returncode, "a file in a folder that exists" in done.stderr) == (2, True)
+
+
 def test_the_cpp_example_runs_it(built, tmp_path, project):
     compiler = shutil.which("g++")
     if compiler is None:

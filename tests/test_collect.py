@@ -169,8 +169,7 @@ def test_a_second_one_leaves_the_first_alone(
     assert {p: p.read_bytes() for p in records.rglob("*") if p.is_file()} == before
 
 
-def test_variations_of_good_programs_are_among_them(story):
-    """The later half of a task varies its best: they share instructions with other traces."""
+def test_every_task_has_its_programs(story):
     counts: dict[str, int] = {}
     for task in story.store.read(["task"])["task"].to_pylist():
         counts[task] = counts.get(task, 0) + 1

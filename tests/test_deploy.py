@@ -13,6 +13,9 @@ import pytest
 import trained
 from door import hetfeat
 
+from hetfeat.deploy.pipeline import _leaked
+from hetfeat.deploy.request import DeployRequest, SourceModel, existing
+
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
 REPORTED = {
@@ -99,6 +102,21 @@ class TestCompiling:
 
 
 class TestDeploying:
+    def test_a_bundle_of_an_interrupted_tuning_is_gone_on_with(self, copied):
+        manifest = json.loads((copied / "bundle.json").read_text())
+        batches = tuple(manifest["request"]["batches"])
+        request = DeployRequest(**manifest["request"] | {"batches": batches})
+        assert existing(request, copied) == manifest["report"]
+        manifest["report"]["interrupted"] = True
+        (copied / "bundle.json").write_text(json.dumps(manifest))
+        assert existing(request, copied) is None
+
+    def test_what_the_model_has_seen_here_of_these_tasks_is_counted(self, device):
+        seen = {device.name: {"t": 3, "x": 5}, "another": {"t": 7}}
+        source = SourceModel(SimpleNamespace(seen=seen), "digest")
+        assert _leaked(source, device, ["t", "u"]) == 3
+        assert _leaked(None, device, ["t"]) == 0
+
     def test_the_report_says_what_was_promised(self, deployed):
         report = deployed.report
         assert set(report) >= REPORTED

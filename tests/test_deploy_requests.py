@@ -68,5 +68,19 @@ def test_wrong_requests_are_one_line_and_write_nothing(
     assert len(connect().search_runs(experiment_ids(connect()))) == runs
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--stage", "staging"), "the only search that asks one"),
+        (("--model", trained.MODEL), "the only search that asks one"),
+        (("--trials", "0"), "a cost model, which chooses the programs"),
+    ],
+)
+def test_a_search_that_asks_no_model_gets_none(registry, device_file, capfd, options, said):
+    line = ("--device", str(device_file), "--network", "nets:tiny", "--search", "gbfs")
+    refused = hetfeat(capfd, "deploy", *line, "--out", "unwanted", *options)
+    assert (refused.code, said in refused.errors.splitlines()[-1]) == (2, True), refused.errors
+
+
 def experiment_ids(client) -> list[str]:
     return [found.experiment_id for found in client.search_experiments()]

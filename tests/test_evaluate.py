@@ -1,5 +1,7 @@
 """`hetfeat evaluate`: the figures of a stored model on records."""
 
+from types import SimpleNamespace
+
 import adapting
 import numpy as np
 import pytest
@@ -83,3 +85,15 @@ def test_tasks_that_no_training_device_has_seen_have_a_figure_of_their_own(tmp_p
     assert found["b", "part"]["new_tasks"] == 2
     assert 0.5 < found["b", "part"]["pca_new_tasks"] <= 1
     assert found["b", "part"]["pca_tasks"] == found["b",]["pca_tasks"] == 9
+
+
+def test_each_device_is_judged_by_its_own_pairs(tmp_path, monkeypatch):
+    """Scores that are right on `a` and turned round on `b`."""
+    monkeypatch.setattr("hetfeat.models.evaluate.PAIRS_TO_JUDGE", 1)
+    own = assemble(stores.make_store(tmp_path / "s")).examples
+    slowness = np.nan_to_num(own.latency_s, nan=1.0)
+    scores = np.where(own.device == "a", 1 / slowness, slowness)
+    model = SimpleNamespace(predict=lambda batch: scores, calibrate=lambda s: np.clip(s, 0, 1))
+    found = evaluate(model, own, own, own).metrics
+    assert (found["pca_on.a"], found["pca_on.b"]) == (1.0, pytest.approx(0.0, abs=0.2))
+    assert found["worst_device_pca"] == found["pca_on.b"]

@@ -106,9 +106,25 @@ def test_no_tracker(started):
 )
 def test_a_warning_unless_bound_to_loopback(name, warned, monkeypatch, caplog):
     monkeypatch.setattr(control, "_run", lambda *given: 0)
+    monkeypatch.setattr(control, "_check_free", lambda address: None)
     address = Address(name, 9090)
-    assert control.start_server(address, Address("t", 9190), "k", 1, None) == 0
+    assert control.start_server(address, Address("127.0.0.1", 9190), "k", 1, None) == 0
     assert ("TVM's RPC knows no passwords" in caplog.text) == warned
+
+
+@pytest.mark.parametrize(
+    ("host", "tracker", "key", "said"),
+    [
+        ("192.0.2.1", "127.0.0.1", "k", "choose another --host"),
+        ("127.0.0.1", "no-such-host.invalid", "k", "correct --tracker"),
+        ("127.0.0.1", "127.0.0.1", "lab 1", "without blanks"),
+        ("127.0.0.1", "127.0.0.1", "l\u00e4b", "without blanks"),
+    ],
+)
+def test_a_server_that_could_never_be_reached_is_refused(monkeypatch, host, tracker, key, said):
+    monkeypatch.setattr(control, "_run", lambda *given: 0)
+    with pytest.raises(RequestError, match=said):
+        control.start_server(Address(host, 9090), Address(tracker, 9190), key, 1, None)
 
 
 def test_routes(device):
@@ -122,6 +138,7 @@ def test_routes(device):
         {"kind": "local"},
         {"kind": "rpc"},
         {"kind": "rpc", "key": ""},
+        {"kind": "rpc", "key": "lab 1"},
         {"kind": "rpc", "key": "k", "password": "x"},
         {"kind": "rpc", "key": 3},
         {"kind": "rpc", "key": "k", "tracker": "lab"},

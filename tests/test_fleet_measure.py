@@ -67,19 +67,23 @@ def slow(measurer, count: int, seconds: float = 0.1) -> list:
 
 def during(measurer, wanted, break_it, after: int = 2) -> list:
     """Measures, and breaks something while a program runs, so many having run before."""
-    sent = []
+    sent, timers, broken = [], [], []
     ask = Worker.ask
 
     def noting(self, request, timeout_s):
         if request["do"] == "run_file":
             sent.append(request["program"])
             if len(sent) == after + 1:
-                threading.Timer(0.15, break_it).start()
+                timers.append(threading.Timer(0.15, lambda: broken.append(break_it())))
+                timers[0].start()
         return ask(self, request, timeout_s)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Worker, "ask", noting)
-        return list(measurer.measure_each(wanted))
+        found = list(measurer.measure_each(wanted))
+    timers[0].join()
+    assert broken and broken[0] is not False, "nothing was broken"
+    return found
 
 
 def assert_each_once(found, wanted) -> None:

@@ -9,6 +9,7 @@ from hetfeat.workloads.networks import Network
 from hetfeat.workloads.transformers import EncoderLayer
 
 pytestmark = [pytest.mark.tvm]
+torch.manual_seed(0)
 
 ODD_ROWS = 83
 """A prime: such products are computed with 84 rows."""

@@ -47,6 +47,11 @@ class TestReading:
         assert np.isnan(found.times_ms[1]).all()
         assert found.problem == (64, 64)
 
+    @pytest.mark.parametrize(("given", "problem"), [(1024, (1024,)), ("callable", ())])
+    def test_a_problem_size_that_is_no_list(self, tmp_path, given, problem):
+        content = spaces.cache({KEY: 1.0}, problem_size=given)
+        assert read_recording(cache_file(tmp_path, content)).problem == problem
+
     @pytest.mark.parametrize(
         ("time", "error"),
         [

@@ -278,3 +278,10 @@ def test_a_child_gone_before_its_answer_is_read(device):
     with pytest.raises(Lost) as lost:
         worker.ask({"do": "hello"}, 60)
     assert lost.value.kind == "crash"
+
+
+def test_variations_are_new_programs(measurer):
+    task = kernels.known_to(measurer, kernels.matmul(32)).task
+    parents = [program.trace for program in measurer.sample(task, 2, seed=1)]
+    found = {program.trace for program in measurer.vary(task, parents, 6, seed=2)}
+    assert found and found.isdisjoint(parents)

@@ -136,6 +136,9 @@ class TestCommand:
         assert found["test_records"] == 9 * 8
         assert found["leaked_records"] == 0
 
+        trained_on = ("--records", "records", "--device", "a", "--budget-per-task", "6")
+        assert adapting.succeed(capfd, "transfer", *trained_on)["leaked_records"] > 0
+
         version = resolve(f"{TARGET}/1", client=registry)
         assert version.tags["parent_model_uri"] == "models:/costmodel.cpu-x86/1"
         for name in ("pca_source", "pca_transfer", "pca_scratch"):

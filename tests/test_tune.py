@@ -11,7 +11,7 @@ import stores
 
 from hetfeat.dataset.notes import SPENT, save_spent_s
 from hetfeat.dataset.store import RecordStore
-from hetfeat.errors import WorkFailed
+from hetfeat.errors import DeviceLost, WorkFailed
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.evolution import (
     APPLIED_PER_PICK,
@@ -49,6 +49,7 @@ class FakeDevice:
 
     programs: int = 100
     interrupt_after: int | None = None
+    interrupt: BaseException = field(default_factory=KeyboardInterrupt)
     failing: frozenset[str] = frozenset()
     profile = DEVICE
     measured: list[Program] = field(default_factory=list)
@@ -68,7 +69,7 @@ class FakeDevice:
     def measure_each(self, programs, incumbent_s=None):
         for program in programs:
             if self.interrupt_after is not None and len(self.measured) >= self.interrupt_after:
-                raise KeyboardInterrupt
+                raise self.interrupt
             self.measured.append(program)
             failed = program.task.hash in self.failing
             latency_s = 1e-6 * (1 + abs(quality(program) - 7))
@@ -162,9 +163,10 @@ class TestLoop:
         tuned = run(FakeDevice(), journal, trials=20, tasks=TASKS[1:])
         assert (tuned.resumed, tuned.trials) == (0, 20)
 
+    @pytest.mark.parametrize("error", [KeyboardInterrupt(), DeviceLost("it", "a server", "wait")])
     @pytest.mark.parametrize("after", [0, 3, BATCH + 3])
-    def test_an_interrupt_keeps_what_was_measured_and_the_best(self, journal, after):
-        device = FakeDevice(interrupt_after=after)
+    def test_an_interrupt_keeps_what_was_measured_and_the_best(self, journal, after, error):
+        device = FakeDevice(interrupt_after=after, interrupt=error)
         tuned = run(device, journal, trials=100)
         assert tuned.interrupted
         assert tuned.trials == after == journal.read().num_rows

@@ -66,7 +66,7 @@ def bench_bundle(
     known = (*PEERS, *MORE_PEERS)
     if unknown := sorted(set(peers) - set(known)):
         raise not_one_of("peer", unknown[0], known, "correct --peers")
-    request = manifest["request"]
+    request = {"network": "", "slug": "which it does not name", **manifest.get("request", {})}
     if peers and network is None and is_plain_name(request["network"]):
         network = request["network"]
     if peers and (network is None or network_slug(network) != request["slug"]):
@@ -80,7 +80,7 @@ def bench_bundle(
         f"bundle, batch {batch}": {"engine": "bundle", "bundle": str(folder), "batch": batch}
         for batch in batches
     }
-    settings = {"network": network, "batch": batches[0], "seed": request["seed"]}
+    settings = {"network": network, "batch": batches[0], "seed": request.get("seed")}
     engines |= {peer: {"engine": peer, **settings} for peer in peers}
     measured = compare(engines, manifest["threads"], rounds)
     return {

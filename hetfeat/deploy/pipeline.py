@@ -16,7 +16,7 @@ from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
 from hetfeat.deploy.bench import PEERS, Latency, compare
-from hetfeat.deploy.remote.device import DeviceBundle, on_device
+from hetfeat.deploy.remote.device import DeviceBundle, latency_if_it_runs, on_device
 from hetfeat.deploy.request import REQUEST, DeployRequest, Imported, SourceModel, journal_path
 from hetfeat.deploy.verify import Runs, Verified, rows_are_independent, sample_of, verify
 from hetfeat.deploy.ways import lower_fastest, tasks_of_all_ways
@@ -304,7 +304,7 @@ def _proved_there(
     if len(networks) > 1:
         bundle.add_facts(draft, {"any_rows": True})  # before it is loaded there
     verified, measured = on_device(profile, draft, prove)
-    plain = on_device(profile, untuned(), lambda there: there.latency(UNTUNED_ROUNDS))
+    plain = latency_if_it_runs(profile, untuned(), UNTUNED_ROUNDS)
     return verified, dict.fromkeys(PEERS) | measured | {"untuned": plain}
 
 

@@ -114,7 +114,7 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
     # Bundles made before there was a choice of searches do not name one.
     if {"search": EVOLUTION, **manifest.get("request", {})} != request.as_json():
         raise RequestError(
-            f"'{out}', a bundle of {manifest['network']} from another request",
+            f"'{out}', a bundle of {manifest.get('network', 'a network')} from another request",
             "the same network, device, model version and effort",
             "choose another --out, or pass --refresh true to replace it",
         )

@@ -375,7 +375,7 @@ def main() -> int:
 
 
 def _run(folder: Path, inputs: list[Path], output: Path) -> int:
-    if not output.parent.is_dir():
+    if output.is_dir() or not output.parent.is_dir():
         raise BundleError(f"--output '{output}'", "a file in a folder that exists", "correct it")
     result = LoadedBundle(folder).run(load_arrays(inputs))
     import numpy as np

@@ -119,6 +119,9 @@ def linker(target: dict[str, Any]) -> Callable[..., Any]:
     return cast(Callable[..., Any], cc.cross_compiler(f"{triple}-g++"))
 
 
+LIBRARY = "probe.so"
+
+
 class ShortProbe:
     """One kernel of the peak, quick enough to be run at every connection to a device.
 
@@ -128,7 +131,7 @@ class ShortProbe:
 
     def __init__(self, target: dict[str, Any]) -> None:
         self._target = target
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._library = bytearray()
 
     def on(self, remote: Any) -> Callable[[float], float]:
         """A function that measures GFLOP/s of an RPC session, which the kernel is sent to.
@@ -137,12 +140,14 @@ class ShortProbe:
         """
         lanes = vector_isa(self._target)[1] // 4
         schedule, shapes, work = _multiply_add_schedule(lanes, SHORT_TILE)
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="hetfeat-probe-")
+        if not self._library:  # kept as bytes: its process may be killed and leave a folder behind
             executable = tvm.compile(schedule.mod, tvm.target.Target(self._target))
-            executable.export_library(self._library, fcompile=linker(self._target))
-        remote.upload(self._library)
-        function, device = remote.load_module(Path(self._library).name), remote.cpu()
+            with tempfile.TemporaryDirectory(prefix="hetfeat-probe-") as folder:
+                path = Path(folder) / LIBRARY
+                executable.export_library(str(path), fcompile=linker(self._target))
+                self._library = bytearray(path.read_bytes())
+        remote.upload(self._library, LIBRARY)
+        function, device = remote.load_module(LIBRARY), remote.cpu()
         arrays = [tvm.runtime.empty(shape, "float32", device) for shape in shapes]
         for array in arrays:
             remote.get_function(FILL)(array)
@@ -155,11 +160,6 @@ class ShortProbe:
             return best
 
         return gflops
-
-    @property
-    def _library(self) -> str:
-        assert self._folder is not None
-        return f"{self._folder.name}/probe.so"
 
 
 def measure(target: dict[str, Any]) -> dict[str, float]:

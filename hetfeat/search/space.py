@@ -94,6 +94,10 @@ class TileSpace:
             state += found[at]
         return state
 
+    def __contains__(self, state: State) -> bool:
+        parts = zip(self.dimensions, self._starts, self._starts[1:], strict=False)
+        return all(dimension.is_legal(state[begin:end]) for dimension, begin, end in parts)
+
     def start(self) -> State | None:
         """Everything in the outermost loops, or None where that is not legal."""
         untiled = [(d.extent, *[1] * (d.slots - 1)) for d in self.dimensions]

@@ -32,6 +32,11 @@ def check_strategies(names: Sequence[str]) -> None:
 
 
 def make_search(name: str, space: Space, seed: int) -> StateSearch:
-    """A search over a space, by the name of its strategy."""
+    """A search over a space, by the name of its strategy.
+
+    A single state leaves nothing to learn, and networks without an output: it is asked at random.
+    """
+    if space.size == 1:
+        name = "random"
     module, attribute = STRATEGIES[name].split(":")
     return cast(StateSearch, getattr(importlib.import_module(module), attribute)(space, seed))

@@ -39,7 +39,8 @@ class TileSearch:
     def ask(self, count: int) -> list[Program]:
         """See `Search.ask`."""
         if self._search is None and not self._begun():
-            first = [*self._starts(), *self._proposer.sample(self._task, count, self._seed)]
+            draw = self._seed + len(self._told)  # what failed is not drawn again
+            first = [*self._starts(), *self._proposer.sample(self._task, count, draw)]
             known = {m.program.key for m in self._told}
             fresh = {p.key: p for p in first if p.key not in known}
             return list(fresh.values())[:count]
@@ -78,5 +79,6 @@ class TileSearch:
         """Tells the strategy of programs that are states of its space."""
         assert self._search is not None and self._tiles is not None
         found = [(*tiled(m.program.trace), m.latency_s) for m in measurements]
-        own = self._tiles.space.dimensions
-        self._search.tell([Timed(s, latency) for loops, s, latency in found if loops == own])
+        space = self._tiles.space
+        own = [t for t in found if t[0] == space.dimensions and t[1] in space]  # of others' tiles
+        self._search.tell([Timed(state, latency) for _, state, latency in own])

@@ -8,7 +8,7 @@ from hetfeat.features.columns import FEATURES_VERSION
 from registry.gates import REFUSED, SKIPPED, StandardGates
 from registry.rules import load_rules
 from registry.stages import history, promote
-from registry.versions import EVALUATION_TAG, FEATURES_TAG, MANIFEST_TAG, metric_tags
+from registry.versions import EVALUATION_TAG, FEATURES_TAG, MANIFEST_TAG, metric_tags, resolve
 
 
 def judged(client, version, replaced=None, to="production") -> dict[str, str]:
@@ -45,6 +45,26 @@ def test_figures_against_the_version_to_replace(client, make_version, model_name
     version = make_version(model_name, **metric_tags(new))
     said = judged(client, version, old)
     assert {gate for gate, outcome in said.items() if outcome == REFUSED} == refused
+
+
+@on_sqlite_only
+@pytest.mark.parametrize(
+    ("new", "outcome"), [(["trace"], "passed"), (["other"], REFUSED), (None, REFUSED)]
+)
+def test_other_inputs_are_refused(client, make_version, model_name, monkeypatch, new, outcome):
+    old, version = make_version(model_name), make_version(model_name)
+    inputs = {old.uri: ["trace"], version.uri: new}
+    monkeypatch.setattr("registry.gates._inputs", lambda version: inputs[version.uri])
+    assert judged(client, version, old)["signature"] == outcome
+
+
+@on_sqlite_only
+def test_a_version_that_was_never_judged_is_refused(client, make_version, model_name):
+    make_version(model_name)
+    for figure in ("pca", "top1"):
+        client.delete_model_version_tag(model_name, "1", f"metric.{figure}")
+    said = judged(client, resolve(f"{model_name}/1", client=client))
+    assert (said["pca"], said["top1"]) == (REFUSED, REFUSED)
 
 
 def test_a_worst_figure_counts_where_it_was_measured(client, make_version, model_name):

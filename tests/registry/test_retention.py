@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ from conftest import on_sqlite_only
 from mlflow.exceptions import MlflowException
 
 from hetfeat.errors import RequestError, WorkFailed
+from registry import retention
 from registry.doctor import diagnose
 from registry.retention import candidates, prune
 from registry.rollback import rollback
@@ -53,6 +55,25 @@ def test_young_ones_stay(name):
     assert candidates(name, 1) == []
     with pytest.raises(RequestError):
         candidates(name, -1)
+
+
+def test_days_are_days(name, monkeypatch):
+    now = time.time()
+    for days, gone in ((0.9, []), (1.1, [1, 2])):
+        monkeypatch.setattr(retention.time, "time", lambda at=now + 86400 * days: at)
+        assert numbers(candidates(name, 1)) == gone
+
+
+def test_what_is_promoted_meanwhile_stays(name, monkeypatch):
+    taken, promoted = retention.locked, []
+
+    def after_a_promotion(client, model):
+        if not promoted:
+            promoted.append(promote(name, 1, "production"))
+        return taken(client, model)
+
+    monkeypatch.setattr(retention, "locked", after_a_promotion)
+    assert numbers(prune(name, 0)) == [2]
 
 
 def test_a_version_that_cannot_be_deleted_is_said(client, name, monkeypatch):

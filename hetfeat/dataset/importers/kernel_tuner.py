@@ -99,7 +99,8 @@ def _read_cache(path: Path) -> Recording:
         row[: len(times)] = times
     errors = tuple(error for _, error in entries)
     device, kernel = str(data["device_name"]), str(data["kernel_name"])
-    problem = tuple(data.get("problem_size", ()))
+    sizes = data.get("problem_size")  # one number of a kernel in one dimension, "callable" of some
+    problem = tuple(n for n in (sizes if isinstance(sizes, list) else [sizes]) if type(n) is int)
     return Recording(device, kernel, problem, names, configurations, times_ms, errors)
 
 

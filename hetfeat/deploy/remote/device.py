@@ -106,3 +106,12 @@ def on_device(profile: DeviceProfile, folder: Path, do: Callable[[DeviceBundle],
             "deploy again: what was measured is kept in the journal",
         )
     raise lost(profile, trouble)
+
+
+def latency_if_it_runs(profile: DeviceProfile, folder: Path, rounds: int) -> Latency | None:
+    """Latency of the untuned bundle on the device; None where it does not run, or not in time."""
+    try:
+        return on_device(profile, folder, lambda there: there.latency(rounds))
+    except WorkFailed as error:
+        log.warning("the untuned network was not timed: %s", error)
+        return None

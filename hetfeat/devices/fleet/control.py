@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import Any
 
-from hetfeat.devices.fleet.route import LOOPBACK, Address
+from hetfeat.devices.fleet.route import LOOPBACK, Address, check_key
 from hetfeat.errors import RequestError, WorkFailed
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,14 @@ def start_server(
         key: The device's key there.
         threads: Threads that programs run with.
         advertise: Host that clients are to connect to; None for the one the tracker sees.
+
+    Raises:
+        RequestError: An address that is not this machine's, a tracker whose host nobody knows, or
+            a key that TVM cannot send.
     """
+    check_key(key)
+    _check_free(Address(address.host, 0))  # whether it is this machine's: any port will do
+    _check_known(tracker)
     _warn_unless_loopback(address.host)
     settings = {
         "address": [address.host, address.port],
@@ -104,10 +111,22 @@ def _check_free(address: Address) -> None:
             probe.bind((address.host, address.port))
         except OSError as error:
             raise RequestError(
-                f"tracker address {address} ({error.strerror})",
+                f"address {address} ({error.strerror})",
                 "an address of this machine that is free",
                 "choose another --host or --port",
             ) from error
+
+
+def _check_known(tracker: Address) -> None:
+    """Raises RequestError where TVM would try for ever."""
+    try:
+        socket.getaddrinfo(tracker.host, tracker.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise RequestError(
+            f"tracker {tracker} ({error.strerror})",
+            "a host that has an address",
+            "correct --tracker",
+        ) from error
 
 
 def _warn_unless_loopback(host: str) -> None:

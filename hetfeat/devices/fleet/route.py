@@ -65,8 +65,15 @@ def route_of(profile: DeviceProfile) -> Route:
             "kind: rpc, with a key, and perhaps tracker (HOST:PORT) and cpu",
             "write one with `hetfeat devices probe --tracker HOST:PORT --out FILE`",
         )
+    check_key(given["key"])
     tracker = Address.parse(given.get("tracker", DEFAULT_TRACKER))
     return Route(tracker, given["key"], given.get("cpu"))
+
+
+def check_key(key: str) -> None:
+    """Raises RequestError for a key that a server could not be asked for: TVM splits at blanks."""
+    if not key.isascii() or key.split() != [key]:
+        raise RequestError(f"key {key!r}", "ASCII characters without blanks", "correct the key")
 
 
 def rpc_route(tracker: Address, key: str, cpu: str) -> dict[str, str]:

@@ -1,0 +1,50 @@
+"""Commands of the registry as people type them, each seen to work."""
+
+from conftest import on_sqlite_only
+from door import hetfeat
+
+import mlproject
+from registry.commands import _cli
+
+MODEL = "costmodel.cpu-x86"
+LINES = [
+    f"promote {MODEL} 1 --to production",
+    f"promote {MODEL} 2 --to production",
+    f"rollback {MODEL}",
+    "versions",
+    f"versions {MODEL}",
+    f"history {MODEL}",
+    f"lineage {MODEL}/1",
+    f"compare {MODEL}/1 {MODEL}/2",
+    f"pull {MODEL} --out out",
+    f"retention {MODEL}",
+    "doctor",
+]
+
+
+@on_sqlite_only
+def test_every_command_works(client, make_version, capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        make_version(MODEL)
+    for line in LINES:
+        assert _cli.run(mlproject.cli, line.split()) == 0, line
+        assert capfd.readouterr().out.strip(), line
+    client.set_registered_model_alias(MODEL, "production", "2")
+    assert hetfeat(capfd, "doctor").code == 1
+    repaired = hetfeat(capfd, "doctor", "--repair", "true")
+    assert (repaired.code, repaired.value["left"]) == (0, 0)
+    assert [finding["repaired"] for finding in repaired.value["findings"]] == [True]
+
+
+@on_sqlite_only
+def test_retention_lists_unless_it_is_told_to_delete(client, make_version, model_name, capfd):
+    for version in ("1", "2", "3", "4"):
+        make_version(model_name)
+        promoted = hetfeat(capfd, "promote", model_name, version, "--to", "production")
+        assert promoted.code == 0, promoted.errors
+    line = ("retention", model_name, "--older-than", "0")
+    for told, deleted in (((), False), (("--apply", "false"), False), (("--apply", "true"), True)):
+        found = hetfeat(capfd, *line, *told).value
+        assert (found["deleted"], sorted(found["versions"])) == (deleted, [1, 2])
+    assert hetfeat(capfd, *line).value["versions"] == []
