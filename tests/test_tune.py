@@ -11,7 +11,8 @@ import stores
 
 from hetfeat.dataset.notes import SPENT, save_spent_s
 from hetfeat.dataset.store import RecordStore
-from hetfeat.errors import DeviceLost, WorkFailed
+from hetfeat.errors import WorkFailed
+from hetfeat.measure.base import DeviceLost
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.evolution import (
     APPLIED_PER_PICK,
