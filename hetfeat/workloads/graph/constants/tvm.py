@@ -52,8 +52,10 @@ class _Folder(PyExprMutator):  # type: ignore[misc]
         if name not in (*SAME_ORDER, "relax.permute_dims") or shape is None:
             return None
         value = self._constant(call.args[0])
-        if value is None or name in SAME_ORDER:
-            return value if value is None else value.reshape(shape)
+        if value is None:
+            return None
+        if name in SAME_ORDER:
+            return value.reshape(shape)
         axes = call.attrs.axes
         return value.transpose(None if axes is None else [int(axis) for axis in axes])
 
