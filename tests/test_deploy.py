@@ -150,6 +150,7 @@ class TestDeploying:
 
     def test_without_trials_the_model_picks_the_programs(self, registry, monkeypatch, capfd):
         monkeypatch.chdir(registry.folder)
+        monkeypatch.setattr("hetfeat.deploy.pipeline.choose", None)  # nothing ran, to choose from
         pinned = ("--model", f"models:/{trained.MODEL}/1")
         line = deploy_line(registry, "one-shot", "nets:tiny", "--trials", "0", *pinned)
         made = hetfeat(capfd, *line)

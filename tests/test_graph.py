@@ -54,6 +54,7 @@ class MaskedAfter(nn.Module):
         scores = x @ x.transpose(-2, -1)
         weights = scores.softmax(-1)
         below = torch.where(scores < 0, 0.0, weights) + torch.where(scores == 0, 0.5, weights)
+        below += torch.where(torch.logical_not(scores == -torch.inf), 0.25, weights)
         return below + weights.masked_fill(torch.ones(6, 6).tril() == 0, 0.0)
 
 

@@ -184,10 +184,11 @@ def _tune(
                 _library(profile, merged),
                 request.search,
             )
-        with _measuring(profile, journal, merged, modules) as measurer:
-            last = finalists(tuned.leaders, weights, contested)
+        cold_s: dict[str, float] = {}
+        if last := finalists(tuned.leaders, weights, contested):
             log.info("%d of the fastest programs once more, with cold weights", len(last))
-            chosen, cold_s = choose(last, measurer)
+            with _measuring(profile, journal, merged, modules) as measurer:
+                chosen, cold_s = choose(last, measurer)
             tuned.best |= chosen
         if found_by:
             tuned.interrupted = True  # a deployment to the same folder goes on

@@ -52,7 +52,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
-        name = _operator(call)
+        name = operator_of(call)
         if name == "relax.clip":
             return _clip(call)
         if name == "relax.nn.batch_norm":
@@ -149,12 +149,15 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
 
     def _guards(self, condition: Any) -> bool:
         """Whether it is true of rows of nothing but -inf alone, or of what is no number."""
-        made = self._bound(condition)
-        while (name := _operator(made)) in ASKED_OF_ROWS:
+        made, negated = self._bound(condition), False
+        while (name := operator_of(made)) in ASKED_OF_ROWS:
+            negated ^= name == "relax.logical_not"
             made = self._bound(made.args[0])
-        if name == "relax.isnan":
-            return True
-        return name == "relax.equal" and _is_minus_infinity(made.args[1])
+        if negated:
+            return False
+        return name == "relax.isnan" or (
+            name == "relax.equal" and _is_minus_infinity(made.args[1])
+        )
 
     def _unmasked_softmax(self, value: Any) -> bool:
         made = self._made_by(value, "relax.nn.softmax")
@@ -168,7 +171,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
     def _made_by(self, value: Any, name: str) -> Any:
         """The call to an operator that a variable is bound to, or None."""
         bound = self._bound(value)
-        return bound if _operator(bound) == name else None
+        return bound if operator_of(bound) == name else None
 
     def _bound(self, value: Any) -> Any:
         """What a variable is bound to, or None."""
@@ -179,7 +182,7 @@ def _is_minus_infinity(value: Any) -> bool:
     return _constants(value) and bool(np.all(value.value.numpy() == -np.inf))
 
 
-def _operator(value: Any) -> str:
+def operator_of(value: Any) -> str:
     """The name of the operator that a call calls, or an empty string."""
     return str(getattr(value.op, "name", "")) if isinstance(value, relax.Call) else ""
 

@@ -8,7 +8,7 @@ from tvm import relax, te, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from hetfeat.workloads.graph import OUT_ELEMENTWISE_FUSABLE
-from hetfeat.workloads.graph.tvm import rewritten
+from hetfeat.workloads.graph.tvm import operator_of, rewritten
 from hetfeat.workloads.winograd import TRANSFORMS, Choose, Matrix, transformed_filters
 
 
@@ -30,7 +30,7 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
-        if getattr(call.op, "name", "") != "relax.nn.conv2d" or not _eligible(call):
+        if operator_of(call) != "relax.nn.conv2d" or not _eligible(call):
             return call
         data, weights = call.args
         tile = self.choose((_shape(data), _shape(weights), _shape(call)))

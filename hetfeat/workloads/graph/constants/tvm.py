@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from hetfeat.workloads.graph.tvm import rewritten, static_shape
+from hetfeat.workloads.graph.tvm import operator_of, rewritten, static_shape
 
 ELEMENTWISE = {
     "relax.add": np.add,
@@ -42,7 +42,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]
 
     def _value(self, call: Any, shape: tuple[int, ...] | None) -> Any:
         """What a call on constants gives, None where that is not known here."""
-        name = getattr(call.op, "name", "")
+        name = operator_of(call)
         if name in ELEMENTWISE:
             values = [self._constant(argument) for argument in call.args]
             if any(value is None for value in values):

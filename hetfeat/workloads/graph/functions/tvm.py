@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from hetfeat.workloads.graph.tvm import rewritten
+from hetfeat.workloads.graph.tvm import operator_of, rewritten
 
 
 def vectorise_functions(module: tvm.IRModule) -> tvm.IRModule:
@@ -27,7 +27,7 @@ class _Speller(PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
-        spell = SPELT.get(getattr(call.op, "name", ""))
+        spell = SPELT.get(operator_of(call))
         return spell(call.args[0]) if spell and str(call.ty.dtype) == "float32" else call
 
 

@@ -13,7 +13,7 @@ from tvm import te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from hetfeat.workloads.graph import OUT_ELEMENTWISE_FUSABLE
-from hetfeat.workloads.graph.tvm import rewritten, static_shape
+from hetfeat.workloads.graph.tvm import operator_of, rewritten, static_shape
 
 TILES = range(4, 17)
 """Rows of a register tile: one load of a weight serves so many, and that many fit."""
@@ -43,7 +43,7 @@ def tileable(rows: int) -> int:
 class _Rewriter(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
-        if getattr(call.op, "name", "") != "relax.matmul":
+        if operator_of(call) != "relax.matmul":
             return call
         left, right = map(_matrices, call.args)
         if not (left and right) or right[:-2] not in ((), left[:-2]):

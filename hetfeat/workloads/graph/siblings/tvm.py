@@ -12,6 +12,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from hetfeat.workloads.graph.tvm import operator_of
+
 
 def combine_siblings(module: tvm.IRModule) -> tvm.IRModule:
     """Computes products of one input with constant matrices as one, of which each is a slice.
@@ -63,7 +65,7 @@ class _Combiner(PyExprMutator):  # type: ignore[misc]
 
 def _is_product(value: Any) -> bool:
     """Whether it is a product with a constant matrix."""
-    if not isinstance(value, relax.Call) or getattr(value.op, "name", "") != "relax.matmul":
+    if operator_of(value) != "relax.matmul":
         return False
     weight = value.args[1]
     return isinstance(weight, tvm.ir.GenericConst) and len(weight.ty.shape) == 2
