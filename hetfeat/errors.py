@@ -1,6 +1,7 @@
 """One tree of errors; every message says what was given, what was expected and what to do."""
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class HetfeatError(Exception):
@@ -38,9 +39,20 @@ class WorkFailed(HetfeatError):
 
 
 class GateRefused(HetfeatError):
-    """A promotion gate said no."""
+    """A promotion gate said no.
+
+    Args:
+        given: As in `HetfeatError`.
+        expected: As there.
+        action: As there.
+        outcome: What the gates said, and of which move.
+    """
 
     exit_code = 3
+
+    def __init__(self, given: str, expected: str, action: str, outcome: Any = None) -> None:
+        super().__init__(given, expected, action)
+        self.outcome = outcome
 
 
 def not_one_of(what: str, given: str, known: Iterable[str], action: str) -> RequestError:

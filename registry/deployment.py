@@ -9,7 +9,14 @@ from typing import Any
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy.bundle import read_manifest
 from hetfeat.deploy.pipeline import deploy
-from hetfeat.deploy.request import DeployRequest, Imported, SourceModel, discard, existing
+from hetfeat.deploy.request import (
+    DeployRequest,
+    Imported,
+    SourceModel,
+    discard,
+    existing,
+    refuse_unguided,
+)
 from hetfeat.deploy.signing import signing_key
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
@@ -38,6 +45,8 @@ log = logging.getLogger(__name__)
 DEFAULT_STAGE = "production"
 FROM_SCRATCH = "none"
 """Instead of a cost model's name."""
+INTERRUPTED_TAG = "interrupted"
+"""Of the run of a deployment that had not spent its budget: no report counts it."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,12 @@ def compile_and_register(journal: Path, out: Path) -> dict[str, Any]:
     request = DeployRequest.of_journal(journal)
     if out.exists():
         raise RequestError(f"'{out}', which exists", "a new folder", "choose another --out")
+    if network_slug(request.network) != request.slug:
+        raise RequestError(
+            f"network '{request.network}', which has changed since '{journal}' was begun",
+            f"the one of then, {request.slug}",
+            "restore it, or deploy it anew",
+        )
     profile = RecordStore.open(journal).devices().get(request.device)
     if profile is None:
         raise DataError(
@@ -160,9 +175,8 @@ def _deploy_in_run(
 ) -> dict[str, Any]:
     """Deploys, unless the bundle was `found`, and registers it; what `--json` prints."""
     # A wrong name, or what TVM cannot import, shows before there is a run.
+    refuse_unguided(request, source is not None or journal is not None)
     networks = [_imported(request, batch) for batch in request.batches]
-    if refresh:
-        discard(out)
     slug = request.slug
     tags = {"device": profile.name, "network": slug}
     tags |= {PARENT_TAG: source.version.uri} if source else {}
@@ -172,6 +186,8 @@ def _deploy_in_run(
         if source:
             digest = source.version.tags.get(DATASET_TAG, "")
             model = SourceModel(load_model(source.folder), digest)
+        if refresh:
+            discard(out)
         report = found or deploy(request, networks, profile, model, out, journal)
         report |= _log_bundle(out, report, profile, slug, source, run.info.run_id)
     return {**report, "bundle": out, "reused": found is not None}
@@ -234,6 +250,8 @@ def _log_bundle(
     }
     figures |= {f"batch_{batch}_ms": value for batch, value in report["batches_ms"].items()}
     mlflow.log_metrics({key: float(v) for key, v in figures.items() if v is not None})
+    if report["interrupted"]:
+        mlflow.set_tag(INTERRUPTED_TAG, "true")
     tags = {"device": profile.name, "network": slug}
     info, manifest_sha256 = log_bundle(out, read_manifest(out), tags)
     version = register(

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 SHOWN = (
     *("latency_ms", "untuned_ms", "peers_ms", "trials", "tuning_s"),
-    *("max_abs_error", "model_version", "bundle_version", "reused"),
+    *("max_abs_error", "model_version", "bundle_version", "reused", "stopped"),
 )
 """What the summary has of each deployment's own report."""
 
@@ -49,7 +49,7 @@ def read_jobs(path: Path, parse: Callable[[str, str], Any], defaults: Settings) 
 
 
 def deploy_all(jobs: list[Settings]) -> list[dict[str, Any]]:
-    """Deploys each into a folder of its own, `OUT/NETWORK.DEVICE`.
+    """Deploys each into a folder of its own, `OUT/NETWORK.DEVICE`; none after the user stops one.
 
     Returns:
         A row for each: what it is, the figures of `SHOWN`, and `error` where it failed.
@@ -70,6 +70,8 @@ def deploy_all(jobs: list[Settings]) -> list[dict[str, Any]]:
             row["error"] = f"{type(error).__name__}: {error}"
             log.exception("deployment %d of %d", at, len(jobs))
         rows.append({**row, **{key: report.get(key) for key in SHOWN}})
+        if report.get("stopped"):
+            break
     return rows
 
 

@@ -57,6 +57,12 @@ def _runtime(folder: Path) -> ModuleType:
     return module
 
 
+_MALFORMED = (
+    *(ValueError, TypeError, OSError, MemoryError),
+    *(SyntaxError, Image.DecompressionBombError),  # Pillow's, of a damaged and of a huge image
+)
+
+
 def _rows(given: Any, shape: list[int], dtype: str) -> Array:
     """An input of the network from what a request holds."""
     texts = np.ravel(given)
@@ -64,7 +70,7 @@ def _rows(given: Any, shape: list[int], dtype: str) -> Array:
         if len(texts) and all(isinstance(text, str) for text in texts):
             return np.stack([_decoded(text, shape[1:], dtype) for text in texts])
         return np.asarray(given).astype(dtype)
-    except (ValueError, TypeError, OSError, Image.DecompressionBombError) as error:
+    except _MALFORMED as error:
         raise _refused(f"an input ({error}); expected {dtype} {[-1, *shape[1:]]}") from error
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetfeat.report.deployments import (
     SPLIT_OF_SOURCES,
@@ -16,6 +16,9 @@ from hetfeat.report.deployments import (
 from hetfeat.report.run import Run
 from hetfeat.report.scope import BATCHES, MODELS, NETWORKS, STRATEGIES, Device, Scope
 from hetfeat.report.searches import searches
+
+if TYPE_CHECKING:
+    from registry.deployment import Wanted
 
 DEPLOY_SEED = 0
 
@@ -133,7 +136,7 @@ def _deployment(
     effort: str,
     source: Source | None,
 ) -> Iterator[Step]:
-    from registry.deployment import FROM_SCRATCH, Wanted, deploy_and_register
+    from registry.deployment import FROM_SCRATCH, Wanted
 
     done = deployments(
         runs,
@@ -170,8 +173,16 @@ def _deployment(
     )
     yield Step(
         f"deploy {network}, batch {','.join(map(str, batches))}, {effort}, {told}",
-        partial(deploy_and_register, wanted),
+        partial(_deploy, wanted),
     )
+
+
+def _deploy(wanted: "Wanted") -> None:
+    """Deploys; a tuning that the user stops ends the report, too."""
+    from registry.deployment import deploy_and_register
+
+    if deploy_and_register(wanted).get("stopped"):
+        raise KeyboardInterrupt
 
 
 def _source_run(plan: Plan, runs: Sequence[Run], source: Source) -> Run | None:

@@ -95,7 +95,8 @@ def promote(
                 )
             displaced = now.state.holder_of(to)
             replaced = mirror.version_of(client, name, displaced) if displaced else None
-            results = _judged(tuple(gates(moved, replaced, to)), moved, to, force)
+            asked = Outcome(None, from_, to, tuple(gates(moved, replaced, to)))
+            results = _judged(asked, moved, force)
             content = {
                 "kind": "promote",
                 "version": version,
@@ -133,20 +134,20 @@ def _target(to: str) -> str:
     return to.lower()
 
 
-def _judged(
-    results: tuple[GateResult, ...], version: Version, to: str, force: bool
-) -> tuple[GateResult, ...]:
-    refused = [result for result in results if result.outcome == REFUSED]
+def _judged(asked: Outcome, version: Version, force: bool) -> tuple[GateResult, ...]:
+    """What the gates said, with those overridden that refused."""
+    refused = [result for result in asked.gates if result.outcome == REFUSED]
     if refused and not force:
         said = "; ".join(f"{result.gate} ({result.figures})" for result in refused)
         raise GateRefused(
-            f"version {version.version} of '{version.name}' for {to}, refused by {said}",
+            f"version {version.version} of '{version.name}' for {asked.to}, refused by {said}",
             "every gate passed",
             "train a better one, or override with --force true --reason TEXT",
+            asked,
         )
     return tuple(
         GateResult(result.gate, OVERRIDDEN, result.figures) if result in refused else result
-        for result in results
+        for result in asked.gates
     )
 
 

@@ -73,4 +73,20 @@ def unknown_operators(batch):
     return Both(), (torch.randn(batch, 4, 4),)
 
 
+def half(batch):
+    return nn.Linear(4, 4).half(), (torch.randn(batch, 4).half(),)
+
+
+def quantised(batch):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("weight", torch.ones(4, 4, dtype=torch.int8))
+
+        def forward(self, x):
+            return x @ (self.weight.float() * 0.1)
+
+    return Scaled(), (torch.randn(batch, 4),)
+
+
 A_CONSTANT = 3

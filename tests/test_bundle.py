@@ -166,6 +166,7 @@ class TestCpu:
             ("flags : avx2", ["avx512f", "avx2", "bmi"], "avx512f, bmi"),
             ("Features\t: fp asimd asimddp", ["neon", "dotprod"], ""),
             ("Features\t: fp asimd", ["neon", "sve"], "sve"),
+            ("Features\t: sve svebitperm", ["sve-bitperm", "sve2-bitperm"], ""),
             ("", ["neon"], "neon"),
         ],
     )
@@ -306,6 +307,7 @@ class TestRows:
             (lambda x: x * 2, 3, True),
             (lambda x: x - x.mean(0), 3, False),
             (lambda x: x.cumsum(0)[::-1], 3, False),
+            (lambda x: x.cumsum(0), 3, False),
             (lambda x: x.sum(0), 3, False),
             (lambda x: x * 2, 2, False),
             (lambda x: x * 2, 1, False),

@@ -152,6 +152,12 @@ class TestOutput:
         }
 
 
+def test_a_name_of_local_is_that_of_this_machine(monkeypatch, device):
+    monkeypatch.setattr("hetfeat.devices.probe.find_profile", lambda name: device)
+    named = [_cli.DEVICE_NAME.convert(given, None, None) for given in ("local", "lab")]
+    assert named == [device.name, "lab"]
+
+
 class TestExitCodes:
     @pytest.mark.parametrize(
         ("how", "code"),

@@ -15,6 +15,7 @@ from door import hetfeat
 
 from hetfeat.deploy.pipeline import _leaked
 from hetfeat.deploy.request import DeployRequest, SourceModel, existing
+from hetfeat.errors import DataError
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
@@ -100,6 +101,14 @@ class TestCompiling:
         refused = hetfeat(capfd, "compile", "--from", journal, "--out", out)
         assert refused.code == 2 and said in refused.errors
 
+    def test_a_network_that_has_changed_since_is_told(self, deployed, tmp_path, capfd):
+        journal = tmp_path / "copy.journal"
+        shutil.copytree(deployed.folder / "bundle.journal", journal)
+        request = json.loads((journal / "request.json").read_text())
+        (journal / "request.json").write_text(json.dumps(request | {"slug": "tiny_0a1b2c3d"}))
+        refused = hetfeat(capfd, "compile", "--from", str(journal), "--out", str(tmp_path / "b"))
+        assert refused.code == 2 and "which has changed since" in refused.errors
+
 
 class TestDeploying:
     def test_a_bundle_of_an_interrupted_tuning_is_gone_on_with(self, copied):
@@ -110,6 +119,14 @@ class TestDeploying:
         manifest["report"]["interrupted"] = True
         (copied / "bundle.json").write_text(json.dumps(manifest))
         assert existing(request, copied) is None
+
+    def test_a_damaged_bundle_is_not_what_was_asked_for(self, copied):
+        manifest = json.loads((copied / "bundle.json").read_text())
+        request = manifest["request"] | {"batches": tuple(manifest["request"]["batches"])}
+        with (copied / "lib_1.so").open("ab") as library:
+            library.write(b" ")
+        with pytest.raises(DataError, match="lib_1"):
+            existing(DeployRequest(**request), copied)
 
     def test_what_the_model_has_seen_here_of_these_tasks_is_counted(self, device):
         seen = {device.name: {"t": 3, "x": 5}, "another": {"t": 7}}

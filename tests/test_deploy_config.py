@@ -23,7 +23,7 @@ def deploy(capfd, *arguments: str):
 
 @pytest.fixture
 def asked(monkeypatch, device, registry_here):
-    """What each deployment was asked for; none is made. Networks called `bad` fail."""
+    """What each was asked for; none is made. `bad` networks fail, `stopped` ones the user ends."""
     wanted = []
 
     def made(one):
@@ -32,6 +32,8 @@ def asked(monkeypatch, device, registry_here):
             raise WorkFailed("a network", "a good one", "choose another")
         if one.network.endswith("broken"):
             raise ZeroDivisionError("a defect")
+        if one.network.endswith("stopped"):
+            return {"latency_ms": 9.5, "interrupted": True, "stopped": True}
         return {"latency_ms": 1.5, "trials": one.trials, "batches_ms": {}}
 
     for name in ("a", "b"):
@@ -81,6 +83,19 @@ class TestAsking:
         assert "no.onnx" in errors[2]
         assert errors[3] is None
         assert value["deployments"][3]["latency_ms"] == 1.5
+
+    def test_what_the_user_stops_is_the_last(self, asked, capfd):
+        write({"device": "a.yaml", "network": ["m:bad", "m:stopped", "resnet18"]})
+        code, value = deploy(capfd, "--config", "jobs.yaml")
+        assert (code, len(asked)) == (130, 2)
+        assert [row["latency_ms"] for row in value["deployments"]] == [None, 9.5]
+
+    def test_one_that_the_user_stops_gives_its_report_and_130(self, asked, capfd, monkeypatch):
+        monkeypatch.setattr(
+            "registry.deployment.deploy_and_register", deployments.deploy_and_register
+        )
+        code, value = deploy(capfd, "--device", "a.yaml", "--network", "m:stopped")
+        assert (code, value["latency_ms"]) == (130, 9.5)
 
     def test_people_get_a_table(self, asked, capfd):
         write({"device": "a.yaml", "network": ["resnet18", "vgg16"]})

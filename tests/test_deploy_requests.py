@@ -82,5 +82,15 @@ def test_a_search_that_asks_no_model_gets_none(registry, device_file, capfd, opt
     assert (refused.code, said in refused.errors.splitlines()[-1]) == (2, True), refused.errors
 
 
+def test_a_refused_refresh_keeps_what_was_measured(registry, device_file, capfd):
+    from hetfeat.dataset.store import RecordStore
+
+    journal = RecordStore.create(registry / "bundle.journal")
+    line = ("--device", str(device_file), "--network", "nets:tiny", "--out", "bundle")
+    unguided = ("--refresh", "true", "--trials", "0", "--model", "none")
+    assert hetfeat(capfd, "deploy", *line, *unguided).code == 2
+    assert (journal.path / "store.json").is_file()
+
+
 def experiment_ids(client) -> list[str]:
     return [found.experiment_id for found in client.search_experiments()]

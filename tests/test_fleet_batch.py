@@ -8,8 +8,10 @@ import pytest
 
 from hetfeat.dataset import notes
 from hetfeat.devices.fleet.identity import mismatch
+from hetfeat.errors import RequestError
 from hetfeat.measure.base import DeviceLost, measured
 from hetfeat.measure.remote.batch import Batch, Job
+from hetfeat.measure.remote.measurer import RemoteMeasurer
 from hetfeat.records import Program, Task
 
 TASK = Task("0" * 16, "matmul", ((4, 4), (4, 4)), "float32", 128.0)
@@ -111,6 +113,16 @@ def test_who_a_server_is(device, report, told, reason):
     route = {"kind": "rpc", "key": "k", "cpu": "AMD EPYC"}
     profile = dataclasses.replace(device, route=route, peak_gflops=100.0)
     assert mismatch(profile, report | told) == reason
+
+
+def test_a_device_that_nothing_here_links_for_is_told_before_anything_is_built(device):
+    target = {**device.target, "mtriple": "nothing-linux-gnu"}
+    route = {"kind": "rpc", "key": "k"}
+    measurer = RemoteMeasurer(
+        dataclasses.replace(device, target=target, route=route), lambda found, reason: None
+    )
+    with pytest.raises(RequestError, match=r"nothing-linux-gnu-g\+\+ links"):
+        measurer.__enter__()
 
 
 @pytest.mark.tvm

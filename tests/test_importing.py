@@ -264,6 +264,19 @@ def test_the_command_prints_the_counts(tmp_path, capfd):
     assert {"tasks", "seconds"} <= set(found)
 
 
+def test_paths_may_come_as_one_with_commas_and_an_empty_one_is_none(tmp_path, capfd):
+    for number, name in enumerate(("one", "two", "a,comma")):
+        (tmp_path / name).write_bytes(b"\n".join(ansor_lines.log(4, number)))
+    both = f"{tmp_path / 'one'},{tmp_path / 'two'}"
+    assert import_ansor(both, tmp_path / "store") == 0
+    assert import_ansor(tmp_path / "a,comma", tmp_path / "store") == 0
+    found = [json.loads(line)["read"] for line in capfd.readouterr().out.splitlines()]
+    assert found == [8, 4]
+    assert import_ansor("", tmp_path / "other") == 2
+    assert "PATH..." in capfd.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize("begin", [b'{"i": [', b'# comment\n{"r":', b"\n" + b'  { "v" : 1'])
 def test_ansor_is_known(tmp_path, begin):
     (tmp_path / "log").write_bytes(begin)

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from nets import tiny
@@ -72,6 +73,28 @@ class TestOnnx:
         (external.parent.parent / "secret").write_bytes(bytes(64))
         with pytest.raises(DataError, match="in the folder of the model"):
             load_network(str(point_to(external, location)))
+
+    @pytest.mark.parametrize(("key", "value"), [("offset", "-1"), ("length", "some")])
+    def test_external_data_that_is_nowhere_is_one_line(self, external, key, value):
+        model = onnx.load(str(external), load_external_data=False)
+        model.graph.initializer[0].external_data.add(key=key, value=value)
+        external.write_bytes(model.SerializeToString())
+        for read in (load_network, network_slug):
+            with pytest.raises(DataError, match="cannot be read"):
+                read(str(external))
+
+    def test_external_data_of_a_function_is_looked_for_too(self, external):
+        model = onnx.load(str(external), load_external_data=False)
+        away = TensorProto(name="v", data_type=TensorProto.FLOAT, dims=[1])
+        away.data_location = TensorProto.EXTERNAL
+        away.external_data.add(key="location", value="../secret")
+        node = helper.make_node("Constant", [], ["v"], value=away)
+        model.functions.append(
+            helper.make_function("d", "F", [], ["v"], [node], model.opset_import)
+        )
+        external.write_bytes(model.SerializeToString())
+        with pytest.raises(DataError, match="in the folder of the model"):
+            load_network(str(external))
 
     @pytest.mark.parametrize("linked", ["weights", "weights/data.bin"])
     def test_external_data_behind_a_link_is_refused(self, external, linked):

@@ -1,5 +1,6 @@
 """What a report still has to run, from runs made up by hand."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,9 @@ class TestDeployments:
         import registry.deployment
 
         asked = []
-        monkeypatch.setattr(registry.deployment, "deploy_and_register", asked.append)
+        monkeypatch.setattr(
+            registry.deployment, "deploy_and_register", lambda wanted: asked.append(wanted) or {}
+        )
         for step in report_steps.missing_deployments(plan(), [made.training(1)]):
             step.run()
         models = [wanted.model for wanted in asked]
@@ -102,6 +105,25 @@ class TestDeployments:
         assert len({wanted.out for wanted in asked}) == len(asked)
         assert {wanted.out.parent for wanted in asked} == {Path("bundles")}
         assert all(wanted.stage is None for wanted in asked)
+
+    def test_a_tuning_that_the_user_stops_ends_the_report(self, monkeypatch):
+        import registry.deployment
+
+        monkeypatch.setattr(
+            registry.deployment, "deploy_and_register", lambda wanted: {"stopped": True}
+        )
+        first = next(report_steps.missing_deployments(plan(), [made.training(1)]))
+        with pytest.raises(KeyboardInterrupt):
+            first.run()
+
+    def test_an_interrupted_deployment_is_still_missing(self):
+        steps = [step.what for step in report_steps.missing_deployments(plan(), [])]
+        cut = dataclasses.replace(
+            made.deployment(1, "inception_v3"),
+            tags={"network": "inception_v3", "interrupted": "true"},
+        )
+        left = [step.what for step in report_steps.missing_deployments(plan(), [cut])]
+        assert left == steps
 
 
 def test_no_model_means_no_model(device):

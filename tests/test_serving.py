@@ -48,6 +48,15 @@ def image(colour: tuple[int, ...], size: tuple[int, int], mode: str = "RGB", kin
     return as_text(buffer.getvalue())
 
 
+def damaged_image() -> str:
+    """A PNG of several parts whose second is none."""
+    noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(noise).save(buffer, "PNG")
+    first, second, rest = buffer.getvalue().split(b"IDAT", 2)
+    return as_text(first + b"IDAT" + second + bytes(4) + rest)
+
+
 class TestInputs:
     def test_nested_lists(self):
         values = np.arange(144, dtype=np.float32).reshape(2, 3, 4, 6)
@@ -87,6 +96,7 @@ class TestInputs:
             ["not base64"],
             [as_text(b"neither")],
             [image((0, 0, 0), (6, 4), kind="GIF")],
+            [damaged_image()],
             [npy(np.array([{}], dtype=object))],
             [as_text(b"\x93NUMPY\x01\x00\x10\x00{'de")],
             ["", ""],

@@ -331,19 +331,19 @@ class TestDamage:
     @pytest.mark.parametrize("number", range(4))
     def test_a_flipped_bit_is_found_in_every_shard(self, made, number, data):
         shard = made.shards()[number]["path"]
-        whole = (made.path / shard).read_bytes()
-        spoilt = bytearray(whole)
+        spoilt = bytearray(whole := (made.path / shard).read_bytes())
         spoilt[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         (made.path / shard).write_bytes(spoilt)
         assert made.damaged() == [shard]
         (made.path / shard).write_bytes(whole)
         assert made.damaged() == []
 
-    def test_the_damaged_shard_is_named(self, made, capfd):
-        shard = made.shards()[2]["path"]
+    def test_shards_that_are_damaged_or_gone_are_named(self, made, capfd):
+        gone, shard = (made.shards()[number]["path"] for number in (1, 2))
         (made.path / shard).write_bytes(b"?" + (made.path / shard).read_bytes()[1:])
+        (made.path / gone).unlink()
         assert hetfeat("records", "verify", str(made.path), "--json") == 1
-        assert json.loads(capfd.readouterr().out) == {"shards": 4, "damaged": [shard]}
+        assert json.loads(capfd.readouterr().out) == {"shards": 4, "damaged": [gone, shard]}
 
     def test_an_intact_store_is_said_to_be_so(self, made, capfd):
         assert hetfeat("records", "verify", str(made.path), "--json") == 0

@@ -170,6 +170,7 @@ class TestLoop:
         device = FakeDevice(interrupt_after=after, interrupt=error)
         tuned = run(device, journal, trials=100)
         assert tuned.interrupted
+        assert tuned.stopped == isinstance(error, KeyboardInterrupt)
         assert tuned.trials == after == journal.read().num_rows
         fastest: dict[str, int] = {}
         for program in device.measured:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from nets import tiny
 
-from hetfeat.deploy.verify import RANDOM_INPUTS, verify
+from hetfeat.deploy.verify import RANDOM_INPUTS, rows_are_independent, verify
 from hetfeat.errors import WorkFailed
 from hetfeat.workloads.networks import Network
 
@@ -56,3 +56,38 @@ def test_one_wrong_element_on_any_input_is_refused(network, wrong, from_call):
 
     with pytest.raises(WorkFailed, match="off by"):
         verify(compiled(network, change, from_call), network, seed=0)
+
+
+class Computing(torch.nn.Module):
+    """A network of one function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
+
+
+def one_row_alone(x):
+    assert len(x) == 1
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "row", "independent"),
+    [
+        (lambda x: x * 2, torch.ones(1, 4), True),
+        (lambda x: x - x.mean(0), torch.ones(1, 4), False),
+        (lambda x: (x * x.amax(0)).float(), torch.ones(1, 4, dtype=torch.int64), True),
+        (lambda x: (x - x.amax(0)).float(), torch.zeros(1, 4, dtype=torch.int64), False),
+        (one_row_alone, torch.ones(1, 4), True),
+    ],
+)
+def test_of_one_row_its_framework_tells_whether_it_stands_alone(function, row, independent):
+    network = Network("n", Computing(function), (row,))
+    loaded = compiled(network, lambda output: None)
+    assert rows_are_independent(loaded, network, 1) == independent
+
+
+def test_a_network_may_return_its_output_by_name():
+    network = Network("n", Computing(lambda x: {"logits": x * 2}), (torch.ones(1, 4),))
+    plain = Network("n", Computing(lambda x: x * 2), network.inputs)
+    assert verify(compiled(plain, lambda output: None), network, seed=0).max_abs_error == 0

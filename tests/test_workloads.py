@@ -129,6 +129,13 @@ class TestNames:
         with pytest.raises(RequestError, match="linalg_eig"):
             import_network(load_network("nets:unknown_operator"))
 
+    @pytest.mark.parametrize(("name", "dtype"), [("half", "float16"), ("quantised", "int8")])
+    def test_one_that_is_not_of_float32_is_refused_by_name(self, name, dtype):
+        from hetfeat.workloads.tvm import import_network
+
+        with pytest.raises(RequestError, match=f"nets_{name}.*computes in {dtype}; .*float32"):
+            import_network(load_network(f"nets:{name}"))
+
     def test_the_seed_sets_weights_and_inputs(self):
         first, same, other = (load_network("nets:tiny", 2, seed) for seed in (1, 1, 2))
         assert first.inputs[0].shape == (2, 3, 16, 16)

@@ -46,8 +46,8 @@ class RecordStore:
         self.path = path
 
     @classmethod
-    def open(cls, path: Path) -> "RecordStore":
-        """An existing store, its shards checked for presence.
+    def open(cls, path: Path, whole: bool = True) -> "RecordStore":
+        """An existing store, its shards checked for presence if it must be `whole`.
 
         Raises:
             DataError: No store, a newer schema, or a shard that is missing.
@@ -69,7 +69,7 @@ class RecordStore:
             )
         store = cls(path)
         for shard in store.shards():
-            if not (path / shard["path"]).is_file():
+            if whole and not (path / shard["path"]).is_file():
                 raise DataError(
                     f"record store '{path}' without its shard {shard['path']}",
                     "every shard listed in shards.jsonl",
@@ -195,11 +195,11 @@ class RecordStore:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def damaged(self) -> list[str]:
-        """Paths of the shards whose bytes are not those written."""
+        """Paths of the shards that are missing or whose bytes are not those written."""
         return [
             shard["path"]
             for shard in self.shards()
-            if sha256(self.path / shard["path"]) != shard["sha256"]
+            if not (path := self.path / shard["path"]).is_file() or sha256(path) != shard["sha256"]
         ]
 
     def add_device(self, profile: DeviceProfile) -> None:

@@ -138,6 +138,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         return runtime.read_manifest(folder)
 
 
+def check_files(folder: Path, manifest: dict[str, Any]) -> None:
+    """Whether a bundle holds its manifest's files, unchanged, and no others.
+
+    Raises:
+        DataError: It does not.
+    """
+    with _as_data_error():
+        runtime.check_files(folder, manifest)
+
+
 def load_bundle(folder: Path) -> LoadedBundle:
     """A bundle, checked and loaded into this process.
 

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import logging
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from hetfeat.deploy.request import REQUEST, DeployRequest, Imported, SourceModel
 from hetfeat.deploy.verify import Runs, Verified, rows_are_independent, sample_of, verify
 from hetfeat.deploy.ways import lower_fastest, tasks_of_all_ways
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import RequestError, WorkFailed
+from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.choice import measurer_of
 from hetfeat.measure.exclusive import building
@@ -70,23 +69,17 @@ def deploy(
         The report, as the manifest keeps it.
 
     Raises:
-        RequestError: Nothing may be measured and there is no cost model.
         DeviceLost: No server of the device could be had to verify on.
         WorkFailed: The compiled network is wrong or does not run.
     """
     from hetfeat.workloads.tvm import as_target, extract_tasks, in_layout, into_kernels
 
-    if request.trials == 0 and source is None and journal is None:
-        raise RequestError(
-            f"deploying '{request.network}' with --trials 0 and no cost model",
-            "a cost model, which chooses the programs that nobody measures",
-            "promote one with `hetfeat promote`, or allow some trials",
-        )
     started = time.monotonic()
     target = as_target(profile.target)
     prepared = [in_layout(found.module, target) for found in networks]
     tiles = TRANSFORMS if request.trials != 0 else ()  # unmeasured, no other way is taken
     ways = [tasks_of_all_ways(module, target, tiles) for module in prepared]
+    sample = sample_of(networks[0].network)
     tuned, cold_s = _tune(request, networks, ways, profile, source, out, journal)
 
     build_started = time.monotonic()
@@ -104,7 +97,6 @@ def deploy(
         "tasks": [_task_facts(task, tuned) for task in merged],
     }
     programs = tuned.picked | {task: found.program for task, found in tuned.best.items()}
-    sample = sample_of(networks[0].network)
     with tempfile.TemporaryDirectory(dir=_parent(out), prefix=f".{out.name}.") as work:
         draft = Path(work) / "tuned"
         parts = zip(networks, lowered, tasks, strict=True)
@@ -136,6 +128,7 @@ def deploy(
             "failed": tuned.failed,
             "resumed": tuned.resumed,
             "interrupted": tuned.interrupted,
+            "stopped": tuned.stopped,
             "max_abs_error": verified.max_abs_error,
             "tolerance": verified.tolerance,
             "model_version": request.model,
@@ -143,7 +136,7 @@ def deploy(
         }
         bundle.add_facts(draft, {"report": report})
         if out.exists():
-            shutil.rmtree(out)
+            out.rename(Path(work) / "replaced")
         draft.rename(out)
     return report
 

@@ -105,7 +105,7 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
     A bundle whose tuning was interrupted counts as none: deploying goes on from its journal.
 
     Raises:
-        DataError: Something else lies there.
+        DataError: Something else lies there, or a bundle whose files have changed.
         RequestError: A bundle of another request lies there.
     """
     if not out.exists():
@@ -119,7 +119,24 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
             "choose another --out, or pass --refresh true to replace it",
         )
     report: dict[str, Any] = manifest["report"]
-    return None if report["interrupted"] else report
+    if report["interrupted"]:
+        return None
+    bundle.check_files(out, manifest)
+    return report
+
+
+def refuse_unguided(request: DeployRequest, guided: bool) -> None:
+    """Refuses to measure nothing where there is no cost model either.
+
+    Raises:
+        RequestError: That is what is asked for.
+    """
+    if request.trials == 0 and not guided:
+        raise RequestError(
+            f"deploying '{request.network}' with --trials 0 and no cost model",
+            "a cost model, which chooses the programs that nobody measures",
+            "promote one with `hetfeat promote`, or allow some trials",
+        )
 
 
 def discard(out: Path) -> None:

@@ -29,7 +29,8 @@ PUBLIC_KEY = "HETFEAT_PUBLIC_KEY"
 """Variable with the path of a PEM file; while it is set, only bundles signed by its key load."""
 CPU_FLAGS = {"sse3": "pni", "lzcnt": "abm", "bmi": "bmi1"}
 CPU_FLAGS |= {"neon": "asimd", "dotprod": "asimddp", "fullfp16": "asimdhp"}
-"""LLVM's names of CPU features where Linux has others, dots and underscores aside."""
+CPU_FLAGS |= {f"sve2{part}": f"sve{part}" for part in ("aes", "bitperm", "sha3", "sm4")}
+"""LLVM's names of CPU features where Linux has others, dots, dashes and underscores aside."""
 
 
 class BundleError(Exception):
@@ -246,9 +247,8 @@ def check_cpu(folder: Path, manifest: dict[str, Any]) -> None:
         text = ""
     line = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
     flags = {flag.replace("_", "") for flag in line[1].split()} if line else set()
-    wanted = {name: name.replace(".", "") for name in manifest["code_features"]}
-    missing = [name for name, flag in wanted.items() if CPU_FLAGS.get(flag, flag) not in flags]
-    if missing:
+    wanted = {name: re.sub(r"[.-]", "", name) for name in manifest["code_features"]}
+    if missing := [name for name, flag in wanted.items() if CPU_FLAGS.get(flag, flag) not in flags]:
         raise BundleError(
             f"bundle '{folder}' for device {manifest['device']} on this CPU",
             f"a CPU with {', '.join(missing)}",

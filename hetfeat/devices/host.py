@@ -3,7 +3,9 @@
 import os
 import platform
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 CGROUP_QUOTAS = (
     Path("/sys/fs/cgroup/cpu.max"),
@@ -23,6 +25,12 @@ def usable_cores() -> int:
     cores = len(os.sched_getaffinity(0))
     quota = _quota_cores()
     return max(1, min(cores, int(quota))) if quota else cores
+
+
+def cross_compiler(target: Mapping[str, Any]) -> str | None:
+    """The command that links libraries for a target of another architecture than this machine's."""
+    triple = str(target.get("mtriple", platform.machine()))
+    return None if triple.partition("-")[0] == platform.machine() else f"{triple}-g++"
 
 
 def memory_left_bytes() -> float:

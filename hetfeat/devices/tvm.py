@@ -113,10 +113,9 @@ def code_features(target: dict[str, Any]) -> list[str]:
 
 def linker(target: dict[str, Any]) -> Callable[..., Any]:
     """What links a library for a target: this machine's g++, or that of another's triple."""
-    triple = target.get("mtriple", platform.machine())
-    if triple.partition("-")[0] == platform.machine():
-        return cast(Callable[..., Any], cc.create_shared)
-    return cast(Callable[..., Any], cc.cross_compiler(f"{triple}-g++"))
+    command = host.cross_compiler(target)
+    found = cc.create_shared if command is None else cc.cross_compiler(command)
+    return cast(Callable[..., Any], found)
 
 
 LIBRARY = "probe.so"

@@ -58,6 +58,7 @@ def deployments(
         run
         for run in by_id.values()
         if run.command == "deploy"
+        and "interrupted" not in run.tags
         and (run.device, run.tags.get("network")) == (device, network)
         and run.setting("batches") == str(tuple(batches))
         and run.setting("effort") == effort

@@ -143,6 +143,7 @@ class Tuned:
         seconds: Wall time, that of earlier runs on these tasks with the same journal included.
         earlier_s: What those took.
         interrupted: Ended before its budget: by the user, or because the device was lost.
+        stopped: It was the user.
     """
 
     best: dict[str, Measurement] = field(default_factory=dict)
@@ -154,6 +155,7 @@ class Tuned:
     seconds: float = 0.0
     earlier_s: float = 0.0
     interrupted: bool = False
+    stopped: bool = False
 
 
 def tune(
@@ -244,7 +246,7 @@ def tune(
         if judge.model is not None:
             tuned.picked = _picked(states, ways or {})
     except KeyboardInterrupt:
-        tuned.interrupted = True
+        tuned.interrupted = tuned.stopped = True
     except DeviceLost as error:
         log.warning("tuning ends with what it has: %s", error)
         tuned.interrupted = True

@@ -47,7 +47,7 @@ def digest(path: Path) -> str:
     """
     total = hashlib.sha256(_bytes(path))
     if path.suffix == ".onnx":
-        for location in sorted({where for _, where in _external(_parsed(path))}):
+        for location in sorted(_external(path, _parsed(path))):
             total.update(_bytes(_inside(path, location)))
     return total.hexdigest()
 
@@ -80,7 +80,7 @@ def _onnx_network(path: Path, name: str, batch: int) -> Network:
     from onnx.external_data_helper import load_external_data_for_model
 
     model = _parsed(path)
-    for _, location in _external(model):
+    for location in _external(path, model):
         _inside(path, location)
     try:
         load_external_data_for_model(model, str(path.parent))
@@ -157,23 +157,33 @@ def _parsed(path: Path) -> "onnx.ModelProto":
         raise _unreadable(path, error) from error
 
 
-def _external(model: "onnx.ModelProto") -> Iterator[tuple["onnx.TensorProto", str]]:
-    """Tensors whose data lies outside the model, and where."""
+def _external(path: Path, model: "onnx.ModelProto") -> set[str]:
+    """Where data of a model's tensors lies outside of it.
+
+    Raises:
+        DataError: A tensor's says so in no proper way.
+    """
     from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-    for tensor in _tensors(model.graph):
-        if uses_external_data(tensor):
-            yield tensor, ExternalDataInfo(tensor).location
+    tensors = [*_tensors(model.graph)]
+    for function in model.functions:
+        tensors += _of_nodes(function.node)
+    try:
+        return {ExternalDataInfo(t).location for t in tensors if uses_external_data(t)}
+    except ValueError as error:
+        raise _unreadable(path, error) from error
 
 
 def _tensors(graph: Any) -> Iterator["onnx.TensorProto"]:
     yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for inner in (attribute.g, *attribute.graphs):
-                if inner.node:
-                    yield from _tensors(inner)
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Any) -> Iterator["onnx.TensorProto"]:
+    for attribute in (attribute for node in nodes for attribute in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for inner in (attribute.g, *attribute.graphs):
+            yield from _tensors(inner)
 
 
 def _inside(path: Path, location: str) -> Path:

@@ -15,10 +15,20 @@ from click.shell_completion import CompletionItem
 
 from hetfeat.errors import HetfeatError, RequestError, WorkFailed
 from registry.commands import _output
-from registry.commands._params import COUNTS, EFFORT, NAMES, SWITCH, argument, option, seed
+from registry.commands._params import (
+    COUNTS,
+    DEVICE_NAME,
+    EFFORT,
+    NAMES,
+    SWITCH,
+    argument,
+    option,
+    seed,
+)
 
 __all__ = [
     "COUNTS",
+    "DEVICE_NAME",
     "EFFORT",
     "NAMES",
     "SWITCH",
@@ -27,6 +37,7 @@ __all__ = [
     "Result",
     "argument",
     "command",
+    "fail",
     "option",
     "run",
     "seed",
@@ -51,7 +62,8 @@ class Result:
 
     Attributes:
         value: Printed as from any other command.
-        exit_code: 1 for what was found and not repaired, 3 for a gate that refused.
+        exit_code: 1 for what was found and not repaired, 3 for a gate that refused, 130 for what
+            was cut short.
     """
 
     value: Value
@@ -167,7 +179,7 @@ def run(group: click.Command, arguments: Sequence[str] | None = None) -> int:
     try:
         code = group.main(arguments, prog_name=PROGRAM, standalone_mode=False)
     except HetfeatError as error:
-        return _fail(str(error), error.exit_code)
+        return fail(error)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message())
         return 0
@@ -218,6 +230,11 @@ def _usage_line(error: click.ClickException) -> str:
     )
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{message}; see `{context.command_path if context else PROGRAM} --help`"
+
+
+def fail(error: HetfeatError) -> int:
+    """Tells of an error in one line on standard error; its exit code."""
+    return _fail(str(error), error.exit_code)
 
 
 def _fail(message: str, exit_code: int) -> int:

@@ -8,8 +8,12 @@ import click
 
 class _EmptyIsUnset(click.Parameter):
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, Any]:
-        given = {key: value for key, value in opts.items() if key != self.name or value != ""}
-        return super().consume_value(ctx, given)
+        value = opts.get(self.name or "")
+        if isinstance(value, tuple | list):
+            value = tuple(one for one in value if one != "")
+        others = {key: other for key, other in opts.items() if key != self.name}
+        unset = value is None or value in ("", ())
+        return super().consume_value(ctx, others if unset else others | {self.name: value})
 
 
 class _Option(_EmptyIsUnset, click.Option):
@@ -45,6 +49,17 @@ class _Names(click.ParamType[tuple[str, ...]]):
         return names
 
 
+class _DeviceName(click.ParamType[str]):
+    name = "device"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value != "local":
+            return str(value)
+        from hetfeat.devices.probe import find_profile
+
+        return find_profile("local").name
+
+
 class _Counts(click.ParamType[tuple[int, ...]]):
     name = "number,number"
 
@@ -67,6 +82,9 @@ NAMES = _Names()
 
 COUNTS = _Counts()
 """A list of positive numbers separated by commas, as a tuple. Give the default as a string."""
+
+DEVICE_NAME = _DeviceName()
+"""A device's name as records and models have it: `local` becomes that of this machine."""
 
 EFFORT = click.Choice(["quick", "standard", "full"])
 """Budgets of long work."""

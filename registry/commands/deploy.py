@@ -56,12 +56,14 @@ def render(report: Any) -> str:
 def command(config: Path | None, **wanted: Any) -> dict[str, Any] | _cli.Result:
     """Tune, compile, verify and compare a network on a device; leave and register a bundle.
 
-    With --config, several: each in a folder of its own below --out; exits with 1 if one failed.
+    Ctrl-C ends the tuning: the bundle is of the best so far, the exit code 130, and the same
+    command goes on. With --config, several, each in a folder below --out; 1 if one failed.
     """
     if config is None:
         from registry.deployment import Wanted, deploy_and_register
 
-        return deploy_and_register(Wanted(**wanted))
+        report = deploy_and_register(Wanted(**wanted))
+        return _cli.Result(report, _cli.INTERRUPTED if report.get("stopped") else 0)
     from registry.deployments import deploy_all, read_jobs
 
     options = {option.name: option for option in click.get_current_context().command.params}
@@ -72,4 +74,6 @@ def command(config: Path | None, **wanted: Any) -> dict[str, Any] | _cli.Result:
 
     rows = deploy_all(read_jobs(config, parse, wanted))
     failed = sum(row["error"] is not None for row in rows)
-    return _cli.Result({"deployments": rows, "failed": failed}, exit_code=1 if failed else 0)
+    stopped = any(row["stopped"] for row in rows)
+    code = _cli.INTERRUPTED if stopped else 1 if failed else 0
+    return _cli.Result({"deployments": rows, "failed": failed}, code)

@@ -9,7 +9,9 @@ from registry.commands import _cli
 @_cli.command("evaluate")
 @_cli.option("--model", required=True, help="models:/NAME/VERSION, NAME@alias or a folder.")
 @_cli.option("--records", type=Path, required=True, help="Record store to judge on.")
-@_cli.option("--device", help="Only the records of this device.  [default: all]")
+@_cli.option(
+    "--device", type=_cli.DEVICE_NAME, help="Only the records of this device.  [default: all]"
+)
 @_cli.option("--per-task", type=_cli.SWITCH, default="false", help="Figures of each task, too.")
 @_cli.seed
 def command(

@@ -8,15 +8,16 @@ from registry.commands import _cli
 
 
 @_cli.command("import")
-@_cli.argument("path", metavar="PATH...", nargs=-1, required=True, type=Path)
+@_cli.argument("path", metavar="PATH...", nargs=-1, required=True)
 @_cli.option("--format", required=True, help=f"{', '.join(FORMATS)}.")
 @_cli.option(
     "--device",
     required=True,
+    type=_cli.DEVICE_NAME,
     help="Its name; a new one is the preset of that name, or what the records say.",
 )
 @_cli.option("--out", type=Path, default="records", help="Record store; made, or added to.")
-def command(path: tuple[Path, ...], format: str, device: str, out: Path) -> dict[str, Any]:
+def command(path: tuple[str, ...], format: str, device: str, out: Path) -> dict[str, Any]:
     """Read records that other tools have measured: files, plain or gzip, and folders of them."""
     from hetfeat.dataset.importers.run import Counts, import_records
     from hetfeat.tune.importing import FeatureExtraction
@@ -27,5 +28,12 @@ def command(path: tuple[Path, ...], format: str, device: str, out: Path) -> dict
         def show(counts: Counts) -> None:
             at(counts.read)
 
-        counts = import_records(format, device, path, out, show, extraction)
+        counts = import_records(format, device, _paths(path), out, show, extraction)
     return {**counts.summary(), "device": device, "out": out}
+
+
+def _paths(given: tuple[str, ...]) -> list[Path]:
+    """MLflow passes several as one, with commas between them."""
+    return [
+        Path(one) for text in given for one in ([text] if Path(text).exists() else text.split(","))
+    ]

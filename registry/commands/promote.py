@@ -1,10 +1,8 @@
 """Moves a model version to another stage."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import click
 
+from hetfeat.errors import GateRefused
 from registry.commands import _cli
 
 TARGETS = ("staging", "production", "archived")
@@ -16,7 +14,7 @@ TARGETS = ("staging", "production", "archived")
 @_cli.option("--to", type=click.Choice(TARGETS, case_sensitive=False), default="staging")
 @_cli.option("--reason", default="", help="Kept in the history; an override needs one.")
 @_cli.option("--force", type=_cli.SWITCH, default="false", help="Override gates that refuse.")
-def command(name: str, version: int, to: str, reason: str, force: bool) -> Mapping[str, Any]:
+def command(name: str, version: int, to: str, reason: str, force: bool) -> _cli.Result:
     """Moves VERSION of the registered model NAME to a stage, through its gates.
 
     Exits with 3 if a gate refuses. A version that is there already stays, without a new entry in
@@ -24,8 +22,12 @@ def command(name: str, version: int, to: str, reason: str, force: bool) -> Mappi
     """
     from registry.stages import promote
 
-    outcome = promote(name, version, to, reason=reason, force=force)
-    return {
+    code = 0
+    try:
+        outcome = promote(name, version, to, reason=reason, force=force)
+    except GateRefused as refused:
+        outcome, code = refused.outcome, _cli.fail(refused)
+    value = {
         "name": name,
         "version": version,
         "from": outcome.from_,
@@ -34,3 +36,4 @@ def command(name: str, version: int, to: str, reason: str, force: bool) -> Mappi
         "previous": outcome.previous,
         "gates": outcome.gates,
     }
+    return _cli.Result(value, code)

@@ -12,7 +12,7 @@ from registry.commands import _cli
 @_cli.command("pull", short_help="Bring a version's verified files to this machine.")
 @_cli.argument("model", metavar="NAME-or-URI")
 @_cli.option("--stage", default=None, help="For a plain name; production if nothing else is said.")
-@_cli.option("--device", default=None, help="Prefer the version for this device.")
+@_cli.option("--device", type=_cli.DEVICE_NAME, help="Prefer the version for this device.")
 @_cli.option("--out", required=True, type=click.Path(path_type=Path), help="A new folder.")
 def command(model: str, stage: str | None, device: str | None, out: Path) -> Mapping[str, Any]:
     """Brings the files of a version here, each checked against the digest it was registered with.

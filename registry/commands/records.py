@@ -33,10 +33,10 @@ def stats(store: Path) -> dict[str, Any]:
 @_cli.command("verify")
 @_cli.argument("store", metavar="DIR", type=Path)
 def verify(store: Path) -> _cli.Result:
-    """Compare every shard with its digest; exits with 1 if one differs."""
+    """Compare every shard with its digest; exits with 1 if one differs or is gone."""
     from hetfeat.dataset.store import RecordStore
 
-    opened = RecordStore.open(store)
+    opened = RecordStore.open(store, whole=False)
     damaged = opened.damaged()
     value = {"shards": len(opened.shards()), "damaged": damaged}
     return _cli.Result(value, exit_code=1 if damaged else 0)
@@ -45,7 +45,9 @@ def verify(store: Path) -> _cli.Result:
 @_cli.command("export")
 @_cli.argument("store", metavar="DIR", type=Path)
 @_cli.option("--format", type=click.Choice(["metaschedule"]), default="metaschedule")
-@_cli.option("--device", help="Only this device; otherwise a folder a device.")
+@_cli.option(
+    "--device", type=_cli.DEVICE_NAME, help="Only this device; otherwise a folder a device."
+)
 @_cli.option("--out", type=Path, required=True, help="Folder of the database.")
 def export(store: Path, format: str, device: str | None, out: Path) -> dict[str, Any]:
     """Write MetaSchedule JSON databases, which TVM loads and compiles from."""

@@ -1,5 +1,7 @@
 """Commands of the registry as people type them, each seen to work."""
 
+from pathlib import Path
+
 from conftest import on_sqlite_only
 from door import hetfeat
 
@@ -35,6 +37,18 @@ def test_every_command_works(client, make_version, capfd, tmp_path, monkeypatch)
     repaired = hetfeat(capfd, "doctor", "--repair", "true")
     assert (repaired.code, repaired.value["left"]) == (0, 0)
     assert [finding["repaired"] for finding in repaired.value["findings"]] == [True]
+
+
+@on_sqlite_only
+def test_a_refused_promotion_says_what_each_gate_said(client, make_version, model_name, capfd):
+    folder = client.get_run(make_version(model_name).run_id).info.artifact_uri
+    (Path(folder.removeprefix("file://")) / "model" / "model.ubj").write_bytes(b"{")
+    refused = hetfeat(capfd, "promote", model_name, "1", "--to", "production")
+    assert (refused.code, refused.errors.count("\n")) == (3, 1)
+    assert refused.errors.startswith("hetfeat: version 1 of")
+    assert (refused.value["from"], refused.value["to"]) == ("none", "production")
+    assert not refused.value["changed"]
+    assert [g["gate"] for g in refused.value["gates"] if g["outcome"] == "refused"] == ["artifacts"]
 
 
 @on_sqlite_only

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import tempfile
 import time
 from collections import deque
@@ -50,7 +51,7 @@ class RemoteMeasurer(Children):
         patience_s: How long nothing may succeed before the device counts as lost.
 
     Raises:
-        RequestError: Not a CPU, or a route that cannot be read.
+        RequestError: Not a CPU, a route that cannot be read, or, on entering, no cross-compiler.
         WorkFailed: On entering: no tracker answers.
     """
 
@@ -85,6 +86,13 @@ class RemoteMeasurer(Children):
         self._runs = ThreadPoolExecutor(LANES)
 
     def __enter__(self) -> Self:
+        command = host.cross_compiler(self.profile.target)
+        if command and shutil.which(command) is None:  # or every program would fail to build
+            raise RequestError(
+                f"device '{self.profile.name}', for which {command} links, and it is not here",
+                "the cross-compiler of its architecture on the path",
+                "install it (docs/fleet.md)",
+            )
         status(self._route.tracker)  # where no tracker is, nothing need be started
         for lane in self._lanes[: self._servers()]:
             lane.worker.start()  # importing TVM takes a while

@@ -155,9 +155,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             made = self._bound(made.args[0])
         if negated:
             return False
-        return name == "relax.isnan" or (
-            name == "relax.equal" and _is_minus_infinity(made.args[1])
-        )
+        return name == "relax.isnan" or (name == "relax.equal" and _is_minus_infinity(made.args[1]))
 
     def _unmasked_softmax(self, value: Any) -> bool:
         made = self._made_by(value, "relax.nn.softmax")
