@@ -74,6 +74,15 @@ class TestOnnx:
         with pytest.raises(DataError, match="in the folder of the model"):
             load_network(str(point_to(external, location)))
 
+    @pytest.mark.parametrize("dtype", [np.float16, np.uint8])
+    def test_one_that_is_not_of_float32_is_refused_by_name(self, tmp_path, dtype):
+        weight = numpy_helper.from_array(np.eye(4, dtype=dtype), "h")
+        cast = helper.make_node("Cast", ["h"], ["w"], to=TensorProto.FLOAT)
+        product = helper.make_node("MatMul", ["x", "w"], ["y0"])
+        path = save(tmp_path / "half.onnx", [cast, product], [weight])
+        with pytest.raises(RequestError, match=f"half_.* of {np.dtype(dtype)}; expected float32"):
+            load_network(str(path))
+
     @pytest.mark.parametrize(("key", "value"), [("offset", "-1"), ("length", "some")])
     def test_external_data_that_is_nowhere_is_one_line(self, external, key, value):
         model = onnx.load(str(external), load_external_data=False)

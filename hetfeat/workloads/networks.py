@@ -24,6 +24,9 @@ DIGEST_DIGITS = 8
 TIMM = "timm/"
 """What the names of timm's networks begin with here: some are torchvision's, too."""
 
+OTHER_TYPES = {"float16", "bfloat16", "int8", "uint8"}
+"""Of the tensors of networks that are of half precision, or quantised."""
+
 BEGINNING_STD = 0.02
 """Standard deviation of weights drawn here; that of torchvision's and timm's transformers."""
 
@@ -59,7 +62,8 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
     takes the batch size and returns a module and a tuple of example inputs.
 
     Raises:
-        RequestError: No such network, or the function does not return what it should.
+        RequestError: No such network, one that is not of float32, or the function does not return
+            what it should.
     """
     import torch
 
@@ -69,9 +73,9 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
     if name.endswith(FILES):
         from hetfeat.workloads.files import load_file
 
-        return load_file(Path(name), network_slug(name), batch)
+        return _of_float32(load_file(Path(name), network_slug(name), batch))
     if ":" in name:
-        return _from_function(name, batch)
+        return _of_float32(_from_function(name, batch))
     if name.startswith("bert_"):
         return _bert(name, batch)
     if name.startswith(TIMM):
@@ -124,6 +128,27 @@ def network_slug(name: str) -> str:
 def is_plain_name(name: str) -> bool:
     """Whether a name stands for code of ours or torchvision's, not for a file or function."""
     return ":" not in name and not name.endswith(FILES)
+
+
+def _of_float32(network: Network) -> Network:
+    weights = [*network.module.parameters(), *network.module.buffers()]
+    types = {str(value.dtype) for value in weights}
+    types |= {str(value.dtype) for value in network.inputs} - {"torch.uint8"}  # an image may be
+    found = {name.removeprefix("torch.") for name in types}
+    if network.onnx is not None:
+        from onnx import TensorProto
+
+        found |= {
+            TensorProto.DataType.Name(value.data_type).lower()
+            for value in network.onnx.graph.initializer
+        }
+    if refused := sorted(found & OTHER_TYPES):
+        raise RequestError(
+            f"network '{network.name}' of {', '.join(refused)}",
+            "float32 throughout: half precision and quantised networks are not built yet",
+            "export it in float32",
+        )
+    return network
 
 
 def _bert(name: str, batch: int) -> Network:

@@ -26,9 +26,6 @@ from hetfeat.workloads.operators import anchor_operator
 from hetfeat.workloads.winograd import Choose, direct
 from hetfeat.workloads.winograd.tvm import use_winograd
 
-OTHER_TYPES = {"float16", "bfloat16", "int8", "uint8"}
-"""Of tensors of networks that are not computed in float32."""
-
 
 @dataclass(frozen=True)
 class NetworkTask:
@@ -54,8 +51,8 @@ def import_network(network: Network) -> tvm.IRModule:
     """A network as a Relax module, parameters bound as constants.
 
     Raises:
-        RequestError: The network has an operator that the importer does not know, has not one
-            output, or is not one of float32.
+        RequestError: The network has an operator that the importer does not know, or has not
+            one output.
     """
     import torch
     from tvm.relax.frontend.onnx import from_onnx
@@ -66,18 +63,17 @@ def import_network(network: Network) -> tvm.IRModule:
         try:
             if network.onnx is not None:
                 _check_outputs(network.name, len(network.onnx.graph.output))
-                module = from_onnx(network.onnx)
-            elif network.kind == "TFLite":
+                return from_onnx(network.onnx)
+            if network.kind == "TFLite":
                 from hetfeat.workloads.tflite import import_tflite, outputs_of
 
                 _check_outputs(network.name, outputs_of(network))
-                module = import_tflite(network)
-            else:
-                program = torch.export.export(network.module, network.inputs)
-                _check_outputs(network.name, len(program.graph_signature.user_outputs))
-                module = from_exported_program(
-                    program, keep_params_as_input=False, unwrap_unit_return_tuple=True
-                )
+                return import_tflite(network)
+            program = torch.export.export(network.module, network.inputs)
+            _check_outputs(network.name, len(program.graph_signature.user_outputs))
+            return from_exported_program(
+                program, keep_params_as_input=False, unwrap_unit_return_tuple=True
+            )
         except (NotImplementedError, AssertionError, ValueError, RuntimeError) as error:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise RequestError(
@@ -85,23 +81,6 @@ def import_network(network: Network) -> tvm.IRModule:
                 f"operators that {network.kind}'s importer in TVM knows",
                 "replace those operators in the network",
             ) from error
-    _check_types(network.name, module)
-    return module
-
-
-def _check_types(name: str, module: tvm.IRModule) -> None:
-    found: set[str] = set()
-
-    def note(value: Any) -> None:
-        found.add(str(getattr(getattr(value, "ty", None), "dtype", "")))
-
-    relax.analysis.post_order_visit(module["main"], note)
-    if refused := sorted(found & OTHER_TYPES):
-        raise RequestError(
-            f"network '{name}', which computes in {', '.join(refused)}",
-            "float32 throughout: half precision and quantised networks are not built yet",
-            "export it in float32",
-        )
 
 
 def _check_outputs(name: str, outputs: int) -> None:
