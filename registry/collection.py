@@ -39,7 +39,8 @@ def collect_networks(
     Returns:
         What `--json` prints.
     """
-    profiles = [find_profile(device) for device in devices]
+    found = [find_profile(device) for device in devices]
+    profiles = list({profile.name: profile for profile in found}.values())  # `local` and its name
     store, profiles, tasks, modules = prepare(profiles, networks, out, tiles)
     names = ",".join(profile.name for profile in profiles)
     with tracking.tracked_run(

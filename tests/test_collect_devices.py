@@ -18,6 +18,7 @@ from hetfeat.records import Measurement, Program, Task
 from hetfeat.tune import anchors
 from hetfeat.tune.collect import Plan, collect
 from hetfeat.tune.evaluation import evaluation_order
+from registry import collection
 
 SPACE = {f"{number:016d}": 6 if number == 2 else 400 for number in range(6)}
 """Distinct programs of each task; the third has hardly any."""
@@ -156,6 +157,20 @@ def test_an_interrupted_collection_goes_on_where_it_was(whole, tmp_path, stop):
     for task in notes.evaluation_tasks(store.path):
         assert sum(one == task for one, _ in everywhere) >= 40
     assert notes.evaluation_tasks(store.path) == notes.evaluation_tasks(whole[0].path)
+
+
+def test_a_device_named_twice_is_one(monkeypatch, tmp_path):
+    class Prepared(Exception):
+        pass
+
+    def prepare(profiles, *_):
+        raise Prepared(profiles)
+
+    monkeypatch.setattr(collection, "find_profile", lambda name: stores.profile("here"))
+    monkeypatch.setattr(collection, "prepare", prepare)
+    with pytest.raises(Prepared) as asked:
+        collection.collect_networks(("local", "here"), ("resnet18",), tmp_path / "s", Plan(1), ())
+    assert asked.value.args == ([stores.profile("here")],)
 
 
 def test_anchors_show_a_device_that_drifts(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import legacy
@@ -17,9 +18,10 @@ import mlproject
 from hetfeat.dataset.export import export_metaschedule
 from hetfeat.dataset.importers.metaschedule import read
 from hetfeat.dataset.importers.run import Counts, import_records
-from hetfeat.dataset.schema import from_table
+from hetfeat.dataset.schema import from_table, with_stores
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import DataError
+from hetfeat.tune.importing import FeatureExtraction
 from registry.commands import _cli
 
 DATA = Path(os.environ.get("HETFEAT_SHARED_DATA", "../shared/data"))
@@ -269,6 +271,15 @@ class TestThroughTvm:
         profile = returned.devices()["here"]
         assert profile.threads == through_tvm.devices()["here"].threads
         assert profile.vector_unit_bytes == through_tvm.devices()["here"].vector_unit_bytes
+
+
+def test_features_are_extracted_here_of_devices_elsewhere(through_tvm):
+    elsewhere = replace(through_tvm.devices()["here"], route={"kind": "rpc", "key": "k"})
+    records = through_tvm.read()
+    bare = with_stores(records, [None] * len(records))
+    with FeatureExtraction() as extraction:
+        found = extraction(bare, elsewhere, through_tvm.workloads())
+    assert found["stores"].null_count <= records["stores"].null_count < len(records)
 
 
 class TestExport:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import stores
@@ -11,7 +12,7 @@ from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.trace import dump
 from hetfeat.search.strategies import STRATEGIES
 from hetfeat.search.tiling import TileSearch
-from hetfeat.tune.loop import BATCH, EVOLUTION, Budget, tune
+from hetfeat.tune.loop import BATCH, EVOLUTION, Budget, TaskState, tune
 
 EXTENT = 4096
 TASK = Task("0" * 16, "matmul", ((1, 8), (8, 8)), "float32", 1e6)
@@ -130,3 +131,14 @@ def test_the_tuner_takes_one(tmp_path):
     )  # fmt: skip
     assert tuned.trials == 13 == len({p.key for p in device.measured})
     assert inner_of(tuned.best[TASK.hash].program) == 64
+
+
+def test_what_the_next_round_is_expected_to_save_follows_programs_not_rounds():
+    def gain(rounds: list[int]) -> float:
+        state = TaskState(TASK, 1, SimpleNamespace(tell=lambda found: None))
+        for count in (1, *rounds):
+            state.tell([Measurement(program(64, 64), "d", (1e-3,), None, 1.0, "tvm")] * count)
+        return state.gain
+
+    assert gain([1] * BATCH) == pytest.approx(gain([BATCH]))
+    assert gain([BATCH, 1]) < gain([BATCH]) < gain([BATCH // 2])

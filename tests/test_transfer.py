@@ -97,6 +97,7 @@ def test_the_heaviest_tasks_are_selected(share, chosen):
 
 def test_tasks_without_flops_are_all_selected():
     assert heaviest({"a": 0.0, "b": 0.0}, {}, 0.5) == {"a", "b"}
+    assert heaviest({"a": 0.0, "b": 2.0}, {}, 1.0) == {"a", "b"}
 
 
 def test_a_network_has_no_columns_to_choose(examples):

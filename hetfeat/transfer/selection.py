@@ -16,7 +16,7 @@ from hetfeat.models.base import CostModel
 def heaviest(
     flops: Mapping[str, float], networks: Mapping[str, Mapping[str, int]], share: float
 ) -> set[str]:
-    """The fewest tasks with at least this share of all FLOPs; all of them where none are known.
+    """The fewest tasks with at least this share of all FLOPs; where none are known, or 1, all.
 
     Args:
         flops: Of one run of each task, by its hash.
@@ -28,7 +28,7 @@ def heaviest(
     total, held = sum(weights.values()), 0.0
     chosen: set[str] = set()
     for task in sorted(weights, key=lambda task: (-weights[task], task)):
-        if total and held >= share * total:
+        if share < 1 and total and held >= share * total:
             break
         chosen.add(task)
         held += weights[task]

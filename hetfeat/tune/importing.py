@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -32,7 +33,8 @@ class FeatureExtraction(ExitStack):
         if not self._modules or not records.num_rows:
             return records
         if self._measurer is None:
-            self._measurer = self.enter_context(LocalMeasurer(profile))
+            here = replace(profile, route={"kind": "local"})  # nothing is timed
+            self._measurer = self.enter_context(LocalMeasurer(here))
         programs = [measurement.program for measurement in from_table(records)]
         for task in {program.task for program in programs}:
             if task.hash in self._modules:

@@ -100,7 +100,8 @@ class TaskState:
         # A task of which nothing runs is without gain, too, or it would take the whole budget.
         if before_s is not None or self.best_s is None:
             saved = 1 - self.best_s / before_s if before_s and self.best_s else 0.0
-            self.gain = MEMORY * self.gain + (1 - MEMORY) * saved
+            kept = MEMORY ** (len(measurements) / BATCH)  # searches ask for one to BATCH at a time
+            self.gain = kept * self.gain + (1 - kept) * saved
 
     @property
     def best(self) -> Measurement | None:
