@@ -114,7 +114,7 @@ def input_example(store: RecordStore) -> "pd.DataFrame":
     wanted = [*columns, "device"]
     tables = itertools.chain(store.scan(wanted, where=WITH_STORES), store.scan(wanted))
     frame = next(table for table in tables if len(table)).slice(0, _EXAMPLE_ROWS).to_pandas()
-    frame["stores"] = [() if stores is None else stores for stores in frame["stores"]]
+    frame["stores"] = [[] if stores is None else stores for stores in frame["stores"]]
     profiles: dict[str, Any] = {
         name: json.dumps(profile.to_dict()) for name, profile in store.devices().items()
     }

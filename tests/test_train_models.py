@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import adapting
+import ansor_lines
+import mlflow
 import numpy as np
 import pytest
 import stores
 
+from hetfeat.dataset.store import RecordStore
 from hetfeat.models.table import MODELS
 from registry import transferring
 from registry.client import connect
+from registry.cost_model import input_example
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +43,17 @@ def here(registry_here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def train(capfd, model: str, *arguments: str) -> dict[str, Any]:
     return adapting.succeed(capfd, "train", "--model", model, *COMMON, *arguments)
+
+
+def test_records_without_features_of_stores_are_enough(registry_here, capfd):
+    """Those of the auto-scheduler have none."""
+    (registry_here / "log").write_bytes(b"\n".join(ansor_lines.log(400, 1, ansor_lines.on_gpu)))
+    imported = ("--format", "ansor", "--device", "gpu")
+    adapting.succeed(capfd, "import", "log", *imported, "--out", "records")
+    made = train(capfd, "xgb", "--split", "within_task")
+    uri = f"models:/{made['model']}/{made['version']}"
+    frame = input_example(RecordStore.open(registry_here / "records"))
+    assert len(mlflow.pyfunc.load_model(uri).predict(frame)) == len(frame)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "xgb"])
