@@ -16,7 +16,7 @@ from hetfeat.models.base import CostModel
 def heaviest(
     flops: Mapping[str, float], networks: Mapping[str, Mapping[str, int]], share: float
 ) -> set[str]:
-    """The fewest tasks with at least this share of all FLOPs; where none are known, or 1, all.
+    """The fewest tasks with at least this share of all FLOPs; all where it is 1 or none are known.
 
     Args:
         flops: Of one run of each task, by its hash.

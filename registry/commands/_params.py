@@ -8,12 +8,14 @@ import click
 
 class _EmptyIsUnset(click.Parameter):
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, Any]:
-        value = opts.get(self.name or "")
-        if isinstance(value, tuple | list):
-            value = tuple(one for one in value if one != "")
-        others = {key: other for key, other in opts.items() if key != self.name}
-        unset = value is None or value in ("", ())
-        return super().consume_value(ctx, others if unset else others | {self.name: value})
+        filled = {key: _without_empty(value) for key, value in opts.items()}
+        given = {key: value for key, value in filled.items() if value not in ("", ())}
+        return super().consume_value(ctx, given)
+
+
+def _without_empty(value: Any) -> Any:
+    several = isinstance(value, tuple | list)
+    return tuple(one for one in value if one != "") if several else value
 
 
 class _Option(_EmptyIsUnset, click.Option):
