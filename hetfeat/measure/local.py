@@ -22,8 +22,9 @@ BUILDS_AHEAD = 8
 RUN_TIMEOUT_S = 10.0
 SETTLE_S = 0.02
 """Until the threads of a child that has just run programs sleep (`host.TVM_SPINS`)."""
-RUNS, SLOW_RATIO = 4, 3.0
-"""A program is run this often, and only once if it is slower than the best by this (`tvm.run`)."""
+RUNS, SLOW_RATIO = 14, 3.0
+"""Most runs of a program, TVM's own warm-ups among them, that is at most this much slower than the
+best: a first, and three rounds of three repeats (`tvm.run`). Slower ones are run once."""
 
 
 class LocalMeasurer(Children):
