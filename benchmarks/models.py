@@ -82,8 +82,14 @@ def sides_of(examples: Examples, cell: Cell) -> tuple[Examples, Examples, Exampl
 def emptied(part: str):
     """All columns of a kind zero: a constant tells nothing."""
 
+    def nothing_of(batch):
+        parts = {part: np.zeros_like(getattr(batch, part))}
+        if part == "trace":
+            parts["steps"] = np.zeros_like(batch.steps)
+        return parts
+
     def change(sides):
-        batches = [replace(s.batch, **{part: getattr(s.batch, part) * 0}) for s in sides]
+        batches = [replace(s.batch, **nothing_of(s.batch)) for s in sides]
         return [replace(s, batch=b) for s, b in zip(sides, batches, strict=True)]
 
     return change
@@ -112,7 +118,7 @@ def nearest_device(sides):
     known = vectors_of(sides[0])
 
     def nearest(vector):
-        return min(known.values(), key=lambda other: np.nansum((other - vector) ** 2))
+        return min(known.values(), key=lambda other: np.nanmean((other - vector) ** 2))
 
     own = {name: nearest(vector) for name, vector in vectors_of(sides[2]).items()}
     return [sides[0], sides[1], with_hardware(sides[2], own)]

@@ -28,7 +28,7 @@ from hetfeat.deploy.bench import compare
 from hetfeat.deploy.bundle import Variant, load_bundle, write_bundle
 from hetfeat.deploy.tvm import compile_network
 from hetfeat.deploy.verify import sample_of
-from hetfeat.deploy.ways import lower_fastest, tasks_of_all_ways
+from hetfeat.deploy.ways import contested, lower_fastest, tasks_of_all_ways
 from hetfeat.devices.probe import local_profile
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.models.table import load_model
@@ -46,7 +46,6 @@ from hetfeat.workloads.tvm import (
     save_workload,
 )
 from hetfeat.workloads.winograd import TRANSFORMS
-from hetfeat.workloads.winograd.choice import competing
 
 AT_S = (15, 30, 45, 60, 90, 120, 180, 240, 300, 450, 600, 900, 1200)
 ROUNDS = 20
@@ -119,7 +118,7 @@ def run_tune(given: argparse.Namespace) -> None:
             Budget(given.seconds, 0, UNLIMITED),
             given.seed,
             on_round,
-            competing(held),
+            contested(tasks),
             library,
         )
     print(f"{tuned.trials} programs in {tuned.seconds:.0f} s, leaked {facts['leaked_records']}")
@@ -133,6 +132,8 @@ def leaders_of(found: list[Measurement]) -> dict[str, list[Measurement]]:
 
 
 def run_compare(given: argparse.Namespace) -> None:
+    if 1.0 not in given.shares:
+        raise SystemExit("--shares without 1.0, which all are compared with")
     stock = json.loads(gzip.decompress(given.stock.read_bytes()))
     subject = Subject(stock["network"])
     work = given.out
@@ -149,7 +150,7 @@ def run_compare(given: argparse.Namespace) -> None:
         rows[name] = {"seconds": found["seconds"] + took, "trials": found["trials"]}
     for folder in given.ours:
         tasks = subject.ways(json.loads((folder / "facts.json").read_text())["direct"])
-        contested = competing(task.task for task in tasks)
+        rivals = contested(tasks)
         weights = {task.task: task.weight for task in tasks}
         progress = [json.loads(line) for line in (folder / "progress.jsonl").open()]
         journal = RecordStore.open(folder / "journal")
@@ -164,7 +165,7 @@ def run_compare(given: argparse.Namespace) -> None:
             with LocalMeasurer(subject.profile) as measurer:
                 for task in tasks:
                     measurer.add_task(task.task, save_workload(task.module))
-                chosen, cold_s = choose(finalists(leaders, weights, contested), measurer)
+                chosen, cold_s = choose(finalists(leaders, weights, rivals), measurer)
             best = {task: ms[0] for task, ms in leaders.items()} | chosen
             chosen_s = time.monotonic() - started
             made = lower_fastest(subject.prepared, subject.target, tasks, cold_s)
@@ -177,6 +178,9 @@ def run_compare(given: argparse.Namespace) -> None:
     base = measured["stock 100%"]
     print(f"{'':20} {'seconds':>8} {'trials':>7} {'ms':>8}   times stock (95 % interval)")
     for name, row in rows.items():
+        if measured[name] is None:
+            print(f"{name:20} {row['seconds']:8.0f} {row['trials']:7}  did not run")
+            continue
         times, low, high = ratio(measured[name], base)
         print(
             f"{name:20} {row['seconds']:8.0f} {row['trials']:7} {measured[name].median_ms:8.2f}"

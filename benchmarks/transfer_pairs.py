@@ -17,6 +17,7 @@ command goes on. Nothing else may run. Convolutions are computed directly.
 import argparse
 import json
 import math
+import shutil
 import statistics
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -73,11 +74,16 @@ def source_store(device: str, shuffled: bool, folder: Path) -> RecordStore:
     if folder.exists():
         return RecordStore.open(folder)
     packaged = RecordStore.open(packaged_store())
+    if device not in packaged.devices():
+        raise SystemExit(f"--sources {device}: one of {', '.join(packaged.devices())}")
     records = [m for part in packaged.scan(device=device) for m in from_table(part)]
-    store = RecordStore.create(folder)
+    draft = folder.with_name(f"{folder.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    store = RecordStore.create(draft)
     store.add_device(packaged.devices()[device])
     store.append(with_shuffled_latencies(records) if shuffled else records)
-    return store
+    draft.rename(folder)  # whole, whatever interrupts it
+    return RecordStore.open(folder)
 
 
 def with_shuffled_latencies(records: Sequence[Measurement]) -> Iterator[Measurement]:
@@ -128,7 +134,8 @@ def run_tune(given: argparse.Namespace) -> None:
         for name, seed in runs:
             if not (folder / f"{name}-{seed}.json").exists():
                 one_run(network, sources.get(name), given.trials, seed, folder / f"{name}-{seed}")
-        if not (folder / "again.jsonl").exists():
+        known = {line["run"] for line in read_lines(folder / "again.jsonl")}
+        if known != {run.stem for run in folder.glob("*.json")}:
             measure_again(network, folder)
     run_table(given)
 

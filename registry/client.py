@@ -48,7 +48,10 @@ def set_defaults() -> None:
 
 def user() -> str:
     """Who acts: the user of the MLflow server, else of this machine."""
-    return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
+    try:
+        return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
+    except (KeyError, OSError):  # as in a container, whose user may have no name
+        return f"uid {os.getuid()}"
 
 
 def error_code(error: BaseException) -> str:

@@ -16,6 +16,7 @@ from hetfeat.records import Task
 from hetfeat.tune.anchors import drift
 from hetfeat.tune.collect import Plan, Progress, collect
 from hetfeat.workloads.networks import load_network, split_batch
+from hetfeat.workloads.winograd.choice import OPERATOR as WINOGRAD
 from registry import tracking
 from registry.progress import progress as progress_of
 
@@ -113,7 +114,9 @@ def _tasks(
     for name, module in imported.items():
         found = tasks_of_all_ways(in_layout(module, target), target, tiles)
         own = {task.task.hash: save_workload(task.module) for task in found}
-        store.add_network(name, {t.task.hash: t.weight for t in found}, own)
+        # A convolution counts once: its other ways are tasks, too, that do not occur.
+        weights = {t.task.hash: 0 if t.task.operator == WINOGRAD else t.weight for t in found}
+        store.add_network(name, weights, own)
         tasks |= {task.task.hash: task.task for task in found}
         modules |= own
     return tasks, modules

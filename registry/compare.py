@@ -1,5 +1,6 @@
 """Runs side by side."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,9 @@ from registry.versions import resolve
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+_RUN_ID = re.compile(r"[a-zA-Z0-9][\w-]{0,255}")
+"""MLflow's own rule."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ def _run(client: "MlflowClient", given: str) -> Any:
         if version.run_id is None:
             raise RequestError(f"'{given}'", "a version made by a run", "name a run by its id")
         run_id = version.run_id
+    elif not _RUN_ID.fullmatch(given):
+        raise RequestError(f"'{given}'", "a run's id, or models:/NAME/VERSION", "correct it")
     with translated(f"read run {given}"):
         return client.get_run(run_id)
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.dataset.store import RecordStore
+from hetfeat.errors import RequestError
 from hetfeat.features.assemble import WITH_STORES
+from hetfeat.features.batch import Examples, have_stores
 from hetfeat.models.base import CostModel
 from registry.manifest import write_manifest
 from registry.versions import Version, register
@@ -86,6 +88,20 @@ def register_cost_model(
         run_id=run_id,
         parent_uri=parent_uri,
     )
+
+
+def refuse_without_stores(model: CostModel, records: Examples, name: str) -> None:
+    """Refuses records that have no per-store features for a model that rests on them.
+
+    Raises:
+        RequestError: They are not of a kind.
+    """
+    if model.with_stores and not have_stores(records.batch):
+        raise RequestError(
+            f"model '{name}', which learnt from per-store features, for records without any",
+            "records that TVM's MetaSchedule could lower, or a model of records like these",
+            "train one on such records",
+        )
 
 
 def signature() -> "ModelSignature":

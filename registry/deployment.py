@@ -18,6 +18,7 @@ from hetfeat.deploy.request import (
     refuse_unguided,
 )
 from hetfeat.deploy.signing import signing_key
+from hetfeat.devices.host import need_cross_compiler
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
@@ -177,6 +178,9 @@ def _deploy_in_run(
     # A wrong name, or what TVM cannot import, shows before there is a run.
     refuse_unguided(request, source is not None or journal is not None)
     networks = [_imported(request, batch) for batch in request.batches]
+    if refresh:
+        need_cross_compiler(profile.name, profile.target)  # or nothing is discarded
+        discard(out)
     slug = request.slug
     tags = {"device": profile.name, "network": slug}
     tags |= {PARENT_TAG: source.version.uri} if source else {}
@@ -186,8 +190,6 @@ def _deploy_in_run(
         if source:
             digest = source.version.tags.get(DATASET_TAG, "")
             model = SourceModel(load_model(source.folder), digest)
-        if refresh:
-            discard(out)
         report = found or deploy(request, networks, profile, model, out, journal)
         report |= _log_bundle(out, report, profile, slug, source, run.info.run_id)
     return {**report, "bundle": out, "reused": found is not None}

@@ -16,6 +16,7 @@ from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import by_group, pairwise_accuracy, rmse
 from hetfeat.models.persist import HEAD
 from hetfeat.models.table import load_model
+from registry.cost_model import refuse_without_stores
 from registry.pull import pull
 
 
@@ -41,8 +42,11 @@ def evaluate_stored(
         RequestError: No such model, records or device.
     """
     store = RecordStore.open(records)
-    examples = _of_device(assemble(store, room_bytes=room_bytes()).examples, device)
+    _check_device(store, device)
+    devices = None if device is None else [device]
+    examples = assemble(store, room_bytes=room_bytes(), devices=devices).examples
     uri, model = _load(given)
+    refuse_without_stores(model, examples, uri)
     none = examples.take(np.empty(0, np.int64))
     judged = evaluate(model, none, examples, examples, store.networks(), seed)
     result = {
@@ -70,17 +74,14 @@ def _load(given: str) -> tuple[str, CostModel]:
     return found.version.uri, load_model(found.folder)
 
 
-def _of_device(examples: Examples, device: str | None) -> Examples:
-    if device is None:
-        return examples
-    devices = sorted(set(examples.device.tolist()))
-    if device not in devices:
+def _check_device(store: RecordStore, device: str | None) -> None:
+    devices = sorted(store.measured_devices())
+    if device is not None and device not in devices:
         raise RequestError(
             f"device '{device}'",
             f"a device of the records ({', '.join(devices)})",
             "correct --device or leave it out",
         )
-    return examples.take(np.flatnonzero(examples.device.astype(str) == device))
 
 
 def _seen(model: CostModel, examples: Examples) -> int:

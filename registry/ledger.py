@@ -20,6 +20,7 @@ from hetfeat.errors import RequestError
 ENTRY_PREFIX = "ledger."
 HEAD = "ledger.head"
 PENDING = "ledger.pending"
+MOST_DIGITS = 18
 MAX_ENTRY_CHARACTERS = 4900
 """MLflow keeps the value of a registered model's tag in a column of 5,000."""
 
@@ -37,7 +38,7 @@ class Head:
     def parse(cls, text: str | None) -> "Head":
         """From the text of a tag; the empty chain for anything else."""
         count, _, digest = (text or "").partition(":")
-        return cls(int(count), digest) if count.isdecimal() and digest else cls()
+        return cls(int(count), digest) if _is_number(count) and digest else cls()
 
     def __str__(self) -> str:
         return f"{self.count}:{self.digest}"
@@ -80,21 +81,37 @@ def decode(text: str) -> dict[str, Any] | None:
     """An entry from the text of its tag, or None if it is not one."""
     try:
         entry = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None
 
 
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= MOST_DIGITS
+
+
 def numbers(tags: Mapping[str, str]) -> list[int]:
     """Numbers of the entries that are there, in order."""
-    tails = (name.removeprefix(ENTRY_PREFIX) for name in tags if name.startswith(ENTRY_PREFIX))
-    return sorted(int(tail) for tail in tails if tail.isdecimal())
+    named = ((name, name.removeprefix(ENTRY_PREFIX)) for name in tags)
+    found = ((name, int(tail)) for name, tail in named if _is_number(tail))
+    return sorted(number for name, number in found if name == key(number))
 
 
 def entries(tags: Mapping[str, str]) -> list[dict[str, Any]]:
     """The entries that can be read, oldest first."""
     found = (decode(tags[key(number)]) for number in numbers(tags))
     return [entry for entry in found if entry is not None]
+
+
+def standing(tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The entries that count, oldest first: not those that were damaged before a mending entry."""
+    first = _first_of_chain(tags)
+    found = ((number, decode(tags[key(number)])) for number in numbers(tags))
+    return [
+        entry
+        for number, entry in found
+        if entry is not None and (number >= first or entry.get("digest") == digest_of(entry))
+    ]
 
 
 def manifests(entries: Iterable[Entry]) -> dict[int, str]:

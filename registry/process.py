@@ -35,7 +35,9 @@ def _runs(description: str) -> bool | None:
         pid, started = int(there.pop("pid")), there.pop("started")
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return _started(pid) == started if started and there == _machine() else None
+    if not started or there != _machine() or (now := _started(pid)) is None:
+        return None
+    return bool(now == started)
 
 
 def _machine() -> dict[str, str]:
@@ -46,11 +48,24 @@ def _machine() -> dict[str, str]:
     return {"host": socket.gethostname(), "boot": boot, "namespace": namespace}
 
 
-def _started(pid: int) -> str:
-    """Start time of a process in clock ticks, or an empty string if there is none."""
+def _started(pid: int) -> str | None:
+    """Start time of a process in clock ticks; empty if there is none, None if it is hidden.
+
+    /proc may show a user only the processes of that user.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ""
+        return None if _exists(pid) else ""
     # A zombie holds no lock any more.
     return "" if fields[0] == "Z" else fields[19]
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True

@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _trained_version() -> Any | None:
-    """The newest version that was trained on the packaged data set as it is now."""
+    """The version trained on the packaged data set of now that is in production, or the newest."""
     from hetfeat.dataset.packaged import packaged_store
     from hetfeat.dataset.store import RecordStore
     from hetfeat.features.columns import FEATURES_VERSION
@@ -49,7 +49,7 @@ def _trained_version() -> Any | None:
         known = connect().search_model_versions(f"tags.{DATASET_TAG} = '{digest}'")
     found = [Version.of(v) for v in known if v.tags.get(FEATURES_TAG) == str(FEATURES_VERSION)]
     trained = [v for v in found if v.name.startswith("costmodel.") and v.stage != "archived"]
-    return max(trained, key=lambda version: version.version, default=None)
+    return max(trained, key=lambda v: (v.stage == "production", v.version), default=None)
 
 
 def _train() -> Any:

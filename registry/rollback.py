@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.errors import RequestError
 from registry import mirror
 from registry.client import connect, translated
-from registry.ledger import entries
+from registry.ledger import standing
 from registry.lock import locked
 from registry.moves import carry_out, situation
 from registry.names import check_model_name
@@ -38,7 +38,7 @@ def rollback(name: str, *, reason: str = "", client: "MlflowClient | None" = Non
         check_known(client, name)
         with locked(client, name) as lock:
             now = situation(client, name, lock)
-            back = [v for v in earlier(entries(now.tags)) if mirror.exists(client, name, v)]
+            back = [v for v in earlier(standing(now.tags)) if mirror.exists(client, name, v)]
             before = now.state.previous
             if not back and before is not None and mirror.exists(client, name, before):
                 back = [before]  # set before there was a ledger

@@ -82,7 +82,8 @@ def _plain(run: Any, found: Mapping[str, Any], makers: Mapping[str, str | None])
         id=info.run_id,
         command=_command(whole),
         started=datetime.fromtimestamp(info.start_time / 1000, UTC),
-        duration_s=(info.end_time - info.start_time) / 1000,
+        # A run that was ended from outside may have no time of it.
+        duration_s=((info.end_time or info.start_time) - info.start_time) / 1000,
         device=device or whole.data.tags.get("system.cpu", ""),
         params={**(parent.data.params if parent else {}), **run.data.params},
         metrics=dict(run.data.metrics),

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hetfeat.dataset.notes import evaluation_tasks
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.families import common_family, devices_of_family
-from hetfeat.features.assemble import assemble
+from hetfeat.features.assemble import assemble, no_records
 from hetfeat.features.batch import Examples
 from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.features.spilled import room_bytes
@@ -178,7 +176,12 @@ def load_data(request: TrainingRequest) -> TrainingData:
     """
     store = RecordStore.open(request.records or packaged_store())
     log.info("reading %s", store.path)
-    assembled = assemble(store, room_bytes=room_bytes())
+    if not (measured := store.measured_devices()):
+        raise no_records(store)
+    profiles = {name: p for name, p in store.devices().items() if name in measured}
+    family = request.family or common_family(profiles)
+    devices = devices_of_family(profiles, family)
+    assembled = assemble(store, room_bytes=room_bytes(), devices=devices)
     if assembled.without_features or assembled.duplicates:
         log.info(
             "left out: %d records without features, %d older duplicates",
@@ -186,11 +189,8 @@ def load_data(request: TrainingRequest) -> TrainingData:
             assembled.duplicates,
         )
     examples = assembled.examples
-    measured = set(examples.device.tolist())
-    profiles = {name: p for name, p in store.devices().items() if name in measured}
-    family = request.family or common_family(profiles)
-    wanted = np.isin(examples.device.astype(str), devices_of_family(profiles, family))
-    examples = examples.take(np.flatnonzero(wanted))
+    if lost := sorted(set(devices) - set(examples.device.tolist())):
+        log.warning("no record of %s has per-store features: they are left out", ", ".join(lost))
     networks, holdout = store.networks(), request.holdout
     if request.split == "by_task" and not holdout and (dense := evaluation_tasks(store.path)):
         networks[EVALUATION] = dict.fromkeys(dense, 1)

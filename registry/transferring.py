@@ -1,6 +1,8 @@
 """Adapts a registered model to a device, and registers what helps as a child of its source."""
 
+import contextlib
 import logging
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,22 +10,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
 from hetfeat.features.assemble import assemble
 from hetfeat.features.columns import FEATURES_VERSION
+from hetfeat.features.spilled import room_bytes
+from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
 from hetfeat.models.persist import read_head
 from hetfeat.models.table import load_model
-from hetfeat.transfer.finetune import Adapted, FewShot, adapt, few_shot
+from hetfeat.transfer.finetune import Adapted, FewShot, adapt, check_budget, few_shot
 from hetfeat.transfer.selection import heaviest, on_columns
 from hetfeat.tune.collect import Plan
 from registry import collection, tracking
-from registry.cost_model import input_example, log_cost_model, register_cost_model
+from registry.cost_model import (
+    input_example,
+    log_cost_model,
+    refuse_without_stores,
+    register_cost_model,
+)
 from registry.names import cost_model_name
 from registry.progress import progress
 from registry.pull import Pulled, pull
@@ -84,8 +91,13 @@ def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
     Raises:
         RequestError: No such source or device, or too few records.
     """
-    with _store(wanted) as (store, profile, measure):
+    with _store(wanted) as (store, profile, selected, measure):
+        # A request that is wrong measures nothing and leaves no run behind.
+        check_budget(wanted.budget_per_task)
         source = _source(wanted.source, profile)
+        model = load_model(source.folder)
+        if wanted.fine_tune_columns:
+            model = on_columns(model, wanted.fine_tune_columns)
         tags = {
             "family": profile.family,
             "device": profile.name,
@@ -94,18 +106,24 @@ def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
             "model": read_head(source.folder)["model"],
             FEATURES_TAG: str(FEATURES_VERSION),
         }
-        if measure is None:  # a request that is wrong leaves no run behind
-            _few_shot(wanted, store, profile)
+
+        def divided() -> FewShot:
+            data = _few_shot(wanted, store, profile, selected)
+            refuse_without_stores(model, data.measured, source.version.uri)
+            return data
+
+        data = divided() if measure is None else None
         with tracking.tracked_run(f"transfer {profile.name}", tags) as run:
             if measure is not None:
                 measure()
-            data = _few_shot(wanted, store, profile)
-            return _transfer(wanted, source, profile, store, data, run.info.run_id, tags)
+            data = data or divided()
+            return _transfer(wanted, source, model, profile, store, data, run.info.run_id, tags)
 
 
 def _transfer(
     wanted: Transfer,
     source: Pulled,
+    model: CostModel,
     profile: DeviceProfile,
     store: RecordStore,
     data: FewShot,
@@ -114,9 +132,6 @@ def _transfer(
 ) -> dict[str, Any]:
     import mlflow
 
-    model = load_model(source.folder)
-    if wanted.fine_tune_columns:
-        model = on_columns(model, wanted.fine_tune_columns)
     seen = model.seen.get(profile.name, {})
     leaked = sum(seen.get(task, 0) for task in set(data.test.task.tolist()))
     if leaked:
@@ -203,17 +218,17 @@ def _log(
 
 
 @contextmanager
-def _store(wanted: Transfer) -> Iterator[tuple[RecordStore, DeviceProfile, Any]]:
-    """The records, the device's profile, and what measures if there are no records yet."""
+def _store(
+    wanted: Transfer,
+) -> Iterator[tuple[RecordStore, DeviceProfile, set[str] | None, Any]]:
+    """The records and the device's profile; without records, what to measure, and what does it."""
     if wanted.records is not None:
         store = RecordStore.open(wanted.records)
-        yield store, _replayed(store, wanted.device), None
+        yield store, _replayed(store, wanted.device), None, None
         return
     found = find_profile(wanted.device)
-    with tempfile.TemporaryDirectory(prefix="hetfeat-transfer-") as folder:
-        store, profiles, tasks, modules = collection.prepare(
-            [found], wanted.network, wanted.out or Path(folder) / "records"
-        )
+    with _out(wanted.out) as out:
+        store, profiles, tasks, modules = collection.prepare([found], wanted.network, out)
         plan = Plan(wanted.budget_per_task + TEST_PROGRAMS, seed=wanted.seed)
 
         flops = {name: task.flops for name, task in tasks.items()}
@@ -223,7 +238,25 @@ def _store(wanted: Transfer) -> Iterator[tuple[RecordStore, DeviceProfile, Any]]
         def measure() -> None:
             collection.measure(store, profiles, tasks, modules, plan)
 
-        yield store, profiles[0], measure
+        yield store, profiles[0], selected, measure
+
+
+@contextmanager
+def _out(given: Path | None) -> Iterator[Path]:
+    """Where records are kept: for good where it is given, else until all has been done."""
+    if given is not None:
+        yield given
+        return
+    folder = Path(tempfile.mkdtemp(prefix="hetfeat-transfer-"))
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            yield folder / "records"
+        except BaseException:
+            if (out := folder / "records").exists() and RecordStore.open(out).measured_devices():
+                stack.pop_all()
+                log.warning("add --out '%s' to go on from what was measured", out)
+            raise
 
 
 def _replayed(store: RecordStore, device: str) -> DeviceProfile:
@@ -251,12 +284,14 @@ def _source(given: str | None, profile: DeviceProfile) -> Pulled:
     raise missing
 
 
-def _few_shot(wanted: Transfer, store: RecordStore, profile: DeviceProfile) -> FewShot:
-    """The records of the device, divided; of those replayed, only selected tasks as measured."""
-    examples = assemble(store).examples
-    examples = examples.take(np.flatnonzero(examples.device.astype(str) == profile.name))
-    known = store.read(["task", "flops"]).to_pydict()
-    flops_of = dict(zip(known["task"], known["flops"], strict=True))
-    flops = {task: flops_of[task] for task in set(examples.task.tolist())}
-    tasks = heaviest(flops, store.networks(), wanted.flops_share) if wanted.records else None
-    return few_shot(examples, wanted.budget_per_task, wanted.seed, tasks)
+def _few_shot(
+    wanted: Transfer, store: RecordStore, profile: DeviceProfile, selected: set[str] | None
+) -> FewShot:
+    """The device's records, divided; of those replayed, the heaviest tasks are selected here."""
+    examples = assemble(store, room_bytes=room_bytes(), devices=[profile.name]).examples
+    if selected is None:
+        known = store.read(["task", "flops"]).to_pydict()
+        flops_of = dict(zip(known["task"], known["flops"], strict=True))
+        flops = {task: flops_of[task] for task in set(examples.task.tolist())}
+        selected = heaviest(flops, store.networks(), wanted.flops_share)
+    return few_shot(examples, wanted.budget_per_task, wanted.seed, selected)

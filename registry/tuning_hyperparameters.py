@@ -14,6 +14,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 
 from hetfeat.errors import RequestError
+from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import Choice, Range, build, space_of
 from hetfeat.models.labels import group_codes
@@ -27,10 +28,17 @@ from registry.training import (
     MAIN_METRICS,
     TrainingData,
     TrainingRequest,
+    evaluation_digest,
     fit_and_register,
     load_data,
 )
-from registry.versions import DATASET_TAG, METRIC_PREFIX, Version
+from registry.versions import (
+    DATASET_TAG,
+    EVALUATION_TAG,
+    FEATURES_TAG,
+    METRIC_PREFIX,
+    Version,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -126,6 +134,7 @@ def _study(
     )
     asked = {**asdict(training), "records": data.digest, "family": data.family}
     asked["holdout"] = list(training.holdout)
+    asked |= {FEATURES_TAG: FEATURES_VERSION, EVALUATION_TAG: evaluation_digest(data.test)}
     if _IDENTITY not in found.user_attrs:
         found.set_user_attr(_IDENTITY, uuid.uuid4().hex)
     known = found.user_attrs.get(_REQUEST)

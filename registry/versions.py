@@ -218,7 +218,10 @@ def _or_none(client: "MlflowClient", name: str, look_up: Any) -> Version | None:
     try:
         return Version.of(look_up())
     except MlflowException as error:
-        no_alias = error_code(error) == "INVALID_PARAMETER_VALUE" and "not found" in str(error)
+        said = str(error)
+        no_alias = error_code(error) == "INVALID_PARAMETER_VALUE" and (
+            "not found" in said or "alias name" in said
+        )
         if no_alias or _is_absent(client, name, error):
             return None
         raise

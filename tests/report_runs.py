@@ -63,6 +63,7 @@ def deployment(
     *,
     effort: str = "standard",
     source: str | None = None,
+    search: str = "evolution",
     **metrics: float,
 ) -> Run:
     settings = {
@@ -70,6 +71,7 @@ def deployment(
         "effort": effort,
         "trials": "None",
         "seed": "0",
+        "search": search,
         "model": f"models:/costmodel.cpu-x86/{number}" if source else "None",
     }
     return Run(

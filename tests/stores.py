@@ -41,10 +41,10 @@ def programs(of: Task, count: int, seed: int) -> list[Program]:
     return made
 
 
-def make_traced_store(path: Path, tasks: int, per_task: int) -> RecordStore:
+def make_traced_store(path: Path, tasks: int, per_task: int, device: str = "a") -> RecordStore:
     """Programs without per-store features: a loop of 4096 is split, and the middle is fastest."""
     store = RecordStore.create(path)
-    store.add_device(profile("a"))
+    store.add_device(profile(device))
     rng = np.random.default_rng(0)
     for number in range(tasks):
         of = task(number)
@@ -54,7 +54,7 @@ def make_traced_store(path: Path, tasks: int, per_task: int) -> RecordStore:
             draw = '["SamplePerfectTile",["l1"],[2,4096],["v1","v2"]]'
             program = Program(of, f"[[{draw},{split}],[[0,[{4096 // inner},{inner}]],[9,[{i}]]]]")
             latency_s = 1e-5 * (1 + abs(np.log2(inner) - 6)) * float(rng.uniform(0.99, 1.01))
-            store.append([Measurement(program, "a", (latency_s,), None, 1.0, "tvm")])
+            store.append([Measurement(program, device, (latency_s,), None, 1.0, "tvm")])
     store.compact()
     return store
 

@@ -156,6 +156,15 @@ def test_convolutions_are_measured_in_the_ways_that_deploy_lets_compete(story):
     assert sides["conv2d"] == {1, 3}
 
 
+def test_a_convolution_counts_in_one_way_only(story):
+    (weights,) = story.store.networks().values()
+    known = story.store.read(["task", "operator"]).to_pylist()
+    operators = {row["task"]: row["operator"] for row in known}
+    assert {task for task, one in weights.items() if one == 0} == {
+        task for task, operator in operators.items() if operator == "winograd"
+    }
+
+
 def test_a_second_one_leaves_the_first_alone(
     story, tmp_path, device_file, child_environment, hetfeat_command
 ):

@@ -260,6 +260,20 @@ class TestDeploying:
         assert (Path(out) / "bundle.json").read_bytes() != before
         assert again.value["bundle_version"] != deployed.report["bundle_version"]
 
+    def test_an_interrupt_of_the_last_measurements_leaves_a_bundle(
+        self, deployed, registry, capfd, monkeypatch, tmp_path
+    ):
+        def interrupted(candidates, measurer):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("hetfeat.deploy.pipeline.choose", interrupted)
+        out = tmp_path / "stopped"
+        shutil.copytree(f"{deployed.path}.journal", f"{out}.journal")
+        found = hetfeat(capfd, *deploy_line(registry, str(out)))
+        assert found.code == 130, found.errors
+        assert found.value["stopped"] is True
+        assert (out / "bundle.json").is_file()
+
     @pytest.mark.parametrize("more", [("--seed", "1"), ("--refresh", "true")])
     def test_a_second_one_leaves_the_first_alone(self, deployed, registry, capfd, tmp_path, more):
         from hetfeat.dataset.store import RecordStore

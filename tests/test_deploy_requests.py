@@ -1,5 +1,7 @@
 """What `hetfeat deploy` refuses before it does anything, and what it may replace."""
 
+from dataclasses import replace
+
 import pytest
 import trained
 from door import hetfeat
@@ -89,6 +91,24 @@ def test_a_refused_refresh_keeps_what_was_measured(registry, device_file, capfd)
     line = ("--device", str(device_file), "--network", "nets:tiny", "--out", "bundle")
     unguided = ("--refresh", "true", "--trials", "0", "--model", "none")
     assert hetfeat(capfd, "deploy", *line, *unguided).code == 2
+    assert (journal.path / "store.json").is_file()
+
+
+def test_a_refresh_without_the_cross_compiler_keeps_what_was_measured(
+    registry, device, capfd, tmp_path
+):
+    from hetfeat.dataset.store import RecordStore
+    from hetfeat.devices.profile import save_profile
+
+    target = {"kind": "llvm", "mtriple": "aarch64-nowhere-linux-gnu", "num-cores": 1}
+    route = {"kind": "rpc", "key": "arm"}
+    arm = replace(device, name="arm", family="cpu-arm", target=target, route=route)
+    save_profile(arm, tmp_path / "arm.yaml")
+    journal = RecordStore.create(registry / "arm.journal")
+    line = ("--device", str(tmp_path / "arm.yaml"), "--network", "nets:tiny", "--out", "arm")
+    refused = hetfeat(capfd, "deploy", *line, "--refresh", "true")
+    assert refused.code == 2
+    assert "aarch64-nowhere-linux-gnu-g++" in refused.errors.splitlines()[-1]
     assert (journal.path / "store.json").is_file()
 
 

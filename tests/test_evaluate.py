@@ -11,6 +11,7 @@ from hetfeat.dataset.splits import split_examples
 from hetfeat.features.assemble import assemble
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.gbdt import XgbModel
+from registry.training import TrainingRequest, load_data
 
 pytestmark = pytest.mark.slow
 
@@ -97,3 +98,16 @@ def test_each_device_is_judged_by_its_own_pairs(tmp_path, monkeypatch):
     found = evaluate(model, own, own, own).metrics
     assert (found["pca_on.a"], found["pca_on.b"]) == (1.0, pytest.approx(0.0, abs=0.2))
     assert found["worst_device_pca"] == found["pca_on.b"]
+
+
+def test_a_device_without_stores_beside_those_that_have_them(model, registry_here, capfd, caplog):
+    """Its programs are known by their traces alone, by which this model tells nothing."""
+    bare = stores.make_traced_store(registry_here / "records", tasks=3, per_task=12, device="c")
+    assert bare.measured_devices() == {"a", "b", "c"}
+    line = ("evaluate", "--model", "model", "--records", "records", "--device")
+    assert "per-store features" in adapting.refuse(capfd, *line, "c")
+    assert "(a, b, c)" in adapting.refuse(capfd, *line, "d")
+    assert adapting.succeed(capfd, *line, "b")["records"] == 108
+    wanted = TrainingRequest(bare.path, None, "xgb", "by_task", (), "quick", 0)
+    assert set(load_data(wanted).train.device.tolist()) == {"a", "b"}
+    assert "no record of c has per-store features" in caplog.text

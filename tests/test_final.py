@@ -4,8 +4,11 @@ import stores
 
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.tune.final import FINALISTS, LEAST_SHARE, MARGIN, choose, finalists
+from hetfeat.workloads.winograd.choice import competing
 
 TASKS = [Task(f"{n:016d}", "conv2d", ((1, n), (n, n)), "float32", 1e6) for n in range(3)]
+
+CONVOLUTION = ((1, 8, 8, 4), (3, 3, 4, 6), (1, 8, 8, 6))
 
 
 def measured(task: Task, number: int, latency_s: float | None) -> Measurement:
@@ -36,29 +39,30 @@ class Device:
 class TestFinalists:
     def test_those_not_much_slower_than_the_fastest(self):
         found = leaders(TASKS[0], 1.0, MARGIN - 0.01, MARGIN + 0.01)
-        assert finalists(found, {TASKS[0]: 1}, ()) == found[TASKS[0].hash][:2]
+        assert finalists(found, {TASKS[0]: 1}, {}) == found[TASKS[0].hash][:2]
         level = leaders(TASKS[0], *[1.0] * (FINALISTS + 2))
-        assert len(finalists(level, {TASKS[0]: 1}, ())) == FINALISTS
+        assert len(finalists(level, {TASKS[0]: 1}, {})) == FINALISTS
 
     def test_small_tasks_are_taken_as_they_are_unless_there_are_several_ways(self):
         small = LEAST_SHARE / 3
         found = leaders(TASKS[0], 1.0) | leaders(TASKS[1], small, small)
         weights = dict.fromkeys(TASKS[:2], 1)
-        assert finalists(found, weights, ()) == found[TASKS[0].hash]
-        assert finalists(found, weights, {TASKS[1].hash}) == [
+        assert finalists(found, weights, {}) == found[TASKS[0].hash]
+        assert finalists(found, weights, {TASKS[1].hash: (CONVOLUTION, None)}) == [
             *found[TASKS[0].hash],
             found[TASKS[1].hash][0],
         ]
         often = {TASKS[0]: 1, TASKS[1]: 9}
-        assert len(finalists(found, often, ())) == 3
+        assert len(finalists(found, often, {})) == 3
 
     def test_small_is_by_the_network_and_not_by_all_the_ways_of_its_convolutions(self):
-        shapes = ((1, 8, 8, 4), (3, 3, 4, 6), (1, 8, 8, 6))
-        direct = Task("direct", "conv2d", shapes, "float32", 1e6)
-        other = Task("2", "winograd", (shapes[0], (4, 4, 4, 6), shapes[2]), "float32", 1e6)
+        data, _, output = CONVOLUTION
+        direct = Task("direct", "conv2d", CONVOLUTION, "float32", 1e6)
+        other = Task("2", "winograd", (data, (4, 4, 4, 6), output), "float32", 1e6)
         small = 1.5 * LEAST_SHARE
         found = leaders(direct, 1.0) | leaders(other, 1.0) | leaders(TASKS[0], small, small)
-        assert len(finalists(found, dict.fromkeys([direct, other, TASKS[0]], 1), ())) == 4
+        weights = dict.fromkeys([direct, other, TASKS[0]], 1)
+        assert len(finalists(found, weights, competing(weights))) == 4
 
 
 class TestChoosing:

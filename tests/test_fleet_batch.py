@@ -56,10 +56,9 @@ def test_nothing_is_taken_twice():
     assert batch.take(0.0) is None
 
 
-def test_the_best_latency_is_known_at_once():
+def test_the_best_latency_is_of_what_is_settled():
     batch = Batch(2, {TASK.hash: 2.0})
-    batch.note(settled("x", 1.5))
-    batch.note(settled("y", 3.0))
+    batch.settle([settled("x", 1.5), settled("y", 3.0)])
     assert batch.best_s == {TASK.hash: 1.5}
 
 
@@ -137,3 +136,11 @@ def test_quarantine_keeps_measurements_and_reasons_apart(tmp_path):
     rows = list(notes.noted(tmp_path, notes.QUARANTINE))
     assert [row["reason"] for row in rows] == ["throttled", "throttled", "another processor"]
     assert [row.get("trace") for row in rows] == ["x", "y", None]
+
+
+def test_a_torn_line_of_the_quarantine_costs_itself_alone(tmp_path):
+    notes.quarantine(tmp_path, [settled("x")], "throttled")
+    path = tmp_path / notes.QUARANTINE
+    path.write_text(path.read_text() + '{"reason": "thr')
+    notes.quarantine(tmp_path, [settled("y")], "throttled")
+    assert [row["trace"] for row in notes.noted(tmp_path, notes.QUARANTINE)] == ["x", "y"]

@@ -55,7 +55,16 @@ class MaskedAfter(nn.Module):
         weights = scores.softmax(-1)
         below = torch.where(scores < 0, 0.0, weights) + torch.where(scores == 0, 0.5, weights)
         below += torch.where(torch.logical_not(scores == -torch.inf), 0.25, weights)
+        unlike = torch.relu(x[..., :6]).log()  # -inf where x is negative
+        below += weights.masked_fill(unlike == -torch.inf, 0.125)
         return below + weights.masked_fill(torch.ones(6, 6).tril() == 0, 0.0)
+
+
+class Turned(nn.Module):
+    """Permutations with axes counted from the end."""
+
+    def forward(self, x):
+        return (x.permute(0, -1, 1) * 2.0).sum(-1) + x[0].permute(-1, 0).exp().sum(1)
 
 
 class Attention(nn.Module):
@@ -174,6 +183,7 @@ def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
         (Attention(masked=False), torch.randn(1, 2, 6, 8)),
         (Attention(masked=True), torch.randn(1, 2, 6, 8)),
         (Squeezed(), torch.randn(1, 3, 5, 5)),
+        (Turned(), torch.randn(1, 4, 6)),
         (EncoderLayer(width=16, heads=2), torch.randn(1, 6, 16)),
         (TwoWidths(), torch.randn(6, 8)),
         (EncoderLayer(width=16, heads=2), torch.randn(2, ODD_ROWS, 16)),
@@ -191,6 +201,7 @@ def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
             "attention",
             "masked",
             "squeezed",
+            "turned",
             "encoder layer",
             "two widths",
         ),

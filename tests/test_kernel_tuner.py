@@ -104,6 +104,9 @@ class TestDamage:
             (spaces.cache({KEY: 1.0, "16,8,1": 2.0}), "'16,8,1' has not the 5 parameters"),
             (spaces.cache({KEY: 1.0, "16,8,1,0,half": 2.0}), "no whole number"),
             (spaces.cache({KEY: 1.0, "8, 8,1,0,32": 2.0}), "stands in it twice"),
+            (spaces.cache({KEY: 1.0}) | {"tune_params_keys": None}, "a value of another kind"),
+            (spaces.cache({}) | {"cache": {KEY: {"time": 1.0, "times": 3}}}, "of another kind"),
+            (spaces.cache({f"8,8,1,0,{2**64}": 1.0}), "a value of another kind"),
         ],
         ids=lambda value: value if isinstance(value, str) and len(value) < 40 else "",
     )

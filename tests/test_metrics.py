@@ -134,9 +134,20 @@ def test_top_k_of_networks_by_hand():
         latency_s=f(1, 2, math.nan, 4, 8),
         groups=i(0, 0, 0, 1, 1),
         keys=[("d", "a"), ("d", "b")],
-        networks={"n": {"a": 3, "b": 1}, "m": {"b": 2}, "elsewhere": {"c": 1}},
+        networks={"n": {"a": 3, "b": 1}, "m": {"b": 2}, "elsewhere": {"c": 1}, "other": {"a": 0}},
         k=1,
     )
     assert found.mean_of_ratios == pytest.approx((7 / 10 + 1) / 2)
     assert found.ratio_of_sums == pytest.approx((7 + 8) / (10 + 8))
     assert (found.networks, found.tasks) == (2, 2)
+
+
+def test_top_k_leaves_out_tasks_of_which_nothing_ran():
+    y = np.concatenate([np.linspace(0.1, 1, 300), np.zeros(300)])
+    found = top_k(y, y, np.repeat([0, 1], 300), 1)
+    assert (found.value, found.above_random, found.tasks) == (1.0, 1.0, 1)
+
+
+def test_top_k_without_a_task_of_two_programs_is_no_number():
+    found = top_k(np.ones(2), np.ones(2), np.array([0, 1]), 1)
+    assert math.isnan(found.value) and math.isnan(found.above_random)

@@ -48,7 +48,7 @@ MISTAKES = {
     "(with model.json) or models:/NAME/VERSION; ...",
     "run empty --input x.npy --output y.npy": "'empty'; expected a bundle: ...; make one with "
     "hetfeat deploy",
-    "prune records --out records": "'records', which holds records; expected a new folder; ...",
+    "prune records --out records": "'records', which holds something; expected a new folder; ...",
     "pull models:/costmodel.cpu-x86/1 --out records": "--out 'records', which is in use; ...",
     "share costmodel.cpu-x86 --bucket b --out empty": "--out 'empty', a folder; expected a "
     "file for the URLs; choose another --out",

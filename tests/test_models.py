@@ -364,6 +364,18 @@ def test_programs_known_by_their_traces_alone_are_learnt_from(name, tmp_path):
         assert found.metrics["pca"] > 0.9
 
 
+def test_stores_mean_nothing_to_a_model_that_learnt_without(name, tmp_path):
+    examples = assemble(stores.make_traced_store(tmp_path / "s", tasks=6, per_task=32)).examples
+    made = build(name, "quick", 0, {})
+    made.fit(examples, examples)
+    made.save(tmp_path / "model")
+    batch = batch_of(stores.programs(stores.task(1), 4, seed=1), stores.profile("a"))
+    for model in (made, load_model(tmp_path / "model")):
+        assert model.with_stores is False
+        scores = model.predict(batch)
+        np.testing.assert_array_equal(scores, model.predict(batch.without_stores()))
+
+
 def test_an_untrained_model_says_so(name, sides):
     with pytest.raises(DataError, match="untrained"):
         model_class(name)().predict(sides[0].batch)

@@ -155,6 +155,29 @@ class TestStore:
         assert sum(found.before.values()) == 220
         assert sum(found.after.values()) == pytest.approx(110, abs=1)
 
+    def test_equal_latencies_are_no_matter_of_shards(self, source, tmp_path):
+        def store(name, records):
+            made = RecordStore.create(tmp_path / name)
+            made.add_device(stores.profile("a"))
+            made.append(records)
+            made.compact()
+            out = tmp_path / f"{name} pruned"
+            prune(made, out, 0.5)
+            return sorted(RecordStore.open(out).read()["program"].to_pylist())
+
+        programs = stores.programs(stores.task(0), 40, seed=0)
+        records = [Measurement(p, "a", (1e-3,), None, 1.0, "x") for p in programs]
+        assert store("first", records) == store("second", records[::-1])
+
+    def test_an_interrupted_one_can_be_repeated(self, source, tmp_path, monkeypatch):
+        out = tmp_path / "out"
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            prune(source, out, 0.5)
+        assert list(out.iterdir()) == []
+        prune(source, out, 0.5)
+        assert RecordStore.open(out).damaged() == []
+
     def test_a_folder_with_records_is_refused(self, source):
         with pytest.raises(DataError, match="--out"):
             prune(source, source.path, 0.5)

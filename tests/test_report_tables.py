@@ -137,6 +137,7 @@ class TestDeployments:
             made.deployment(1, latency_ms=20.0, tuning_s=1000.0),
             made.deployment(2, effort="quick", source="train1", latency_ms=22.0, tuning_s=200.0),
             made.deployment(3, effort="quick", source="train2", latency_ms=1.0, tuning_s=1.0),
+            made.deployment(4, search="random", latency_ms=1.0, tuning_s=1.0),
         ]
         runs[3].metrics["leaked_records"] = 7.0  # type: ignore[index]
         table = deployments.tuning_table(runs, made.scope(), HERE)

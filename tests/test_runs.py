@@ -99,3 +99,10 @@ def test_the_newest_run_comes_last(client):
     run = client.create_run("0", run_name="train b", start_time=int(time.time() * 1000))
     client.set_terminated(run.info.run_id)
     assert [found.id for found in runs.finished_runs(client)] == [first, run.info.run_id]
+
+
+def test_a_run_that_was_ended_from_outside_has_no_duration(client):
+    run = client.create_run("0", run_name="train a", start_time=1_700_000_000_000)
+    client.update_run(run.info.run_id, status="FINISHED")
+    (found,) = runs.finished_runs(client)
+    assert found.duration_s == 0.0

@@ -63,6 +63,15 @@ def test_decisions_are_carried_over_and_locations_left_open():
     assert decisions == [[1, [3, 16]], [3, 2]]
 
 
+def test_the_innermost_factor_stays_within_the_skeletons_limit():
+    def decisions(levels: int) -> list:
+        skeleton = trace([8, 10], 0, levels=levels)
+        return json.loads(carry_over(trace([1, 64], 2), [skeleton]))[1]
+
+    assert decisions(0) == [[1, [1, 80]], [3, 2]]
+    assert decisions(64) == [[1, [2, 40]], [3, 2]]
+
+
 def test_a_skeleton_that_does_not_fit_is_passed_over():
     donor = trace([2, 16], 2)
     assert carry_over(donor, [trace([2, 2, 12], 0)]) is None

@@ -60,6 +60,7 @@ def test_states_are_measured_once(device, monkeypatch):
     assert [timed.state for timed in first] == states
     assert all(timed.seconds and timed.seconds > 0 for timed in first)
     assert again[:2] == [first[2], first[0]]
+    assert all(timed.cost_s > timed.seconds for timed in first)
     assert measured == [list(s) for s in (*states, space.state_at(3))]
 
 

@@ -6,6 +6,7 @@ import spaces
 from hetfeat.errors import RequestError
 from hetfeat.search.base import Timed
 from hetfeat.search.run import evaluations_of, run_search
+from hetfeat.search.space import gemm_space
 from hetfeat.search.strategies import STRATEGIES, check_strategies, make_search
 from hetfeat.search.warm import Warmed
 
@@ -165,6 +166,17 @@ class TestRun:
             best = min(times, default=None)
             assert reached == best
         assert trial.best.seconds == best
+
+    def test_measuring_takes_as_long_for_what_another_search_had_measured(self):
+        space = gemm_space(8, 8, 8)
+        known = {}
+
+        def measure(states):
+            return [known.setdefault(state, Timed(state, 1.0, 0.5)) for state in states]
+
+        trials = [run_search(make_search("random", space, 0), measure, 20) for _ in range(2)]
+        assert [trial.measuring_s for trial in trials] == [10.0, 10.0]
+        assert len(known) == 20
 
     def test_a_run_may_end_early(self, tmp_path):
         space, _ = small_recorded(tmp_path)

@@ -85,6 +85,14 @@ def test_greedy_search_starts_from_the_fastest_it_was_told_of():
     assert {inner_of(p) for p in search.ask(BATCH)} == {16, 64}
 
 
+def test_programs_that_differ_in_more_than_tiles_are_no_states():
+    other = program(EXTENT // 16, 16)
+    other = Program(TASK, other.trace.replace('"Split"', '"SplitOtherwise"'))
+    search = TileSearch("gbfs", TASK, Device(), 0)
+    search.tell([measured(p) for p in (program(EXTENT, 1), program(EXTENT // 32, 32), other)])
+    assert {inner_of(p) for p in search.ask(BATCH)} == {16, 64}
+
+
 def test_what_does_not_apply_is_passed_over():
     asked = searched(TileSearch("gbfs", TASK, Device(refused=64), 0), 60)
     assert {inner_of(p) for p in asked} == {2**n for n in range(13)} - {64}
@@ -131,6 +139,23 @@ def test_the_tuner_takes_one(tmp_path):
     )  # fmt: skip
     assert tuned.trials == 13 == len({p.key for p in device.measured})
     assert inner_of(tuned.best[TASK.hash].program) == 64
+
+
+def test_what_is_expected_of_a_task_outlives_an_interrupt(tmp_path):
+    """40 programs of one latency, of other sketches, and a run that goes on from them."""
+    journal = RecordStore.create(tmp_path / "journal")
+    trace = program(64, 64).trace
+    for number in range(40):
+        other = Program(TASK, trace.replace('"Split"', f'"Split{number}"'))
+        journal.append([Measurement(other, "a", (1e-5,), None, float(number), "x")])
+    gains = []
+    tune(
+        *([(TASK, 1)], Device(), None, journal, Budget(60, 0, 48)),
+        seed=0,
+        on_round=lambda tuned, state: gains.append(state.gain),
+        strategy="gbfs",
+    )
+    assert gains[0] < 0.05
 
 
 def test_what_the_next_round_is_expected_to_save_follows_programs_not_rounds():

@@ -1,16 +1,21 @@
 """`hetfeat transfer`: a source that helps is kept, one that does not is dropped."""
 
+import shutil
+from contextlib import nullcontext
+
 import adapting
 import numpy as np
 import pytest
 import stores
 
+from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import DataError, RequestError
 from hetfeat.features.assemble import assemble
 from hetfeat.models.hyperparameters import build
 from hetfeat.transfer.finetune import LEAST_BUDGET, few_shot, fine_tuned
 from hetfeat.transfer.gate import decide
 from hetfeat.transfer.selection import heaviest, on_columns
+from registry import transferring
 from registry.client import connect
 from registry.gates import StandardGates
 from registry.lineage import lineage
@@ -86,6 +91,43 @@ def test_only_selected_tasks_are_measured_and_all_are_tested(on_b):
     assert len(data.measured) + len(data.test) == len(on_b)
 
 
+def test_selected_tasks_may_be_measured_as_a_whole(on_b):
+    heavy = np.flatnonzero(on_b.task == stores.task(2).hash)
+    cut = on_b.take(np.setdiff1d(np.arange(len(on_b)), heavy[6:]))
+    data = few_shot(cut, 6, seed=0, tasks={stores.task(2).hash})
+    assert len(data.measured) == 6
+    assert stores.task(2).hash not in data.test.task
+    with pytest.raises(DataError, match="at most 4"):
+        few_shot(on_b.take(heavy[:6]), 6, seed=0, tasks={stores.task(2).hash})
+
+
+def test_of_a_store_with_other_records_only_what_was_asked_for_is_learnt_from(tmp_path):
+    store = stores.make_store(tmp_path / "records", per_task=14)
+    selected = {stores.task(2).hash, stores.task(5).hash}
+    wanted = transferring.Transfer(
+        None, "b", None, ("net",), 6, flops_share=0.1, fine_tune_columns=0, out=store.path, seed=0
+    )
+    data = transferring._few_shot(wanted, store, store.devices()["b"], selected)
+    assert set(data.measured.task.tolist()) == selected
+
+
+@pytest.mark.parametrize(
+    ("measured", "error"),
+    [(True, KeyboardInterrupt), (True, DataError), (True, None), (False, KeyboardInterrupt)],
+)
+def test_what_was_measured_is_kept_where_it_came_to_nothing(measured, error, caplog):
+    with nullcontext() if error is None else pytest.raises(error), transferring._out(None) as out:
+        if measured:
+            stores.make_store(out, tasks=1)
+        else:
+            RecordStore.create(out)
+        if error:
+            raise error("given", "expected", "hint") if error is DataError else error
+    kept = measured and error is not None
+    assert out.exists() == kept == (f"--out '{out}'" in caplog.text)
+    shutil.rmtree(out.parent, ignore_errors=True)
+
+
 @pytest.mark.parametrize(
     ("share", "chosen"), [(0.5, "a"), (0.51, "ab"), (0.75, "ab"), (0.76, "abc"), (1.0, "abc")]
 )
@@ -93,6 +135,10 @@ def test_the_heaviest_tasks_are_selected(share, chosen):
     """Of 16 in all `a` has 2 x 4 in two networks, `c` 4 in none, `b` 2 x 2 in one."""
     networks = {"first": {"a": 3, "b": 2}, "second": {"a": 1}}
     assert heaviest({"a": 2.0, "b": 2.0, "c": 4.0}, networks, share) == set(chosen)
+
+
+def test_another_way_of_what_counts_already_has_no_weight():
+    assert heaviest({"a": 1.0, "b": 9.0}, {"net": {"a": 1, "b": 0}}, 0.5) == {"a"}
 
 
 def test_tasks_without_flops_are_all_selected():

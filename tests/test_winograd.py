@@ -175,7 +175,7 @@ def test_ways_of_one_convolution_compete():
 )
 def test_the_way_that_is_fastest_over_the_network_is_chosen(latencies, chosen):
     weights = {t: 1 + (" with" in t.hash or "with" in t.hash) for t in (*DIRECT, *SMALL, *LARGE)}
-    found = choose_fastest({**weights, OTHER: 1}, latencies)
+    found = choose_fastest({**weights, OTHER: 1}, latencies, competing([*weights, OTHER]))
     assert found == ({} if chosen is None else {CONVOLUTION: chosen})
 
 
@@ -185,11 +185,41 @@ def test_a_strided_convolution_of_the_same_input_and_weights_is_another():
     tasks = [*DIRECT, *SMALL, strided]
     assert strided.hash not in competing(tasks)
     latencies = {"direct": 3.0, "with relu": 1.0, "2": 3.0, "2 with relu": 1.5, "strided": 1.0}
-    assert choose_fastest(dict.fromkeys(tasks, 1), latencies) == {}
+    assert choose_fastest(dict.fromkeys(tasks, 1), latencies, competing(tasks)) == {}
 
 
 def test_a_network_s_kernels_add_up_each_convolution_in_its_fastest_way():
     weights = {DIRECT[0]: 1, DIRECT[1]: 2, SMALL[0]: 1, SMALL[1]: 2, LARGE[0]: 1, OTHER: 3}
     latencies = {"direct": 3.0, "with relu": 1.0, "2": 2.0, "2 with relu": 0.5, "other": 0.1}
-    assert network_s(weights, latencies) == pytest.approx((2.0 + 2 * 0.5) + 3 * 0.1)
-    assert network_s(weights, {"other": 0.1, "2": 1.0}) == pytest.approx(0.3)
+    ways = competing(weights)
+    assert network_s(weights, latencies, ways) == pytest.approx((2.0 + 2 * 0.5) + 3 * 0.1)
+    assert network_s(weights, {"other": 0.1, "2": 1.0}, ways) == pytest.approx(0.3)
+
+
+class Dilated(torch.nn.Module):
+    """Two convolutions of the same shapes, of which one has holes."""
+
+    def __init__(self):
+        super().__init__()
+        self.plain = torch.nn.Conv2d(8, 8, 3, padding=1)
+        self.dilated = torch.nn.Conv2d(8, 8, 3, padding=2, dilation=2)
+
+    def forward(self, x):
+        return self.dilated(self.plain(x))
+
+
+@pytest.mark.tvm
+def test_a_dilated_convolution_has_no_rivals(device):
+    from hetfeat.deploy.ways import contested, tasks_of_all_ways
+    from hetfeat.workloads.tvm import as_target, import_network, in_layout
+
+    network = Network("n", Dilated().eval(), (torch.randn(1, 8, 9, 9),))
+    target = as_target(device.target)
+    tasks = tasks_of_all_ways(in_layout(import_network(network), target), target, TRANSFORMS)
+    direct = [task for task in tasks if task.task.operator == "conv2d"]
+    assert len({task.task.shapes[:2] for task in direct}) == 1
+    (dilated,) = [task for task in direct if task.fixed]
+    ways = contested(tasks)
+    assert dilated.task.hash not in ways
+    assert {tile for _, tile in ways.values()} == {None, 2, 4}
+    assert len(ways) == 3

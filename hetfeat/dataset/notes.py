@@ -8,6 +8,7 @@ DIR/spent.json       seconds that tuning took so far, by what was tuned
 """
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ from hetfeat.records import Measurement
 
 EVALUATION, ANCHORS, REJECTED = "evaluation.json", "anchors.jsonl", "rejected.jsonl"
 QUARANTINE, SPENT = "quarantine.jsonl", "spent.json"
+
+_QUARANTINING = threading.Lock()
+"""Several servers of a device are measured on at once, by threads of one process."""
 
 T = TypeVar("T")
 
@@ -88,10 +92,11 @@ def quarantine(store: Path, measurements: Sequence[Measurement], reason: str) ->
     Without measurements it notes that a server was turned away.
     """
     rows = [to_row(found) | {"stores": None} for found in measurements] or [{}]
-    now_s = round(time.time(), 3)
-    with (store / QUARANTINE).open("a") as file:
-        for row in rows:
-            file.write(json.dumps({"reason": reason, "quarantined_unix_s": now_s} | row) + "\n")
+    common = {"reason": reason, "quarantined_unix_s": round(time.time(), 3)}
+    with _QUARANTINING:
+        end_torn_line(store / QUARANTINE)
+        with (store / QUARANTINE).open("a") as file:
+            file.writelines(json.dumps(common | row) + "\n" for row in rows)
 
 
 def noted(store: Path, name: str) -> Iterator[dict[str, Any]]:

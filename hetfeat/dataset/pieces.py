@@ -1,9 +1,11 @@
 """Pieces of a store: as much as is read at once, so that every pass is flat in memory."""
 
+import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,19 +57,33 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class JournalPart:
-    """Lines of a journal, from one byte position to another."""
+    """Lines of a journal, from one byte position to another.
+
+    `first` is a digest of the first line: once its lines are in shards, a new journal may have its
+    name.
+    """
 
     path: Path
     start: int
     end: int
+    first: str
 
     def read(
         self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
     ) -> pa.Table:
         """See `Piece.read`."""
-        with self.path.open("rb") as file:
-            file.seek(self.start)
-            text = file.read(self.end - self.start).decode(errors="replace")
+        try:
+            with self.path.open("rb") as file:
+                if _digest_of_first_line(file) != self.first:
+                    raise FileNotFoundError
+                file.seek(self.start)
+                text = file.read(self.end - self.start).decode(errors="replace")
+        except FileNotFoundError as error:
+            raise DataError(
+                f"'{self.path.parent}', whose journal became shards while it was read",
+                "a store that nobody writes to meanwhile",
+                "repeat the command",
+            ) from error
         table = to_table(parsed(text.splitlines(keepends=True), self.path))
         if where is not None:
             table = table.filter(where)
@@ -87,17 +103,23 @@ def row_groups(shard: Path, where: pc.Expression | None = None) -> Iterator[RowG
     return (RowGroup(shard, fragment.row_groups[0].id) for fragment in found)
 
 
-def journal_parts(path: Path) -> Iterator[JournalPart]:
+def journal_parts(path: Path) -> list[JournalPart]:
     """The whole of a journal, if there is one."""
-    size = path.stat().st_size if path.is_file() else 0
-    start = 0
-    while start < size:
-        with path.open("rb") as file:
+    parts: list[JournalPart] = []
+    if not path.is_file():
+        return parts
+    with path.open("rb") as file:
+        first, size, start = _digest_of_first_line(file), file.seek(0, os.SEEK_END), 0
+        while start < size:
             file.seek(min(start + JOURNAL_BYTES, size))
             file.readline()
-            end = file.tell()
-        yield JournalPart(path, start, end)
-        start = end
+            parts.append(JournalPart(path, start, file.tell(), first))
+            start = file.tell()
+    return parts
+
+
+def _digest_of_first_line(file: IO[bytes]) -> str:
+    return hashlib.sha256(file.readline()).hexdigest()
 
 
 def _fragment(path: Path) -> ds.ParquetFileFragment:

@@ -3,6 +3,8 @@
 Docs/pruning.md says what each step is worth, and which of the paper's were changed and why.
 """
 
+import os
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -77,7 +79,8 @@ def choose(records: Light, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
     kept = np.zeros(len(valid), bool)
     for device in np.unique(records.device):
         rows = np.flatnonzero(valid & (records.device[records.group] == device))
-        rows = rows[np.lexsort((records.latency_s[rows], records.group[rows]))]
+        by = chance[program[rows]], records.latency_s[rows], records.group[rows]
+        rows = rows[np.lexsort(by)]  # equal latencies, too, in an order that no shard decides
         group = records.group[rows]
         place = np.arange(len(rows)) - np.searchsorted(group, group)
         stratum = place * quota[group] // sizes[group]
@@ -138,8 +141,8 @@ def prune(
     Raises:
         DataError: `out` holds something, or nothing is left.
     """
-    if (out / "store.json").exists():
-        raise DataError(f"'{out}', which holds records", "a new folder", "choose another --out")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise DataError(f"'{out}', which holds something", "a new folder", "choose another --out")
     pieces = list(source.pieces())
     dense = evaluation_tasks(source.path)
     records, operators, tested = _light(pieces, dense, on_piece)
@@ -151,15 +154,18 @@ def prune(
             "at least one record that did not fail",
             "choose a larger --fraction or other records",
         )
-    target = RecordStore.create(out)
-    _copy(pieces, kept, target, on_piece)
-    for profile in source.devices().values():
-        target.add_device(profile)
-    target.add_workloads(source.workloads())
-    for network, weights in source.networks().items():
-        target.add_network(network, weights, {})
-    if dense:
-        save_evaluation_tasks(out, dense)
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as work:
+        target = RecordStore.create(Path(work) / "records")
+        _copy(pieces, kept, target, on_piece)
+        for profile in source.devices().values():
+            target.add_device(profile)
+        target.add_workloads(source.workloads())
+        for network, weights in source.networks().items():
+            target.add_network(network, weights, {})
+        if dense:
+            save_evaluation_tasks(target.path, dense)
+        os.replace(target.path, out)  # whole, or after an interrupt not at all
     names = np.array(operators, object)
     before, after = (Counter(names[rows].tolist()) for rows in (~tested, kept & ~tested))
     return Pruned(dict(before), dict(after), int(tested.sum()))

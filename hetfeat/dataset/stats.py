@@ -39,8 +39,12 @@ def counts(store: RecordStore) -> list[dict[str, Any]]:
 
 
 def measured_between(store: RecordStore) -> tuple[float, float] | None:
-    """Unix times of the first and the last measurement; None of an empty store."""
-    spans = [pc.min_max(table["unix_s"]).as_py() for table in store.scan(["unix_s"]) if len(table)]
+    """Unix times of the first and the last measurement; None where no record has one.
+
+    Imported records may have none.
+    """
+    dated = store.scan(["unix_s"], where=pc.field("unix_s") > 0)
+    spans = [pc.min_max(table["unix_s"]).as_py() for table in dated if len(table)]
     if not spans:
         return None
     return min(span["min"] for span in spans), max(span["max"] for span in spans)

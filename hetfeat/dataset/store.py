@@ -6,7 +6,8 @@ DIR/device=D/operator=O/   shards, each named by its own digest
 DIR/journal.jsonl          records not yet in a shard; an interrupt loses at most a torn line
 DIR/sealed.jsonl           the journal while `compact` moves it into shards
 DIR/devices/NAME.yaml      profile of each device that has records
-DIR/networks.json          network -> task hash -> occurrences
+DIR/networks.json          network -> task hash -> occurrences, 0 for another way of computing what
+                           counts already
 DIR/workloads.jsonl.gz     task hash -> the task's TVM module, serialised
 
 One process writes at a time, see `writing`; any number may read.
@@ -151,11 +152,12 @@ class RecordStore:
             DataError: A shard is damaged.
         """
         start = "" if device is None else folder_of(device)
+        # Journals before shards: what is moved in between shows as a journal that has gone.
+        journals = [part for journal in self._journals() for part in journal_parts(journal)]
         for shard in self.shards():
             if shard["path"].startswith(start):
                 yield from row_groups(self.path / shard["path"], where)
-        for journal in self._journals():
-            yield from journal_parts(journal)
+        yield from journals
 
     def scan(
         self,
@@ -213,6 +215,11 @@ class RecordStore:
         found = (load_profile(p) for p in sorted((self.path / "devices").glob("*.yaml")))
         return {profile.name: profile for profile in found}
 
+    def measured_devices(self) -> set[str]:
+        """Names of the devices that have records; a profile may be kept without any."""
+        tables = self.scan(["device"])
+        return {name for table in tables for name in table["device"].unique().to_pylist()}
+
     def add_network(
         self, name: str, weights: Mapping[str, int], modules: Mapping[str, str]
     ) -> None:
@@ -229,7 +236,7 @@ class RecordStore:
             write_atomically(self.path / WORKLOADS, gzip.compress(lines.encode(), mtime=0))
 
     def networks(self) -> dict[str, dict[str, int]]:
-        """Occurrences of each task, by network and task hash."""
+        """Occurrences of each task, by network and task hash; see the module."""
         path = self.path / "networks.json"
         if not path.is_file():
             return {}

@@ -18,7 +18,7 @@ from hetfeat.deploy.bench import PEERS, Latency, compare
 from hetfeat.deploy.remote.device import DeviceBundle, latency_if_it_runs, on_device
 from hetfeat.deploy.request import REQUEST, DeployRequest, Imported, SourceModel, journal_path
 from hetfeat.deploy.verify import Runs, Verified, rows_are_independent, sample_of, verify
-from hetfeat.deploy.ways import lower_fastest, tasks_of_all_ways
+from hetfeat.deploy.ways import contested, lower_fastest, tasks_of_all_ways
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceMeasurer
@@ -29,7 +29,7 @@ from hetfeat.transfer.schedules import ScheduleLibrary
 from hetfeat.tune.final import choose, finalists
 from hetfeat.tune.loop import BUDGETS, Budget, TaskState, Tuned, tune
 from hetfeat.workloads.winograd import TRANSFORMS
-from hetfeat.workloads.winograd.choice import competing, network_s
+from hetfeat.workloads.winograd.choice import Ways, network_s
 
 if TYPE_CHECKING:
     from hetfeat.workloads.tvm import NetworkTask
@@ -159,7 +159,7 @@ def _tune(
         journal, budget = RecordStore.open(found_by), Budget(seconds=0, trials_per_task=0)
     else:
         journal, budget = RecordStore.create(journal_path(out)), _budget(request, len(merged))
-    contested = competing(task.task for task in merged)
+    rivals = contested(merged)
     weights = {task.task: task.weight for task in merged}
     with nullcontext() if found_by else journal.writing():
         if not found_by:
@@ -172,17 +172,21 @@ def _tune(
                 journal,
                 budget,
                 request.seed,
-                _progress(weights, budget),
-                contested,
+                _progress(weights, budget, rivals),
+                rivals,
                 _library(profile, merged),
                 request.search,
             )
         cold_s: dict[str, float] = {}
-        if last := finalists(tuned.leaders, weights, contested):
+        if last := finalists(tuned.leaders, weights, rivals):
             log.info("%d of the fastest programs once more, with cold weights", len(last))
-            with _measuring(profile, journal, merged, modules) as measurer:
-                chosen, cold_s = choose(last, measurer)
-            tuned.best |= chosen
+            try:
+                with _measuring(profile, journal, merged, modules) as measurer:
+                    chosen, cold_s = choose(last, measurer)
+                tuned.best |= chosen
+            except KeyboardInterrupt:  # then as they were measured while tuning
+                cold_s = {task: found.latency_s or 0.0 for task, found in tuned.best.items()}
+                tuned.interrupted = tuned.stopped = True
         if found_by:
             tuned.interrupted = True  # a deployment to the same folder goes on
             return tuned, cold_s
@@ -333,7 +337,9 @@ def _budget(request: DeployRequest, tasks: int) -> Budget:
     return dataclasses.replace(budget, trials=request.trials)
 
 
-def _progress(weights: Mapping[Task, int], budget: Budget) -> Callable[[Tuned, TaskState], None]:
+def _progress(
+    weights: Mapping[Task, int], budget: Budget, rivals: Ways
+) -> Callable[[Tuned, TaskState], None]:
     """Logs a line now and then: trials, rate, time left, and what the kernels add up to."""
     best: dict[str, float] = {}
     last = [time.monotonic()]
@@ -354,7 +360,7 @@ def _progress(weights: Mapping[Task, int], budget: Budget) -> Callable[[Tuned, T
             min((budget.trials - done) / max(rate, 1e-9), max(0.0, budget.seconds - tuned.seconds)),
             len(best),
             len(weights),
-            1e3 * network_s(weights, best),
+            1e3 * network_s(weights, best, rivals),
         )
 
     return on_round

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from hetfeat.deploy.bundle import Array, Sample
-from hetfeat.errors import WorkFailed
+from hetfeat.errors import RequestError, WorkFailed
 
 if TYPE_CHECKING:
     from hetfeat.workloads.networks import Network
@@ -40,6 +40,12 @@ def sample_of(network: "Network") -> Sample:
     """The network's own input, and the output that its framework computes."""
     inputs = [value.numpy() for value in network.inputs]
     expected = _expected(network, network.inputs)
+    if expected.dtype == bool:
+        raise RequestError(
+            f"network '{network.name}', whose output is true or false",
+            "an output of numbers, whose error can be told",
+            "give its output before the comparison",
+        )
     return Sample(inputs, expected, RELATIVE_TOLERANCE * float(np.max(np.abs(expected))))
 
 

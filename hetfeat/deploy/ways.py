@@ -1,11 +1,13 @@
 """A network lowered in every way its convolutions can be computed, and the way that was fastest."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.workloads.winograd import Convolution
-from hetfeat.workloads.winograd.choice import choose_fastest
+from hetfeat.workloads.winograd.choice import Ways, choose_fastest, competing
 
 if TYPE_CHECKING:
     from hetfeat.workloads.tvm import NetworkTask
@@ -22,11 +24,19 @@ def tasks_of_all_ways(prepared: Any, target: Any, tiles: Iterable[int]) -> list[
     from hetfeat.workloads.tvm import extract_tasks, into_kernels
 
     found: dict[str, NetworkTask] = {}
-    for tile in (None, *tiles):
+    ways = [None, *tiles]
+    occurs: Counter[str] = Counter()
+    for tile in ways:
         lowered = into_kernels(prepared, target, partial(_always, tile))
         for task in extract_tasks(lowered, target):
             found.setdefault(task.task.hash, task)
-    return list(found.values())
+            occurs[task.task.hash] += 1
+    return [replace(t, fixed=occurs[name] == len(ways)) for name, t in found.items()]
+
+
+def contested(tasks: Iterable["NetworkTask"]) -> Ways:
+    """What tasks of which another way may take the place compute, and how, by hash."""
+    return competing(task.task for task in tasks if not task.fixed)
 
 
 def _always(tile: int | None, _: Convolution) -> int | None:
@@ -42,5 +52,6 @@ def lower_fastest(
     """The network lowered so that each convolution is computed in the fastest way measured."""
     from hetfeat.workloads.tvm import into_kernels
 
-    chosen = choose_fastest({task.task: task.weight for task in tasks}, latency_s)
+    weights = {task.task: task.weight for task in tasks}
+    chosen = choose_fastest(weights, latency_s, contested(tasks))
     return into_kernels(prepared, target, chosen.get)

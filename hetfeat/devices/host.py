@@ -3,9 +3,12 @@
 import os
 import platform
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from hetfeat.errors import RequestError
 
 CGROUP_QUOTAS = (
     Path("/sys/fs/cgroup/cpu.max"),
@@ -31,6 +34,21 @@ def cross_compiler(target: Mapping[str, Any]) -> str | None:
     """The command that links libraries for a target of another architecture than this machine's."""
     triple = str(target.get("mtriple", platform.machine()))
     return None if triple.partition("-")[0] == platform.machine() else f"{triple}-g++"
+
+
+def need_cross_compiler(device: str, target: Mapping[str, Any]) -> None:
+    """Refuses a device for which nothing can be linked here.
+
+    Raises:
+        RequestError: Its architecture's `cross_compiler` is not on the path.
+    """
+    command = cross_compiler(target)
+    if command and shutil.which(command) is None:
+        raise RequestError(
+            f"device '{device}', for which {command} links, and it is not here",
+            "the cross-compiler of its architecture on the path",
+            "install it (docs/fleet.md)",
+        )
 
 
 def memory_left_bytes() -> float:

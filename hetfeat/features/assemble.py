@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -103,30 +103,41 @@ def examples_of(measurements: Sequence[Measurement], profile: DeviceProfile) -> 
     )
 
 
-def assemble(store: RecordStore, over: Over = map, room_bytes: float = math.inf) -> Assembled:
+def assemble(
+    store: RecordStore,
+    over: Over = map,
+    room_bytes: float = math.inf,
+    devices: Collection[str] | None = None,
+) -> Assembled:
     """All usable records of a store; `map_examples` goes through them without keeping them.
 
     Args:
         store: The records.
         over: As for `map_examples`.
         room_bytes: Features that take more than this are kept in a file, not in memory.
+        devices: Only their records.
 
     Raises:
         DataError: The store is empty or damaged, or a device has records and no profile.
     """
     shelf = Shelf(room_bytes)
-    parts = [_shelved(part, shelf) for part in map_examples(store, _itself, over)]
+    parts = [_shelved(part, shelf) for part in map_examples(store, _itself, over, None, devices)]
     read = sum(part.rows for part in parts)
     if not read:
-        raise DataError(
-            f"record store '{store.path}' without records",
-            "at least one measured program",
-            "add some with `hetfeat collect --out DIR`",
-        )
+        raise no_records(store)
     return Assembled(
         concatenate([part.result for part in parts], shelf.whole()),
         sum(part.without_features for part in parts),
         sum(part.duplicates for part in parts),
+    )
+
+
+def no_records(store: RecordStore) -> DataError:
+    """The error for a store from which nothing can be learnt."""
+    return DataError(
+        f"record store '{store.path}' without records",
+        "at least one measured program",
+        "add some with `hetfeat collect --out DIR`",
     )
 
 
@@ -152,6 +163,7 @@ def map_examples(
     function: Callable[[Examples], T],
     over: Over = map,
     with_stores: bool | None = None,
+    devices: Collection[str] | None = None,
 ) -> Iterator[Part[T]]:
     """Applies a function to all usable records of a store, a bounded piece at a time.
 
@@ -164,16 +176,19 @@ def map_examples(
             `features.cluster.over(client)` for the machines of a Dask cluster.
         with_stores: Whether to leave out records without per-store features; by default where
             others have them. Imported records of other schedulers have their traces alone.
+        devices: Only their records.
 
     Raises:
         DataError: The store is damaged, or a device has records and no profile.
     """
-    pieces = list(store.pieces())
+    among = pc.scalar(True) if devices is None else pc.field("device").isin(list(devices))
+    pieces = list(store.pieces(where=None if devices is None else among))
     if with_stores is None:
-        with_stores = any(t.num_rows for t in store.scan(["program"], where=WITH_STORES))
-    usable = WITH_STORES if with_stores else None
+        having = among & WITH_STORES
+        with_stores = any(t.num_rows for t in store.scan(["program"], where=having))
+    usable = among & WITH_STORES if with_stores else among
     older = older_duplicates(pieces, usable)
-    work = partial(_work, function, usable, store.path, store.devices())
+    work = partial(_work, function, among, usable, store.path, store.devices())
     return over(work, ((piece, older.get(i, [])) for i, piece in enumerate(pieces)))
 
 
@@ -184,14 +199,15 @@ def _shelved(part: "Part[Examples]", shelf: Shelf) -> "Part[Examples]":
 
 def _work(
     function: Callable[[Examples], T],
-    usable: pc.Expression | None,
+    among: pc.Expression,
+    usable: pc.Expression,
     path: Path,
     profiles: dict[str, DeviceProfile],
     item: tuple[Piece, list[int]],
 ) -> Part[T]:
     piece, older = item
-    table = piece.read(_COLUMNS)
-    rows = table if usable is None else table.filter(usable)
+    table = piece.read(_COLUMNS, among)
+    rows = table.filter(usable)
     kept = np.ones(rows.num_rows, bool)
     kept[older] = False
     examples = _examples(rows.filter(pa.array(kept)), path, profiles)

@@ -1,7 +1,7 @@
 """Programs as the arrays a cost model reads."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +23,11 @@ class Features(Protocol):
 
     def loaded(self) -> "Batch":
         """All of them in memory."""
+
+
+def have_stores(batch: Features) -> bool:
+    """Whether any of the programs has per-store features."""
+    return any(len(piece.loaded().stores) for piece in batch.pieces())
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,11 @@ class Batch:
     def loaded(self) -> "Batch":
         """Itself."""
         return self
+
+    def without_stores(self) -> "Batch":
+        """The same programs as their traces, tasks and devices tell of them."""
+        # A copy, or the view would keep all stores in memory.
+        return replace(self, stores=self.stores[:0].copy(), offsets=np.zeros_like(self.offsets))
 
     @property
     def nbytes(self) -> int:

@@ -26,7 +26,9 @@ REPEAT_S = 0.01
 """Each repeat runs the program often enough to last this long."""
 SLOW_RATIO, SLOW_S = 3.0, 0.02
 """A first run over both 3x the best so far and 20 ms settles the matter: no repeats."""
-COLD_RUNS, FLUSH = 20, "cache_flush_cpu_non_first_arg"
+COLD_RUNS, COLD_S = 20, 4.0
+"""Runs with cold weights, or as many as take so long, within what a child may take."""
+FLUSH = "cache_flush_cpu_non_first_arg"
 BIG_CORES_FIRST = 1
 """How TVM's thread pool chooses cores."""
 STEADY_SPREAD, ROUNDS = 0.1, 3
@@ -93,7 +95,8 @@ class Service:
             tvm.get_global_func("runtime.config_threadpool")(BIG_CORES_FIRST, threads)
         (first,) = self._timed(library, arguments, number=1, repeat=1)
         if cold:
-            return self._timed(library, arguments, number=1, repeat=COLD_RUNS, before=FLUSH)
+            repeat = max(1, min(COLD_RUNS, int(COLD_S / first)))
+            return self._timed(library, arguments, number=1, repeat=repeat, before=FLUSH)
         if first > max(SLOW_RATIO * (incumbent_s or float("inf")), SLOW_S):
             return [first]
         number = max(1, round(REPEAT_S / first))

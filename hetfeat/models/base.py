@@ -25,10 +25,12 @@ class CostModel(Protocol):
     Attributes:
         packages: What loading it needs beside hetfeat, in pip's names.
         draft: Ranks traces that nobody has applied yet; None where it has not learnt to.
+        with_stores: Whether it learnt from per-store features; None where that is not known.
     """
 
     packages: ClassVar[tuple[str, ...]]
     draft: "DraftModel | None"
+    with_stores: bool | None
 
     @classmethod
     def for_effort(cls, effort: str, seed: int) -> Self:

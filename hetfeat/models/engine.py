@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hetfeat.errors import DataError
 from hetfeat.features import columns
-from hetfeat.features.batch import Batch, Examples, Features
+from hetfeat.features.batch import Batch, Examples, Features, have_stores
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.calibration import Calibration, fit_calibration
 from hetfeat.models.labels import merged, records_seen
@@ -86,6 +86,7 @@ class EngineModel:
         self._calibration: Calibration | None = None
         self.draft: DraftModel | None = None
         self.seen: dict[str, dict[str, int]] = {}
+        self.with_stores: bool | None = None
 
     @classmethod
     def for_effort(cls, effort: str, seed: int) -> Self:
@@ -111,6 +112,7 @@ class EngineModel:
         refuse_empty(learn, "train")
         refuse_empty(check, "valid")
         self._fitted = self._engine().train(self.settings, learn, check, on_epoch)
+        self.with_stores = have_stores(train.batch)
         self._calibration = fit_calibration(self.predict(valid.batch), check.y)
         self.draft = None
         self.seen = records_seen(train, valid)
@@ -124,8 +126,9 @@ class EngineModel:
         fitted = self.fitted()
         if not len(batch):
             return np.empty(0)
-        known = support if support is not None and len(support) else None
-        margins = np.concatenate([fitted.margins(p.loaded(), known) for p in batch.pieces()])
+        known = self._as_learnt(support) if support is not None and len(support) else None
+        pieces = (self._batch_as_learnt(piece.loaded()) for piece in batch.pieces())
+        margins = np.concatenate([fitted.margins(piece, known) for piece in pieces])
         scores: Floats = np.exp(np.clip(margins, -_LARGEST_MARGIN, _LARGEST_MARGIN))
         return scores
 
@@ -138,11 +141,22 @@ class EngineModel:
         adapted._fitted, adapted._calibration = self.fitted(), self._calibration
         adapted.draft = self.draft
         adapted.seen = merged(self.seen, records_seen(records))
+        adapted.with_stores = self.with_stores
+        records = self._as_learnt(records)
         side = side_of(records, seed=self.settings.seed)
         if len(side.pairs) and self.settings.fine_tune_rounds:
             adapted._fitted = self._engine().fine_tune(self.settings, self._fitted, side)
             adapted.draft = self.draft.fine_tune(records) if self.draft else None
         return adapted
+
+    def _as_learnt(self, records: Examples) -> Examples:
+        """Without stores where none were learnt from: to such a model they mean nothing."""
+        if self.with_stores is not False:
+            return records
+        return dataclasses.replace(records, batch=records.batch.loaded().without_stores())
+
+    def _batch_as_learnt(self, batch: Batch) -> Batch:
+        return batch.without_stores() if self.with_stores is False else batch
 
     def calibrate(self, scores: Floats) -> Floats:
         """Estimates of y, float64 [n] in [0, 1]."""
@@ -164,6 +178,7 @@ class EngineModel:
             "parameters": self.parameters,
             "calibration": dataclasses.asdict(self._calibration),
             "seen": self.seen,
+            "with_stores": self.with_stores,
         }
 
         def write(into: Path) -> None:
@@ -191,6 +206,7 @@ class EngineModel:
             curve = head["calibration"]
             model._calibration = Calibration(tuple(curve["score"]), tuple(curve["y"]))
             model.seen = head["seen"]
+            model.with_stores = head.get("with_stores")  # older folders do not say
             model._fitted = engine.read(folder, set(head["files"]), model.settings)
             model.draft = _draft_model().read(folder, set(head["files"]))
         except misfits as error:

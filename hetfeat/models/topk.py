@@ -35,7 +35,7 @@ class TopK:
 
         That one may lie on the training side (`within_task`): perfect scores then reach less.
         """
-        return (self.value - self.random) / (1 - self.random) if self.random < 1 else 1.0
+        return 1.0 if self.random >= 1 else (self.value - self.random) / (1 - self.random)
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,14 @@ class NetworkTopK:
     tasks: int
 
 
-def eligible_groups(groups: Ints) -> tuple[list[Ints], bool]:
+def eligible_groups(groups: Ints, ran: npt.NDArray[np.bool_]) -> tuple[list[Ints], bool]:
     """The groups that top-k is computed on, and whether the definition's size is met.
 
-    Groups of at least `SMALLEST_TASK` programs; where there are none, those at least half as
-    large as the largest, so that the figure exists and says that it is not the defined one.
+    Of those of which a program `ran`, groups of at least `SMALLEST_TASK` programs; where there are
+    none, those at least half as large as the largest, so that the figure exists and says that it is
+    not the defined one.
     """
-    rows = list(by_group(groups))
+    rows = [r for r in by_group(groups) if ran[r].any()]
     large = [r for r in rows if len(r) >= SMALLEST_TASK]
     if large or not rows:
         return large, bool(large)
@@ -79,7 +80,7 @@ def top_k(scores: Floats, y: Floats, groups: Ints, k: int, seed: int = 0) -> Top
         k: Programs that would be measured.
         seed: For breaking ties.
     """
-    chosen, by_definition = eligible_groups(groups)
+    chosen, by_definition = eligible_groups(groups, y > 0)
     ranks = _tie_breaker(len(scores), seed)
     values = [y[_best_scored(rows, scores, ranks, k)].max() for rows in chosen]
     chance = [expected_best(y[rows], k) for rows in chosen]
@@ -114,18 +115,17 @@ def top_k_of_networks(
     valid = np.isfinite(latency_s)
     ranks = _tie_breaker(len(scores), seed)
     reached: dict[tuple[str, str], tuple[float, float]] = {}
-    for rows in eligible_groups(groups)[0]:
+    for rows in eligible_groups(groups, valid)[0]:
         rows = rows[valid[rows]]
-        if len(rows):
-            among = latency_s[_best_scored(rows, scores, ranks, k)].min()
-            reached[keys[groups[rows[0]]]] = (float(latency_s[rows].min()), float(among))
+        among = latency_s[_best_scored(rows, scores, ranks, k)].min()
+        reached[keys[groups[rows[0]]]] = (float(latency_s[rows].min()), float(among))
     sums = []
     for weights in networks.values():
         for device in sorted({device for device, _ in reached}):
             parts = [
                 (weight * reached[device, task][0], weight * reached[device, task][1])
                 for task, weight in weights.items()
-                if (device, task) in reached
+                if weight and (device, task) in reached
             ]
             if parts:
                 sums.append(np.sum(parts, axis=0))

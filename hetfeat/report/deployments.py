@@ -63,6 +63,7 @@ def deployments(
         and run.setting("batches") == str(tuple(batches))
         and run.setting("effort") == effort
         and run.setting("trials") == "None"
+        and run.setting("search") in ("", "evolution")  # runs before there was a choice name none
         and (run.setting("model") == "None") == (source is None)
         and source_of(run, scope, by_id) == source
     )

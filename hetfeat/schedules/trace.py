@@ -32,6 +32,11 @@ def without_postproc(trace: Trace) -> Trace:
     return [instructions[:end], [d for d in decisions if d[0] < end]]
 
 
+def innermost_limit(attributes: list[Any]) -> int | None:
+    """Largest innermost factor that a `SamplePerfectTile` of these attributes allows, if any is."""
+    return attributes[1] if attributes[1] > 0 else None
+
+
 def vary(trace: Trace, rng: random.Random) -> Trace | None:
     """A copy with one decision changed, or None if the trace has none to change.
 

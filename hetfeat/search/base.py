@@ -48,10 +48,17 @@ class Search(Protocol[Candidate, Result]):
 
 @dataclass(frozen=True)
 class Timed:
-    """A state and its time; None is a failure."""
+    """A state, its time and what measuring took.
+
+    Attributes:
+        state: The state.
+        seconds: One run of its program; None is a failure.
+        cost_s: Wall time of measuring it, building included; 0 for what is only looked up.
+    """
 
     state: State
     seconds: float | None
+    cost_s: float = 0.0
 
 
 StateSearch = Search[State, Timed]

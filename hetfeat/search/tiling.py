@@ -78,7 +78,5 @@ class TileSearch:
     def _pass_on(self, measurements: Sequence[Measurement]) -> None:
         """Tells the strategy of programs that are states of its space."""
         assert self._search is not None and self._tiles is not None
-        found = [(*tiled(m.program.trace), m.latency_s) for m in measurements]
-        space = self._tiles.space
-        own = [t for t in found if t[0] == space.dimensions and t[1] in space]  # of others' tiles
-        self._search.tell([Timed(state, latency) for _, state, latency in own])
+        found = [(self._tiles.state_of(m.program.trace), m.latency_s) for m in measurements]
+        self._search.tell([Timed(state, latency) for state, latency in found if state is not None])

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from math import prod
 
-from hetfeat.schedules.trace import TILE, dump, without_postproc
+from hetfeat.schedules.trace import TILE, dump, innermost_limit, without_postproc
 from hetfeat.search.base import State
 from hetfeat.search.space import Dimension, TileSpace
 
@@ -17,8 +17,8 @@ def tiled(trace: str) -> tuple[tuple[Dimension, ...], State]:
     for index, factors in decisions:
         kind, _, attributes, _ = instructions[index]
         if kind == TILE:
-            innermost = attributes[1] if attributes[1] > 0 else None
-            dimensions.append(Dimension(prod(factors), len(factors), innermost))
+            limit = innermost_limit(attributes)
+            dimensions.append(Dimension(prod(factors), len(factors), limit))
             state += factors
     return tuple(dimensions), tuple(state)
 
@@ -42,6 +42,14 @@ class TraceTiles:
         """The tiles of a trace."""
         dimensions, state = tiled(trace)
         return cls(trace, TileSpace(dimensions), state)
+
+    def state_of(self, trace: str) -> State | None:
+        """The state that a trace is; None where it is not in the space, or differs in more."""
+        dimensions, state = tiled(trace)
+        if dimensions != self.space.dimensions or state not in self.space:
+            return None
+        alike = TraceTiles(trace, self.space, state).with_tiles(self.state)
+        return state if alike == self.with_tiles(self.state) else None
 
     def with_tiles(self, state: State) -> str:
         """The trace with other factors, as JSON; it is replayed without its post-processing."""

@@ -89,23 +89,19 @@ def few_shot(
     Raises:
         DataError: No task has two records left to test on, or the budget is too small.
     """
-    if budget < LEAST_BUDGET:
-        raise DataError(
-            f"--budget-per-task {budget}",
-            f"at least {LEAST_BUDGET}: whether the source helps is decided with them",
-            "raise the budget",
-        )
+    check_budget(budget)
     rng = np.random.default_rng(seed)
     folds = min(MOST_FOLDS, budget // 2)
     fold = np.full(len(examples), -1)
-    most = 0
+    most = left = 0  # programs of a task that is measured, and unmeasured ones of any
     for rows in by_group(group_codes(examples)[0]):
         if tasks is not None and examples.task[rows[0]] not in tasks:
+            left = max(left, len(rows))
             continue
         measured = rng.permutation(rows)[:budget]
         fold[measured] = np.arange(len(measured)) % folds
-        most = max(most, len(rows))
-    if most < budget + 2:
+        most, left = max(most, len(rows)), max(left, len(rows) - budget)
+    if left < 2:
         raise DataError(
             f"--budget-per-task {budget} with records of {most} programs a task at most",
             f"a budget of at most {max(most - 2, 0)}: the other programs are tested on",
@@ -113,6 +109,16 @@ def few_shot(
         )
     taken = np.flatnonzero(fold >= 0)
     return FewShot(examples.take(taken), fold[taken], examples.take(np.flatnonzero(fold < 0)))
+
+
+def check_budget(budget: int) -> None:
+    """Raises DataError for a budget a task that is too small to decide anything with."""
+    if budget < LEAST_BUDGET:
+        raise DataError(
+            f"--budget-per-task {budget}",
+            f"at least {LEAST_BUDGET}: whether the source helps is decided with them",
+            "raise the budget",
+        )
 
 
 def adapt(

@@ -17,7 +17,14 @@ import pyarrow.compute as pc
 from hetfeat.dataset.store import RecordStore
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.records import Program, Task
-from hetfeat.schedules.trace import LOCATION, TILE, Trace, dump, without_postproc
+from hetfeat.schedules.trace import (
+    LOCATION,
+    TILE,
+    Trace,
+    dump,
+    innermost_limit,
+    without_postproc,
+)
 
 KEPT_PER_TASK = 4
 """Traces kept of each task and device: the fastest."""
@@ -120,8 +127,8 @@ def starts_of(
 def carry_over(donor: str, templates: Sequence[str]) -> str | None:
     """The donor's decisions in another task's skeleton, or None where no skeleton takes them.
 
-    Tile sizes become the nearest divisors of the new extents, from the innermost level outwards;
-    compute locations are left to be sampled anew.
+    Tile sizes become the nearest divisors of the new extents, from the innermost level outwards,
+    which stays within the skeleton's limit; compute locations are left to be sampled anew.
 
     Args:
         donor: A trace.
@@ -136,11 +143,20 @@ def carry_over(donor: str, templates: Sequence[str]) -> str | None:
     return None
 
 
-def nearest_factors(factors: Sequence[int], extent: int) -> list[int]:
-    """Factors of `extent` near the given ones, the outermost taking what is left."""
-    left, found = extent, []
+def nearest_factors(factors: Sequence[int], extent: int, innermost: int | None = None) -> list[int]:
+    """Factors of `extent` near the given ones, the outermost taking what is left.
+
+    Args:
+        factors: The given ones, outermost first.
+        extent: What the factors found multiply to.
+        innermost: The largest that the last may be, if there is a limit.
+    """
+    left = extent
+    found: list[int] = []
     for wanted in reversed(factors[1:]):
-        factor = min(_divisors(left), key=lambda d: (abs(math.log(d / wanted)), d))
+        most = left if found or innermost is None else innermost
+        allowed = [d for d in _divisors(left) if d <= most]
+        factor = min(allowed, key=lambda d: (abs(math.log(d / wanted)), d))
         found.append(factor)
         left //= factor
     return [left, *reversed(found)]
@@ -161,7 +177,8 @@ def _matched(source: Trace, template: Trace) -> list[list[object]] | None:
         elif len(own) != len(given):
             return None
         else:
-            decisions.append([index, nearest_factors(given, math.prod(own))])
+            limit = innermost_limit(attributes)
+            decisions.append([index, nearest_factors(given, math.prod(own), limit)])
     return decisions
 
 

@@ -23,8 +23,8 @@ def heaviest(
         networks: Occurrences by network and task hash; a task in none of them counts once.
         share: Of the sum of FLOPs x occurrences, in (0, 1].
     """
-    occurrences = {task: sum(n.get(task, 0) for n in networks.values()) for task in flops}
-    weights = {task: one * max(1, occurrences[task]) for task, one in flops.items()}
+    occurrences = {t: [n[t] for n in networks.values() if t in n] or [1] for t in flops}
+    weights = {task: one * sum(occurrences[task]) for task, one in flops.items()}
     total, held = sum(weights.values()), 0.0
     chosen: set[str] = set()
     for task in sorted(weights, key=lambda task: (-weights[task], task)):

@@ -4,11 +4,11 @@ Tuning measures a program again and again, its weights in the caches. In a netwo
 memory each time, and a lucky measurement is found out by another process.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.records import Measurement, Task
-from hetfeat.workloads.winograd.choice import network_s
+from hetfeat.workloads.winograd.choice import Ways, network_s
 
 FINALISTS = 3
 MARGIN = 1.1
@@ -20,18 +20,18 @@ LEAST_SHARE = 0.005
 def finalists(
     leaders: Mapping[str, Sequence[Measurement]],
     weights: Mapping[Task, int],
-    contested: Collection[str],
+    contested: Ways,
 ) -> list[Measurement]:
     """What to measure again.
 
     Args:
         leaders: The fastest programs of each task by hash, fastest first.
         weights: Occurrences of each task.
-        contested: Tasks of what can be computed in several ways: one program at least of each.
+        contested: What can be computed in several ways: one program at least of each of its tasks.
     """
     count = {task.hash: weight for task, weight in weights.items()}
     fastest_s = {task: found[0].latency_s or 0.0 for task, found in leaders.items()}
-    total = network_s({t: n for t, n in weights.items() if t.hash in leaders}, fastest_s)
+    total = network_s({t: n for t, n in weights.items() if t.hash in leaders}, fastest_s, contested)
     chosen = []
     for task, found in leaders.items():
         if count[task] * fastest_s[task] >= LEAST_SHARE * total:

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -20,7 +20,7 @@ from hetfeat.search.tiling import TileSearch
 from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
 from hetfeat.tune.final import FINALISTS
 from hetfeat.tune.judge import Judge
-from hetfeat.workloads.winograd.choice import network_s
+from hetfeat.workloads.winograd.choice import Ways, network_s
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ def tune(
     budget: Budget,
     seed: int,
     on_round: Callable[[Tuned, TaskState], None] | None = None,
-    ways: Mapping[str, tuple[Hashable, Hashable]] | None = None,
+    ways: Ways | None = None,
     library: ScheduleLibrary | None = None,
     strategy: str = EVOLUTION,
 ) -> Tuned:
@@ -206,8 +206,10 @@ def tune(
         judge.guide(search, task, measurer)
         states.append(TaskState(task, weight, search))
     for state in states:
-        if mine := [m for m in known if m.program.task.hash == state.task.hash]:
-            state.tell(mine)
+        mine = [m for m in known if m.program.task.hash == state.task.hash]
+        mine.sort(key=lambda m: m.unix_s)
+        for start in range(0, len(mine), BATCH):  # as they came, for what is expected of the next
+            state.tell(mine[start : start + BATCH])
     _introduce(states, ways or {})
     tuned = Tuned(resumed=sum(state.trials for state in states), earlier_s=earlier_s)
     refit_at = len(known) + REFIT_EVERY
@@ -219,7 +221,7 @@ def tune(
                 break
             state = max(open_states, key=lambda s: s.priority)
             untried, saving_s = state.priority
-            if not untried and saving_s < LEAST_GAIN * _network_s(states):
+            if not untried and saving_s < LEAST_GAIN * _network_s(states, ways or {}):
                 log.info("no round is expected to save %.2f %% any more", 100 * LEAST_GAIN)
                 break
             size = min(BATCH, budget.trials - tuned.trials - tuned.resumed)
@@ -257,10 +259,10 @@ def tune(
     return tuned
 
 
-def _network_s(states: Sequence[TaskState]) -> float:
+def _network_s(states: Sequence[TaskState], ways: Ways) -> float:
     """Seconds of what ran so far, of what can be computed in several ways the fastest."""
     best = {s.task.hash: s.best_s for s in states if s.best_s is not None}
-    return network_s({s.task: s.weight for s in states}, best)
+    return network_s({s.task: s.weight for s in states}, best, ways)
 
 
 def _search(
@@ -284,9 +286,7 @@ def _or_warning(propose: Callable[[], T]) -> T | None:
         return None
 
 
-def _picked(
-    states: Sequence[TaskState], ways: Mapping[str, tuple[Hashable, Hashable]]
-) -> dict[str, Program]:
+def _picked(states: Sequence[TaskState], ways: Ways) -> dict[str, Program]:
     """The model's choice for each task that never ran and that is the way taken then."""
     untried = [s for s in states if s.best is None and ways.get(s.task.hash, (0, None))[1] is None]
     if untried:
@@ -295,7 +295,7 @@ def _picked(
     return {task: program for task, program in found.items() if program is not None}
 
 
-def _introduce(states: Sequence[TaskState], ways: Mapping[str, tuple[Hashable, Hashable]]) -> None:
+def _introduce(states: Sequence[TaskState], ways: Ways) -> None:
     """Tells each task its rivals."""
     competing = [(ways[s.task.hash], s) for s in states if s.task.hash in ways]
     for (what, way), state in competing:

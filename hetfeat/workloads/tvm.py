@@ -35,11 +35,13 @@ class NetworkTask:
         task: Its identity.
         module: The unscheduled TVM module.
         weight: How often the network runs it.
+        fixed: Whether the network runs it however its convolutions are computed.
     """
 
     task: Task
     module: tvm.IRModule
     weight: int
+    fixed: bool = False
 
 
 def as_target(target: dict[str, Any]) -> tvm.target.Target:

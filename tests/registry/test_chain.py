@@ -226,3 +226,26 @@ def test_of_each_version_the_last_manifest_that_was_recorded_counts():
     entries = [{"version": number, "manifest": digest} for number, digest in told]
     edited = [{"manifest": "d"}, {"version": 3}]
     assert ledger.manifests([*entries, *edited]) == {1: "a", 2: "c", 0: "d"}
+
+    @pytest.mark.parametrize("mended", [True, False])
+    def test_an_entry_that_was_damaged_counts_until_that_is_on_record(self, mended):
+        tags = chain(3)
+        change(tags, 2, manifest="forged")
+        if mended:
+            mend(tags)
+        numbers = [entry["n"] for entry in ledger.standing(tags)]
+        assert numbers == ([1, 3, 4] if mended else [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "name", ["ledger.7", "ledger.0000001", "ledger.\u0661", "ledger." + "9" * 5000]
+)
+def test_a_tag_that_is_named_nearly_as_an_entry_is_none(name):
+    tags = chain(2) | {name: "{}"}
+    assert ledger.numbers(tags) == [1, 2]
+    assert ledger.faults(NAME, tags) == []
+
+
+def test_what_nests_too_deep_to_be_read_is_damage():
+    tags = chain(2) | {key(2): "[" * 4900}
+    assert ledger.faults(NAME, tags) == ["entry 2 was changed"]

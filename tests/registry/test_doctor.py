@@ -12,6 +12,7 @@ from registry.lock import locks_of
 from registry.mirror import State
 from registry.pull import pull
 from registry.repair import repair
+from registry.rollback import rollback
 from registry.stages import history, promote
 from registry.versions import MANIFEST_TAG
 
@@ -193,6 +194,21 @@ def test_a_changed_digest_is_put_back(client, name):
     assert finding.code == "digest"
     assert repair(client, [finding]) == []
     assert client.get_model_version(name, "2").tags[MANIFEST_TAG] == digest
+
+
+@on_sqlite_only
+@pytest.mark.parametrize("forged", [{"manifest": "0" * 64}, {"state": {"production": 3}}, None])
+def test_a_forged_entry_is_never_acted_on(client, name, forged):
+    digest = client.get_model_version(name, "2").tags[MANIFEST_TAG]
+    entry = json.loads(mirror.read(client, name).tags[ledger.key(2)])
+    changed = {} if forged is None else entry | forged
+    client.set_registered_model_tag(name, ledger.key(2), json.dumps(changed))
+    assert repair(client, diagnose(client, [name])) == []
+    assert diagnose(client, [name]) == []
+    assert client.get_model_version(name, "2").tags[MANIFEST_TAG] == digest
+    pull(name, "production")
+    rollback(name)
+    assert mirror.read(client, name).aliases.production == 1
 
 
 @on_sqlite_only

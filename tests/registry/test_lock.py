@@ -1,6 +1,8 @@
 import json
+import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from conftest import on_sqlite_only
@@ -118,6 +120,21 @@ def test_a_lock_that_may_not_be_deleted_is_marked_as_released(client, model, mon
     assert len(locks_of(client, model)) == 1
     with locked(client, model, stale_s=30, wait_s=5):
         pass
+
+
+def test_a_process_that_is_hidden_from_this_user_may_live(client, monkeypatch):
+    """As /proc mounted with `hidepid` shows it."""
+    other = json.loads(process.describe()) | {"pid": os.getppid()}
+    original = Path.read_text
+
+    def hidden(path, *given, **named):
+        if str(path) == f"/proc/{os.getppid()}/stat":
+            raise FileNotFoundError
+        return original(path, *given, **named)
+
+    monkeypatch.setattr(Path, "read_text", hidden)
+    assert not process.is_gone(json.dumps(other))
+    assert not process.is_here(json.dumps(other))
 
 
 def test_a_process_knows_itself_and_the_dead(client):

@@ -103,6 +103,6 @@ def test_runs_side_by_side(client, family):
     found = compare([runs[0], family[1].uri])
     assert found.metrics == {"pca": [0.9, 0.95]}
     assert found.parameters == {"model": ["xgb", "mlp"]}
-    for wrong in ([runs[0]], [runs[0], "0" * 32]):
+    for wrong in ([runs[0]], [runs[0], "0" * 32], [runs[0], "costmodel.cpu-x86"]):
         with pytest.raises(RequestError):
             compare(wrong)

@@ -68,7 +68,10 @@ def read_recording(path: Path) -> Recording:
     """
     if not path.is_file():
         raise DataError(f"no file '{path}'", "a recorded space", "correct the path")
-    recording = _read_uci(path) if path.suffix == ".zip" else _read_cache(path)
+    try:
+        recording = _read_uci(path) if path.suffix == ".zip" else _read_cache(path)
+    except (TypeError, OverflowError) as error:
+        raise _bad(path, f"a value of another kind ({error})") from error
     if np.isnan(recording.times_ms).all():
         raise _bad(path, "no configuration has a valid time")
     if len(np.unique(recording.configurations, axis=0)) < len(recording.configurations):

@@ -41,7 +41,7 @@ class Batch:
 
     Attributes:
         open: Programs not settled yet.
-        best_s: Best latency so far by task hash.
+        best_s: Best latency so far by task hash, of what is settled.
         cold: Whether weights leave the caches before each run.
     """
 
@@ -78,16 +78,11 @@ class Batch:
         """Hands results over."""
         with self._changed:
             self._settled += measurements
+            for measurement in measurements:
+                keep_best(self.best_s, measurement)
             self._last_s = time.monotonic()
             self.open -= len(measurements)
             self._changed.notify_all()
-
-    def note(self, measurement: Measurement) -> None:
-        """Remembers the best latency, before the result is settled."""
-        task, latency_s = measurement.program.task.hash, measurement.latency_s
-        if latency_s is not None:
-            with self._changed:
-                self.best_s[task] = min(latency_s, self.best_s.get(task, latency_s))
 
     def results(self) -> Iterator[Measurement]:
         """Yields what is settled until all is, or raises what went wrong."""
@@ -151,3 +146,10 @@ class Batch:
     def is_over(self) -> bool:
         """Whether all are settled, or the rest is given up."""
         return self._stopped or self.open == 0
+
+
+def keep_best(best_s: dict[str, float], measurement: Measurement) -> None:
+    """Takes a measurement into the best latencies by task hash."""
+    task, latency_s = measurement.program.task.hash, measurement.latency_s
+    if latency_s is not None:
+        best_s[task] = min(latency_s, best_s.get(task, latency_s))

@@ -11,7 +11,7 @@ from hetfeat.devices.fleet.identity import fast_enough, mismatch, slow_or_fast
 from hetfeat.devices.fleet.route import route_of
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.base import DeviceLost, measured
-from hetfeat.measure.remote.batch import Batch, Job
+from hetfeat.measure.remote.batch import Batch, Job, keep_best
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import ErrorKind, Measurement
 
@@ -25,6 +25,8 @@ MARGIN_S = 5.0
 CONNECT_TIMEOUT_S = 30.0
 PROBE_TIMEOUT_S = 10.0
 FIRST_REST_S, LONGEST_REST_S = 0.5, 8.0
+NAMELESS = "nameless"
+"""Instance of a server that says nothing of itself."""
 
 Quarantine = Callable[[Sequence[Measurement], str], None]
 """Takes measurements that must not count, and the reason; none, if a server was turned away."""
@@ -63,13 +65,15 @@ class Lane:
         session_s = SHARE_S + self._run_timeout_s + MARGIN_S
         while batch.has_work():
             report, trouble = connect(self.worker, self._profile, session_s)
-            if trouble is None:
+            if report is not None and trouble is None:
                 batch.acquit(report)
                 trouble = self._share(batch, report)
                 rest_s = FIRST_REST_S
-            elif report.get("instance", self._turned_away) != self._turned_away:
-                self._turned_away = report["instance"]
-                self._quarantine((), trouble)
+            elif report is not None and trouble is not None:
+                instance = report.get("instance", NAMELESS)
+                if instance != self._turned_away:
+                    self._turned_away = instance
+                    self._quarantine((), trouble)
             if trouble is None or batch.is_over:
                 continue
             log.warning("device '%s': %s", self._profile.name, trouble)
@@ -85,10 +89,12 @@ class Lane:
             What went wrong with the session, or None.
         """
         done: list[tuple[Job, Measurement]] = []
+        best_s: dict[str, float] = {}  # of this session: the last probe may discredit it
         began_s = time.monotonic()
         job = batch.take(0.0)  # while this one waited for a server, another may have taken it
         while job is not None:
-            incumbent_s = batch.best_s.get(job.program.task.hash)
+            task = job.program.task.hash
+            incumbent_s = min((b[task] for b in (batch.best_s, best_s) if task in b), default=None)
             latencies, kind = self._run(job, incumbent_s, batch.cold)
             broken = kind is not None and kind != "run"
             if kind is not None and broken and not batch.blame(job, kind, report):
@@ -96,7 +102,7 @@ class Lane:
             else:
                 device, there = self._profile.name, report["tvm"]
                 done.append((job, measured(job.program, device, latencies, kind, there)))
-                batch.note(done[-1][1])
+                keep_best(best_s, done[-1][1])
             if broken:
                 batch.settle([measurement for _, measurement in done])
                 return f"a session ended in a program ({kind})"
@@ -145,7 +151,7 @@ class Lane:
 
 def connect(
     worker: Worker, profile: DeviceProfile, session_s: float
-) -> tuple[dict[str, Any], str | None]:
+) -> tuple[dict[str, Any] | None, str | None]:
     """Opens a session with a server, which must be the device.
 
     Args:
@@ -154,7 +160,7 @@ def connect(
         session_s: After which the server ends it, if this side has gone or a program hangs.
 
     Returns:
-        What the server reports, empty without a server; and why it cannot be used, or None.
+        What the server reports, or None without a server; and why it cannot be used, or None.
     """
     route = route_of(profile)
     request = {
@@ -168,9 +174,9 @@ def connect(
     try:
         reply = worker.ask(request, CONNECT_TIMEOUT_S)
     except Lost as gone:
-        return {}, f"no session within {CONNECT_TIMEOUT_S:g} s ({gone.kind})"
+        return None, f"no session within {CONNECT_TIMEOUT_S:g} s ({gone.kind})"
     if "error" in reply:
-        return {}, " ".join(str(reply["message"]).split())
+        return None, " ".join(str(reply["message"]).split())
     report: dict[str, Any] = reply["value"]
     reason = mismatch(profile, report)
     if reason is not None:

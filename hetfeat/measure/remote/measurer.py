@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 import tempfile
 import time
 from collections import deque
@@ -86,13 +85,8 @@ class RemoteMeasurer(Children):
         self._runs = ThreadPoolExecutor(LANES)
 
     def __enter__(self) -> Self:
-        command = host.cross_compiler(self.profile.target)
-        if command and shutil.which(command) is None:  # or every program would fail to build
-            raise RequestError(
-                f"device '{self.profile.name}', for which {command} links, and it is not here",
-                "the cross-compiler of its architecture on the path",
-                "install it (docs/fleet.md)",
-            )
+        # Or every program would fail to build.
+        host.need_cross_compiler(self.profile.name, self.profile.target)
         status(self._route.tracker)  # where no tracker is, nothing need be started
         for lane in self._lanes[: self._servers()]:
             lane.worker.start()  # importing TVM takes a while

@@ -24,7 +24,8 @@ def simplify(module: tvm.IRModule) -> tvm.IRModule:
       two transposes when convolutions become NHWC (every hard-swish has one).
     - The bias of a convolution goes into the mean of the batch norm that follows, since
       (x + b) - m = x - (m - b): TVM folds a batch norm into a convolution without bias only.
-    - `squeeze` and `expand_dims` become `reshape`: TVM's layout inference fails on negative axes.
+    - `squeeze` and `expand_dims` become `reshape`, and axes of permutations are counted from the
+      front: TVM's layout inference fails on negative ones.
       A reshape of a reshape is one, and one to the same shape is dropped. A permutation that moves
       dimensions of 1 alone is a reshape.
     - Taking one index is a slice; the queries, keys or values of an attention, taken from what was
@@ -61,14 +62,16 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return call.args[0]
         if name in ("relax.squeeze", "relax.expand_dims", "relax.reshape"):
             return self._reshape(call.args[0], call.ty.shape)
-        if name == "relax.permute_dims" and _keeps_order(call):
-            return self._reshape(call.args[0], call.ty.shape)
+        if name == "relax.permute_dims" and call.attrs.axes is not None:
+            if _keeps_order(call):
+                return self._reshape(call.args[0], call.ty.shape)
+            return relax.op.permute_dims(call.args[0], _from_the_front(call.attrs.axes))
         if name == "relax.take" and (shape := static_shape(call.args[0])):
             return self._take(call, shape)
         if name in ELEMENTWISE and static_shape(call) is not None:
             return self._elementwise(call)
-        if name == "relax.where" and self._guards(call.args[0]):
-            return call.args[2] if self._unmasked_softmax(call.args[2]) else call
+        if name == "relax.where" and (softmax := self._unmasked_softmax(call.args[2])) is not None:
+            return call.args[2] if self._guards(call.args[0], softmax) else call
         return call
 
     def _batch_norm(self, call: Any) -> Any:
@@ -117,7 +120,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         split = self._made_by(permuted.args[0], "relax.reshape")
         if split is None or len(matrix := static_shape(split.args[0]) or ()) != 2:
             return None
-        axes = [int(axis) for axis in permuted.attrs.axes]
+        axes = _from_the_front(permuted.attrs.axes)
         parts = list(static_shape(split) or ())
         width = math.prod(parts[axes[0] + 1 :])
         if (parts[axes[0]], count * width) != (count, matrix[1]):
@@ -147,24 +150,34 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         same = [n for n in flat if n != 1] == [n for n in static_shape(made) or () if n != 1]
         return made.args[0] if same else None
 
-    def _guards(self, condition: Any) -> bool:
-        """Whether it is true of rows of nothing but -inf alone, or of what is no number."""
+    def _guards(self, condition: Any, softmax: Any) -> bool:
+        """Whether it is true of rows of its scores of nothing but -inf alone, or of no numbers."""
         made, negated = self._bound(condition), False
         while (name := operator_of(made)) in ASKED_OF_ROWS:
             negated ^= name == "relax.logical_not"
             made = self._bound(made.args[0])
-        if negated:
+        if negated or not name or not self._is_of(made.args[0], softmax):
             return False
         return name == "relax.isnan" or (name == "relax.equal" and _is_minus_infinity(made.args[1]))
 
-    def _unmasked_softmax(self, value: Any) -> bool:
-        made = self._made_by(value, "relax.nn.softmax")
+    def _is_of(self, value: Any, softmax: Any) -> bool:
+        """Whether it is what a softmax was made of, or is itself, in whatever shape."""
+        bare = self._bare(value)
+        return bare.same_as(self._bare(softmax.args[0])) or self._bound(bare) is softmax
+
+    def _bare(self, value: Any) -> Any:
+        made = self._made_by(value, "relax.reshape")
+        return value if made is None else made.args[0]  # of a reshape there is no other
+
+    def _unmasked_softmax(self, value: Any) -> Any:
+        """The softmax that a value is, if no mask has been added to its scores, or None."""
+        softmax = made = self._made_by(value, "relax.nn.softmax")
         while made is not None and isinstance(value := made.args[0], relax.Var):
             if self._made_by(value, "relax.matmul") is not None:
-                return True
+                return softmax
             steps = (self._made_by(value, name) for name in SCALING)
             made = next((step for step in steps if step is not None), None)
-        return False
+        return None
 
     def _made_by(self, value: Any, name: str) -> Any:
         """The call to an operator that a variable is bound to, or None."""
@@ -205,11 +218,15 @@ def static_shape(value: Any) -> tuple[int, ...] | None:
 
 def _keeps_order(permutation: Any) -> bool:
     shape = static_shape(permutation.args[0])
-    axes = permutation.attrs.axes
-    if shape is None or axes is None:
+    if shape is None:
         return False
-    moved = [int(axis) for axis in axes if shape[int(axis)] != 1]
+    moved = [axis for axis in _from_the_front(permutation.attrs.axes) if shape[axis] != 1]
     return moved == sorted(moved)
+
+
+def _from_the_front(axes: Any) -> list[int]:
+    """All axes of a tensor, none of them counted from its end."""
+    return [int(axis) % len(axes) for axis in axes]
 
 
 def _same_shape(call: Any) -> bool:

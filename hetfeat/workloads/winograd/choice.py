@@ -10,8 +10,17 @@ OPERATOR = "winograd"
 """The anchor operator of a task that computes a convolution by Winograd's algorithm."""
 
 
+Ways = Mapping[str, tuple[Convolution, int | None]]
+"""What a task computes, by its hash, and with which tile."""
+
+
 def competing(tasks: Iterable[Task]) -> dict[str, tuple[Convolution, int | None]]:
-    """Tasks, by hash, of the convolutions that are computed in more than one way."""
+    """Tasks, by hash, of the convolutions that are computed in more than one way.
+
+    Args:
+        tasks: Of the network lowered in every way, less those that no way replaces: a dilated
+            convolution has the shapes of another, and is always computed directly.
+    """
     found = {task.hash: way for task in tasks if (way := convolution_of(task))}
     contested = {convolution for convolution, tile in found.values() if tile is not None}
     return {task: way for task, way in found.items() if way[0] in contested}
@@ -28,7 +37,7 @@ def convolution_of(task: Task) -> tuple[Convolution, int | None] | None:
 
 
 def choose_fastest(
-    tasks: Mapping[Task, int], latency_s: Mapping[str, float]
+    tasks: Mapping[Task, int], latency_s: Mapping[str, float], ways: Ways
 ) -> dict[Convolution, int]:
     """The tile of each convolution that is fastest by Winograd's algorithm.
 
@@ -38,36 +47,37 @@ def choose_fastest(
     Args:
         tasks: Of the network lowered in every way, and how often each occurs in its own.
         latency_s: Best latency of each task that ran, by hash.
+        ways: From `competing`.
     """
     chosen: dict[Convolution, int] = {}
-    for convolution, ways in _ways_s(tasks, latency_s).items():
-        fastest = min(ways, key=lambda tile: (ways[tile], tile is not None))
-        if fastest in TRANSFORMS and ways[fastest] < math.inf:
+    for convolution, taken_s in _ways_s(tasks, latency_s, ways).items():
+        fastest = min(taken_s, key=lambda tile: (taken_s[tile], tile is not None))
+        if fastest in TRANSFORMS and taken_s[fastest] < math.inf:
             chosen[convolution] = fastest
     return chosen
 
 
-def network_s(tasks: Mapping[Task, int], latency_s: Mapping[str, float]) -> float:
+def network_s(tasks: Mapping[Task, int], latency_s: Mapping[str, float], ways: Ways) -> float:
     """Seconds that a network's kernels add up to, each convolution computed in its fastest way.
 
     What has not run counts as nothing. Arguments as in `choose_fastest`.
     """
-    others = {task: weight for task, weight in tasks.items() if convolution_of(task) is None}
-    fastest = (min(ways.values()) for ways in _ways_s(tasks, latency_s).values())
+    others = {task: weight for task, weight in tasks.items() if task.hash not in ways}
+    fastest = (min(taken_s.values()) for taken_s in _ways_s(tasks, latency_s, ways).values())
     return sum(weight * latency_s.get(task.hash, 0.0) for task, weight in others.items()) + sum(
         seconds for seconds in fastest if seconds < math.inf
     )
 
 
 def _ways_s(
-    tasks: Mapping[Task, int], latency_s: Mapping[str, float]
+    tasks: Mapping[Task, int], latency_s: Mapping[str, float], ways: Ways
 ) -> dict[Convolution, dict[int | None, float]]:
     """Seconds that each way of a convolution takes; infinite where some task never ran."""
     totals: dict[Convolution, dict[int | None, float]] = {}
     for task, weight in tasks.items():
-        if found := convolution_of(task):
+        if found := ways.get(task.hash):
             convolution, tile = found
-            ways = totals.setdefault(convolution, {})
+            taken_s = totals.setdefault(convolution, {})
             seconds = latency_s.get(task.hash, math.inf)
-            ways[tile] = ways.get(tile, 0.0) + weight * seconds
+            taken_s[tile] = taken_s.get(tile, 0.0) + weight * seconds
     return totals
