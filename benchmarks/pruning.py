@@ -123,7 +123,7 @@ def trial(
         if found.groups:
             pca.append(found.value)
             tasks.append(str(test.task[rows[0]]))
-    large = eligible_groups(groups)[0]
+    large = eligible_groups(groups, y > 0)[0]
     tops = {f"top{k}": [top_k(scores[r], y[r], groups[r], k).value for r in large] for k in (1, 5)}
     return {"records": len(kept), "cpu_s": seconds, "pca": pca, "pca_tasks": tasks, **tops}
 

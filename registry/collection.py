@@ -16,7 +16,6 @@ from hetfeat.records import Task
 from hetfeat.tune.anchors import drift
 from hetfeat.tune.collect import Plan, Progress, collect
 from hetfeat.workloads.networks import load_network, split_batch
-from hetfeat.workloads.winograd.choice import OPERATOR as WINOGRAD
 from registry import tracking
 from registry.progress import progress as progress_of
 
@@ -105,7 +104,7 @@ def _tasks(
     imported: dict[str, Any], profile: DeviceProfile, store: RecordStore, tiles: Tiles
 ) -> tuple[dict[str, Task], dict[str, str]]:
     """Distinct tasks of all networks and their modules, by hash; kept in the store."""
-    from hetfeat.deploy.ways import tasks_of_all_ways
+    from hetfeat.deploy.ways import occurrences, tasks_of_all_ways
     from hetfeat.workloads.tvm import as_target, in_layout, save_workload
 
     target = as_target(profile.target)
@@ -114,9 +113,7 @@ def _tasks(
     for name, module in imported.items():
         found = tasks_of_all_ways(in_layout(module, target), target, tiles)
         own = {task.task.hash: save_workload(task.module) for task in found}
-        # A convolution counts once: its other ways are tasks, too, that do not occur.
-        weights = {t.task.hash: 0 if t.task.operator == WINOGRAD else t.weight for t in found}
-        store.add_network(name, weights, own)
+        store.add_network(name, occurrences(found), own)
         tasks |= {task.task.hash: task.task for task in found}
         modules |= own
     return tasks, modules

@@ -15,9 +15,11 @@ from hetfeat.deploy.request import (
     SourceModel,
     discard,
     existing,
+    refuse_irreplaceable,
     refuse_unguided,
 )
 from hetfeat.deploy.signing import signing_key
+from hetfeat.deploy.verify import sample_of
 from hetfeat.devices.host import need_cross_compiler
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
@@ -178,9 +180,10 @@ def _deploy_in_run(
     # A wrong name, or what TVM cannot import, shows before there is a run.
     refuse_unguided(request, source is not None or journal is not None)
     networks = [_imported(request, batch) for batch in request.batches]
+    sample_of(networks[0].network)
+    need_cross_compiler(profile.name, profile.target)
     if refresh:
-        need_cross_compiler(profile.name, profile.target)  # or nothing is discarded
-        discard(out)
+        refuse_irreplaceable(out)
     slug = request.slug
     tags = {"device": profile.name, "network": slug}
     tags |= {PARENT_TAG: source.version.uri} if source else {}
@@ -190,6 +193,8 @@ def _deploy_in_run(
         if source:
             digest = source.version.tags.get(DATASET_TAG, "")
             model = SourceModel(load_model(source.folder), digest)
+        if refresh:
+            discard(out)
         report = found or deploy(request, networks, profile, model, out, journal)
         report |= _log_bundle(out, report, profile, slug, source, run.info.run_id)
     return {**report, "bundle": out, "reused": found is not None}

@@ -89,7 +89,7 @@ def examine(client: "MlflowClient", name: str, every_version: bool = False) -> I
         )
         return
     yield from _state(client, name, shown, versions, entries)
-    yield from _digests(name, versions, ledger.standing(shown.tags))
+    yield from _digests(name, versions, ledger.standing(name, shown.tags))
     held = set(asdict(shown.aliases).values())
     for version in versions:
         if every_version or version.version in held:

@@ -103,15 +103,34 @@ def entries(tags: Mapping[str, str]) -> list[dict[str, Any]]:
     return [entry for entry in found if entry is not None]
 
 
-def standing(tags: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The entries that count, oldest first: not those that were damaged before a mending entry."""
+def standing(name: str, tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The entries that count, oldest first.
+
+    All of the chain, and of those before an entry that mended a ledger the ones that are as they
+    were written, as far as they and the next one tell.
+
+    Args:
+        name: Of the registered model.
+        tags: Of the registered model.
+    """
     first = _first_of_chain(tags)
-    found = ((number, decode(tags[key(number)])) for number in numbers(tags))
-    return [
-        entry
-        for number, entry in found
-        if entry is not None and (number >= first or entry.get("digest") == digest_of(entry))
-    ]
+    kept: dict[int, Entry] = {}
+    for number in reversed(numbers(tags)):
+        entry = decode(tags[key(number)])
+        if entry is not None and (
+            number >= first or _stands(name, number, entry, kept.get(number + 1))
+        ):
+            kept[number] = entry
+    return [dict(kept[number]) for number in sorted(kept)]
+
+
+def _stands(name: str, number: int, entry: Entry, following: Entry | None) -> bool:
+    if entry.get("digest") != digest_of(entry):
+        return False
+    if (entry.get("n"), entry.get("name")) != (number, name):
+        return False
+    # An entry that mends follows none.
+    return following is None or "mends" in following or following.get("before") == entry["digest"]
 
 
 def manifests(entries: Iterable[Entry]) -> dict[int, str]:

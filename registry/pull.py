@@ -124,7 +124,7 @@ def registered_digest(client: "MlflowClient", version: Version) -> str:
             "a version registered by hetfeat",
             "register it anew",
         )
-    entries = ledger.standing(client.get_registered_model(version.name).tags)
+    entries = ledger.standing(version.name, client.get_registered_model(version.name).tags)
     if ledger.manifests(entries).get(version.version, digest) != digest:
         raise DataError(
             f"{version.uri}, whose digest was changed after it was promoted",

@@ -77,7 +77,7 @@ def _unrecorded(client: "MlflowClient", finding: Finding) -> None:
 def _digest(client: "MlflowClient", finding: Finding) -> None:
     with locked(client, finding.model) as lock:
         now = situation(client, finding.model, lock)
-        for number, digest in ledger.manifests(ledger.standing(now.tags)).items():
+        for number, digest in ledger.manifests(ledger.standing(finding.model, now.tags)).items():
             if mirror.exists(client, finding.model, number):
                 mirror.set_version_tag(client, finding.model, number, MANIFEST_TAG, digest)
 

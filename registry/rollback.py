@@ -38,7 +38,7 @@ def rollback(name: str, *, reason: str = "", client: "MlflowClient | None" = Non
         check_known(client, name)
         with locked(client, name) as lock:
             now = situation(client, name, lock)
-            back = [v for v in earlier(standing(now.tags)) if mirror.exists(client, name, v)]
+            back = [v for v in earlier(standing(name, now.tags)) if mirror.exists(client, name, v)]
             before = now.state.previous
             if not back and before is not None and mirror.exists(client, name, before):
                 back = [before]  # set before there was a ledger

@@ -140,8 +140,8 @@ def _study(
     known = found.user_attrs.get(_REQUEST)
     if known is None:
         found.set_user_attr(_REQUEST, asked)
-    elif known != asked:
-        other = sorted(key for key in asked if asked[key] != known.get(key))
+    # Studies begun before a key was kept do not have it.
+    elif other := sorted(key for key in asked if key in known and asked[key] != known[key]):
         raise RequestError(
             f"study '{name}', which was begun with another {', '.join(other)}",
             "the same request, or another study",

@@ -171,9 +171,14 @@ class TestStore:
 
     def test_an_interrupted_one_can_be_repeated(self, source, tmp_path, monkeypatch):
         out = tmp_path / "out"
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(RecordStore, "add_workloads", interrupted)
             prune(source, out, 0.5)
+        assert list(tmp_path.iterdir()) == [out]
         assert list(out.iterdir()) == []
         prune(source, out, 0.5)
         assert RecordStore.open(out).damaged() == []

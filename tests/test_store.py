@@ -265,16 +265,6 @@ class TestInterrupts:
         assert not (store.path / "journal.jsonl").exists()
         assert store.damaged() == []
 
-    @pytest.mark.parametrize("more", [True, False])
-    def test_what_is_compacted_while_it_is_read_is_said(self, store, more):
-        store.append(measurements(3))
-        pieces = list(store.pieces())
-        store.compact()
-        if more:
-            store.append(measurements(3, number=2))
-        with pytest.raises(DataError, match="while it was read"):
-            [piece.read() for piece in pieces]
-
     def test_what_comes_after_an_interrupted_compacting_is_kept_once(self, store, monkeypatch):
         written = measurements(6)
         store.append(written[:3])

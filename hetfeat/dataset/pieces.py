@@ -79,11 +79,7 @@ class JournalPart:
                 file.seek(self.start)
                 text = file.read(self.end - self.start).decode(errors="replace")
         except FileNotFoundError as error:
-            raise DataError(
-                f"'{self.path.parent}', whose journal became shards while it was read",
-                "a store that nobody writes to meanwhile",
-                "repeat the command",
-            ) from error
+            raise _moved(self.path) from error
         table = to_table(parsed(text.splitlines(keepends=True), self.path))
         if where is not None:
             table = table.filter(where)
@@ -104,18 +100,31 @@ def row_groups(shard: Path, where: pc.Expression | None = None) -> Iterator[RowG
 
 
 def journal_parts(path: Path) -> list[JournalPart]:
-    """The whole of a journal, if there is one."""
+    """The whole of a journal.
+
+    Raises:
+        DataError: It has just gone.
+    """
     parts: list[JournalPart] = []
-    if not path.is_file():
-        return parts
-    with path.open("rb") as file:
-        first, size, start = _digest_of_first_line(file), file.seek(0, os.SEEK_END), 0
-        while start < size:
-            file.seek(min(start + JOURNAL_BYTES, size))
-            file.readline()
-            parts.append(JournalPart(path, start, file.tell(), first))
-            start = file.tell()
+    try:
+        with path.open("rb") as file:
+            first, size, start = _digest_of_first_line(file), file.seek(0, os.SEEK_END), 0
+            while start < size:
+                file.seek(min(start + JOURNAL_BYTES, size))
+                file.readline()
+                parts.append(JournalPart(path, start, file.tell(), first))
+                start = file.tell()
+    except FileNotFoundError as error:
+        raise _moved(path) from error
     return parts
+
+
+def _moved(journal: Path) -> DataError:
+    return DataError(
+        f"'{journal.parent}', whose journal became shards while it was read",
+        "a store that nobody writes to meanwhile",
+        "repeat the command",
+    )
 
 
 def _digest_of_first_line(file: IO[bytes]) -> str:

@@ -141,7 +141,8 @@ def prune(
     Raises:
         DataError: `out` holds something, or nothing is left.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    place = out.resolve()
+    if place.is_mount() or (place.exists() and (not place.is_dir() or any(place.iterdir()))):
         raise DataError(f"'{out}', which holds something", "a new folder", "choose another --out")
     pieces = list(source.pieces())
     dense = evaluation_tasks(source.path)
@@ -155,7 +156,7 @@ def prune(
             "choose a larger --fraction or other records",
         )
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as work:
+    with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as work:
         target = RecordStore.create(Path(work) / "records")
         _copy(pieces, kept, target, on_piece)
         for profile in source.devices().values():
@@ -165,7 +166,7 @@ def prune(
             target.add_network(network, weights, {})
         if dense:
             save_evaluation_tasks(target.path, dense)
-        os.replace(target.path, out)  # whole, or after an interrupt not at all
+        os.replace(target.path, place)  # whole, or after an interrupt not at all
     names = np.array(operators, object)
     before, after = (Counter(names[rows].tolist()) for rows in (~tested, kept & ~tested))
     return Pruned(dict(before), dict(after), int(tested.sum()))

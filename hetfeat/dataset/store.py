@@ -10,7 +10,8 @@ DIR/networks.json          network -> task hash -> occurrences, 0 for another wa
                            counts already
 DIR/workloads.jsonl.gz     task hash -> the task's TVM module, serialised
 
-One process writes at a time, see `writing`; any number may read.
+One process writes at a time, see `writing`; any number may read, and is told to begin anew where
+`compact` comes in between.
 """
 
 import fcntl

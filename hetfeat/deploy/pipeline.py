@@ -18,7 +18,7 @@ from hetfeat.deploy.bench import PEERS, Latency, compare
 from hetfeat.deploy.remote.device import DeviceBundle, latency_if_it_runs, on_device
 from hetfeat.deploy.request import REQUEST, DeployRequest, Imported, SourceModel, journal_path
 from hetfeat.deploy.verify import Runs, Verified, rows_are_independent, sample_of, verify
-from hetfeat.deploy.ways import contested, lower_fastest, tasks_of_all_ways
+from hetfeat.deploy.ways import contested, lower_fastest, occurrences, tasks_of_all_ways
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceMeasurer
@@ -223,7 +223,7 @@ def _note(
     for found, own in zip(networks, tasks, strict=True):
         name = found.network.name + (f"@{found.batch}" if found.batch > 1 else "")
         log.info("%s: %d tasks", name, len(own))
-        weights = {task.task.hash: task.weight for task in own}
+        weights = occurrences(own)
         journal.add_network(name, weights, {key: modules[key] for key in weights})
     (journal.path / REQUEST).write_text(json.dumps(request.as_json(), indent=1) + "\n")
 

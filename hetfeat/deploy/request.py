@@ -139,17 +139,22 @@ def refuse_unguided(request: DeployRequest, guided: bool) -> None:
         )
 
 
+def refuse_irreplaceable(out: Path) -> None:
+    """Raises DataError where something lies at `out` that is no bundle, of whatever format."""
+    if out.exists() and not (out / MANIFEST).is_file():
+        raise DataError(f"'{out}'", "a bundle, to replace it", "choose another --out")
+
+
 def discard(out: Path) -> None:
     """Removes a bundle's journal, so that deploying to `out` measures anew.
 
     The bundle itself stays until the new one takes its place.
 
     Raises:
-        DataError: Something that is no bundle, of whatever format, or no journal, lies there; or a
-            deployment is writing the journal.
+        DataError: Something that is no bundle, or no journal, lies there; or a deployment is
+            writing the journal.
     """
-    if out.exists() and not (out / MANIFEST).is_file():
-        raise DataError(f"'{out}'", "a bundle, to replace it", "choose another --out")
+    refuse_irreplaceable(out)
     journal = journal_path(out)
     if journal.exists():
         with RecordStore.open(journal).writing():

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.workloads.winograd import Convolution
+from hetfeat.workloads.winograd.choice import OPERATOR as WINOGRAD
 from hetfeat.workloads.winograd.choice import Ways, choose_fastest, competing
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ def tasks_of_all_ways(prepared: Any, target: Any, tiles: Iterable[int]) -> list[
             found.setdefault(task.task.hash, task)
             occurs[task.task.hash] += 1
     return [replace(t, fixed=occurs[name] == len(ways)) for name, t in found.items()]
+
+
+def occurrences(tasks: Iterable["NetworkTask"]) -> dict[str, int]:
+    """How often a network runs each of its tasks, by hash; a convolution counts in one way."""
+    return {t.task.hash: 0 if t.task.operator == WINOGRAD else t.weight for t in tasks}
 
 
 def contested(tasks: Iterable["NetworkTask"]) -> Ways:

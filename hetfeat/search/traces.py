@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from math import prod
 
-from hetfeat.schedules.trace import TILE, dump, innermost_limit, without_postproc
+from hetfeat.schedules.trace import LOCATION, TILE, dump, innermost_limit, without_postproc
 from hetfeat.search.base import State
 from hetfeat.search.space import Dimension, TileSpace
 
@@ -21,6 +21,13 @@ def tiled(trace: str) -> tuple[tuple[Dimension, ...], State]:
             dimensions.append(Dimension(prod(factors), len(factors), limit))
             state += factors
     return tuple(dimensions), tuple(state)
+
+
+def _frame(trace: str) -> str:
+    """What a trace decides beside its tiles, by which TVM may move where blocks are computed."""
+    instructions, decisions = without_postproc(json.loads(trace))
+    kept = [d for d in decisions if instructions[d[0]][0] not in (TILE, LOCATION)]
+    return dump([instructions, kept])
 
 
 @dataclass(frozen=True)
@@ -46,10 +53,8 @@ class TraceTiles:
     def state_of(self, trace: str) -> State | None:
         """The state that a trace is; None where it is not in the space, or differs in more."""
         dimensions, state = tiled(trace)
-        if dimensions != self.space.dimensions or state not in self.space:
-            return None
-        alike = TraceTiles(trace, self.space, state).with_tiles(self.state)
-        return state if alike == self.with_tiles(self.state) else None
+        same = dimensions == self.space.dimensions and _frame(trace) == _frame(self.trace)
+        return state if same and state in self.space else None
 
     def with_tiles(self, state: State) -> str:
         """The trace with other factors, as JSON; it is replayed without its post-processing."""

@@ -107,6 +107,12 @@ def few_shot(
             f"a budget of at most {max(most - 2, 0)}: the other programs are tested on",
             "lower the budget, or measure more programs",
         )
+    if most < 2 * folds:
+        raise DataError(
+            f"--budget-per-task {budget} with records of {most} programs a selected task at most",
+            f"at least {2 * folds}, two for each part of the cross-validation",
+            "lower the budget, select more tasks, or measure more programs",
+        )
     taken = np.flatnonzero(fold >= 0)
     return FewShot(examples.take(taken), fold[taken], examples.take(np.flatnonzero(fold < 0)))
 

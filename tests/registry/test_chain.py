@@ -227,14 +227,23 @@ def test_of_each_version_the_last_manifest_that_was_recorded_counts():
     edited = [{"manifest": "d"}, {"version": 3}]
     assert ledger.manifests([*entries, *edited]) == {1: "a", 2: "c", 0: "d"}
 
-    @pytest.mark.parametrize("mended", [True, False])
-    def test_an_entry_that_was_damaged_counts_until_that_is_on_record(self, mended):
-        tags = chain(3)
-        change(tags, 2, manifest="forged")
-        if mended:
-            mend(tags)
-        numbers = [entry["n"] for entry in ledger.standing(tags)]
-        assert numbers == ([1, 3, 4] if mended else [1, 2, 3])
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda tags: change(tags, 2, manifest="forged"),
+        lambda tags: rewrite(tags, 2, manifest="forged"),
+        lambda tags: rewrite(tags, 2, n=1),
+        lambda tags: rewrite(tags, 2, name="other"),
+        lambda tags: tags.update({key(2): tags[key(1)]}),
+    ],
+)
+def test_an_entry_that_was_damaged_counts_until_that_is_on_record(damage):
+    tags = chain(3)
+    damage(tags)
+    assert len(ledger.standing(NAME, tags)) == 3
+    mend(tags)
+    assert [entry["n"] for entry in ledger.standing(NAME, tags)] == [1, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -197,11 +197,14 @@ def test_a_changed_digest_is_put_back(client, name):
 
 
 @on_sqlite_only
+@pytest.mark.parametrize("sealed", [True, False])
 @pytest.mark.parametrize("forged", [{"manifest": "0" * 64}, {"state": {"production": 3}}, None])
-def test_a_forged_entry_is_never_acted_on(client, name, forged):
+def test_a_forged_entry_is_never_acted_on(client, name, forged, sealed):
+    promote(name, 3, "staging")
     digest = client.get_model_version(name, "2").tags[MANIFEST_TAG]
     entry = json.loads(mirror.read(client, name).tags[ledger.key(2)])
     changed = {} if forged is None else entry | forged
+    changed |= {"digest": ledger.digest_of(changed)} if sealed else {}
     client.set_registered_model_tag(name, ledger.key(2), json.dumps(changed))
     assert repair(client, diagnose(client, [name])) == []
     assert diagnose(client, [name]) == []

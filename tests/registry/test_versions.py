@@ -49,6 +49,12 @@ def test_the_device_comes_before_its_family(make_version, model_name):
 
 
 @on_sqlite_only
+def test_an_alias_that_mlflow_does_not_take_is_none(make_version, model_name):
+    make_version(model_name)
+    with pytest.raises(RequestError):
+        resolve(f"{model_name}@v1.2")
+
+
 def test_an_empty_registry_says_what_to_do(client):
     with pytest.raises(RequestError, match=r"hetfeat train.*hetfeat promote costmodel.cpu-x86 1"):
         resolve("costmodel.cpu-x86", "production")
