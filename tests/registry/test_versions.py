@@ -55,6 +55,7 @@ def test_an_alias_that_mlflow_does_not_take_is_none(make_version, model_name):
         resolve(f"{model_name}@v1.2")
 
 
+@on_sqlite_only
 def test_an_empty_registry_says_what_to_do(client):
     with pytest.raises(RequestError, match=r"hetfeat train.*hetfeat promote costmodel.cpu-x86 1"):
         resolve("costmodel.cpu-x86", "production")
