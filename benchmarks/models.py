@@ -27,6 +27,7 @@ import numpy as np
 from loop_nests import with_nests
 from model_baselines import BASELINES, ON_NESTS, TVM, Remeasured
 
+from hetfeat.dataset.files import end_torn_line, json_lines
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import assemble
@@ -195,8 +196,8 @@ def line_of(cell: Cell, digest: str) -> dict[str, Any]:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The finished cells; a torn last line is of a cell that was not."""
-    lines = path.read_text().splitlines() if path.is_file() else []
-    return [json.loads(line) for line in lines if line.endswith("}}")]
+    end_torn_line(path)
+    return list(json_lines(path))
 
 
 def table(rows: list[dict[str, Any]]) -> str:

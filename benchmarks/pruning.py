@@ -22,6 +22,7 @@ from unittest import mock
 
 import numpy as np
 
+from hetfeat.dataset.files import end_torn_line, json_lines
 from hetfeat.dataset.notes import evaluation_tasks
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
@@ -178,7 +179,8 @@ def line_key(line: dict[str, Any]) -> str:
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
+    end_torn_line(path)
+    return list(json_lines(path))
 
 
 Trials = dict[tuple[str, float], dict[int, dict[str, Any]]]

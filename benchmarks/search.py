@@ -23,6 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy and torch: many sm
 import numpy as np
 from tqdm import tqdm
 
+from hetfeat.dataset.files import end_torn_line, json_lines
 from hetfeat.dataset.importers.kernel_tuner import read_recording
 from hetfeat.search.base import Timed
 from hetfeat.search.recorded import RecordedSpace
@@ -177,13 +178,8 @@ def transfer_tables(lines: list[dict[str, Any]]) -> Iterator[str]:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The runs made so far; an interrupt may have torn the last line."""
-    if not path.is_file():
-        return []
-    text = path.read_text()
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        path.write_text(whole)
-    return [json.loads(line) for line in whole.splitlines()]
+    end_torn_line(path)
+    return list(json_lines(path))
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ from hetfeat.deploy.verify import sample_of
 from hetfeat.deploy.ways import contested, lower_fastest, tasks_of_all_ways
 from hetfeat.devices.probe import local_profile
 from hetfeat.measure.local import LocalMeasurer
+from hetfeat.models.labels import leaked_records
 from hetfeat.models.table import load_model
 from hetfeat.records import Measurement, Program
 from hetfeat.transfer.schedules import ScheduleLibrary
@@ -84,20 +85,19 @@ def run_tune(given: argparse.Namespace) -> None:
     subject = Subject(given.network)
     model = load_model(given.model) if given.model else None
     tasks = subject.ways(given.direct)
-    hashes = {task.task.hash for task in tasks}
-    seen = model.seen.get(subject.profile.name, {}) if model else {}
+    own = [task.task for task in tasks]
+    keys = [key for task in own for key in (task.hash, task.anchor)]
     given.out.mkdir(parents=True)
     facts = {
         "network": given.network,
         "model": str(given.model),
         "seed": given.seed,
         "direct": given.direct,
-        "leaked_records": sum(seen.get(task, 0) for task in hashes),
+        "leaked_records": leaked_records(model, subject.profile.name, keys) if model else 0,
     }
     (given.out / "facts.json").write_text(json.dumps(facts))
     store = RecordStore.open(packaged_store())
-    held = [task.task for task in tasks]
-    library = ScheduleLibrary.of(store, subject.profile.name, held) if given.library else None
+    library = ScheduleLibrary.of(store, subject.profile.name, own) if given.library else None
     journal = RecordStore.create(given.out / "journal")
     journal.add_device(subject.profile)
     progress = given.out / "progress.jsonl"

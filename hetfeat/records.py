@@ -1,9 +1,10 @@
 """The record: one measured program of one task on one device."""
 
 import hashlib
+import json
 import math
 import statistics
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -38,9 +39,14 @@ class Task:
     flops: float
 
     @property
-    def anchor(self) -> tuple[Hashable, ...]:
-        """What tasks share that differ only in what is fused: operator, data and weights."""
-        return self.operator, self.dtype, self.shapes[:2]
+    def anchor(self) -> str:
+        """What tasks share that differ only in what is fused."""
+        return anchor_of(self.operator, self.shapes)
+
+
+def anchor_of(operator: str, shapes: Sequence[Sequence[int]]) -> str:
+    """Operator and shapes of data and weights, as text."""
+    return f"{operator} {json.dumps(shapes[:2])}"
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.choice import measurers_of
+from hetfeat.progress import progress as progress_of
 from hetfeat.records import Task
 from hetfeat.tune.anchors import drift
 from hetfeat.tune.collect import Plan, Progress, collect
 from hetfeat.workloads.networks import load_network, split_batch
 from registry import tracking
-from registry.progress import progress as progress_of
 
 Tiles = Sequence[int]
 

@@ -1,6 +1,5 @@
 """A trained cost model as an MLflow model and as a version in the registry."""
 
-import importlib.metadata
 import itertools
 import json
 import tempfile
@@ -14,7 +13,7 @@ from hetfeat.features.assemble import WITH_STORES
 from hetfeat.features.batch import Examples, have_stores
 from hetfeat.models.base import CostModel
 from registry.manifest import write_manifest
-from registry.versions import Version, register
+from registry.system import pinned
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,36 +57,12 @@ def log_cost_model(
             artifacts={ARTIFACT: str(folder)},
             signature=signature(),
             input_example=example,
-            pip_requirements=[_pinned(name) for name in (*REQUIREMENTS, *model.packages)],
+            pip_requirements=pinned(*REQUIREMENTS, *model.packages),
             tags=dict(tags),
             model_type="cost model",
             step=step,
         )
     return info, manifest_sha256
-
-
-def _pinned(package: str) -> str:
-    """The installed version, less a local part such as `+cpu`, which no index has."""
-    return f"{package}=={importlib.metadata.version(package).partition('+')[0]}"
-
-
-def register_cost_model(
-    name: str,
-    info: "ModelInfo",
-    manifest_sha256: str,
-    run_id: str,
-    tags: Mapping[str, str],
-    parent_uri: str | None = None,
-) -> Version:
-    """Makes a logged model a new version of `name`, in no stage."""
-    return register(
-        name,
-        info,
-        folder_manifest_sha256=manifest_sha256,
-        tags=tags,
-        run_id=run_id,
-        parent_uri=parent_uri,
-    )
 
 
 def refuse_without_stores(model: CostModel, records: Examples, name: str) -> None:

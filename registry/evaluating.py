@@ -44,7 +44,8 @@ def evaluate_stored(
     store = RecordStore.open(records)
     _check_device(store, device)
     devices = None if device is None else [device]
-    examples = assemble(store, room_bytes=room_bytes(), devices=devices).examples
+    with store.undisturbed() as digest:
+        examples = assemble(store, room_bytes=room_bytes(), devices=devices).examples
     uri, model = _load(given)
     refuse_without_stores(model, examples, uri)
     none = examples.take(np.empty(0, np.int64))
@@ -56,7 +57,7 @@ def evaluate_stored(
         "records": len(examples),
         "seen_records": _seen(model, examples),
         "devices": sorted(set(examples.device.tolist())),
-        "dataset_digest": store.digest(),
+        "dataset_digest": digest,
     }
     return {**result, "tasks": _tasks(model, examples, judged)} if per_task else result
 

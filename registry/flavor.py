@@ -1,12 +1,12 @@
 """A bundle as an MLflow model, which `mlflow models serve` can serve."""
 
-import importlib.metadata
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from registry.manifest import write_manifest
+from registry.system import pinned
 
 if TYPE_CHECKING:
     from mlflow.models.model import ModelInfo
@@ -42,9 +42,7 @@ def log_bundle(
             python_model=str(_MODEL_FILE),
             artifacts={ARTIFACT: str(folder)},
             signature=signature(manifest),
-            pip_requirements=[
-                f"{name}=={importlib.metadata.version(name)}" for name in REQUIREMENTS
-            ],
+            pip_requirements=pinned(*REQUIREMENTS),
             metadata={"inputs": manifest["inputs"]},
             tags=dict(tags),
             model_type="bundle",

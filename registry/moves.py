@@ -40,6 +40,15 @@ class Situation:
         return "archived" if version.stage == "archived" else "none"
 
 
+def content_of(
+    kind: str, version: int | None, from_: str, to: str, reason: str, **more: Any
+) -> dict[str, Any]:
+    """What an entry of the ledger says, but for who, when and its number."""
+    known = {"kind": kind, "version": version, "from": from_, "to": to, "reason": reason}
+    rest = {"forced": False, "gates": [], "replaced": None, "manifest": ""}
+    return known | rest | more
+
+
 def situation(client: "MlflowClient", name: str, lock: Lock, *, mending: bool = False) -> Situation:
     """Finishes what a crash left of an earlier move, and reads what is so now.
 

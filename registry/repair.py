@@ -1,6 +1,6 @@
 """Puts right what `registry.doctor` found, where that is safe."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from registry import ledger, mirror
@@ -9,7 +9,7 @@ from registry.doctor import Finding, diagnose, observed
 from registry.ledger import Head
 from registry.lock import discard, locked
 from registry.mirror import State
-from registry.moves import carry_out, situation
+from registry.moves import carry_out, content_of, situation
 from registry.versions import MANIFEST_TAG
 
 if TYPE_CHECKING:
@@ -57,21 +57,20 @@ def _ledger(client: "MlflowClient", finding: Finding) -> None:
         heads = [Head.parse(text).count for text in (now.tags.get(ledger.HEAD), *seen)]
         last = max([*ledger.numbers(now.tags), *heads])
         mends = ledger.rest_digest(now.tags, last + 1)
-        content = {**_content(now.state, finding.what), "mends": mends}
-        carry_out(now, content, now.state, Head(last, ""))
+        carry_out(now, _said(now.state, finding, mends=mends), now.state, Head(last, ""))
 
 
 def _edited(client: "MlflowClient", finding: Finding) -> None:
     with locked(client, finding.model) as lock:
         now = situation(client, finding.model, lock)
-        carry_out(now, _content(now.state, finding.what), now.state)
+        carry_out(now, _said(now.state, finding), now.state)
 
 
 def _unrecorded(client: "MlflowClient", finding: Finding) -> None:
     with locked(client, finding.model) as lock:
         now = situation(client, finding.model, lock)
         state = observed(mirror.read(client, finding.model))
-        carry_out(now, _content(state, finding.what), state)
+        carry_out(now, _said(state, finding), state)
 
 
 def _digest(client: "MlflowClient", finding: Finding) -> None:
@@ -86,18 +85,9 @@ def _lock(client: "MlflowClient", finding: Finding) -> None:
     patiently(lambda: discard(client, finding.model))
 
 
-def _content(state: State, reason: str) -> Mapping[str, Any]:
-    return {
-        "kind": "repair",
-        "version": state.production or state.staging,
-        "from": "",
-        "to": "",
-        "reason": reason[:500],
-        "forced": False,
-        "gates": [],
-        "replaced": None,
-        "manifest": "",
-    }
+def _said(state: State, finding: Finding, **more: Any) -> dict[str, Any]:
+    version = state.production or state.staging
+    return content_of("repair", version, "", "", finding.what[:500], **more)
 
 
 _REPAIRS: dict[str, Callable[["MlflowClient", Finding], None]] = {

@@ -11,7 +11,7 @@ from registry.client import MISSING, connect, error_code, patiently, translated
 from registry.ledger import entries
 from registry.lineage import children_of
 from registry.lock import locked
-from registry.moves import Situation, carry_out, situation
+from registry.moves import Situation, carry_out, content_of, situation
 from registry.names import check_model_name
 from registry.versions import MANIFEST_TAG, Version, check_known
 
@@ -75,18 +75,10 @@ def _prune(now: Situation, version: Version) -> None:
     from mlflow.exceptions import MlflowException
 
     previous = last_entry(entries(now.tags), version.version)
-    content = {
-        "kind": "prune",
-        "version": version.version,
-        "from": "archived",
-        "to": "deleted",
-        "reason": f"last moved in entry {previous['n']}" if previous else "",
-        "forced": False,
-        "gates": [],
-        "replaced": None,
-        "manifest": version.tags.get(MANIFEST_TAG, ""),
-    }
-    carry_out(now, content, now.state)
+    reason = f"last moved in entry {previous['n']}" if previous else ""
+    manifest = version.tags.get(MANIFEST_TAG, "")
+    said = content_of("prune", version.version, "archived", "deleted", reason, manifest=manifest)
+    carry_out(now, said, now.state)
     # Artifacts first: if they cannot be deleted, the version still says where they are.
     if not _is_shared(now.client, version):
         with contextlib.suppress(NotImplementedError):  # some stores leave that to `mlflow gc`

@@ -9,7 +9,7 @@ from registry import mirror
 from registry.client import connect, translated
 from registry.ledger import standing
 from registry.lock import locked
-from registry.moves import carry_out, situation
+from registry.moves import carry_out, content_of, situation
 from registry.names import check_model_name
 from registry.stages import Outcome, check_reason
 from registry.versions import MANIFEST_TAG, check_known
@@ -51,19 +51,13 @@ def rollback(name: str, *, reason: str = "", client: "MlflowClient | None" = Non
             target = mirror.version_of(client, name, back[0])
             state = now.state.after(target.version, "production")
             from_ = now.stage_of(target)
-            content = {
-                "kind": "rollback",
-                "version": target.version,
-                "from": from_,
-                "to": "production",
-                "reason": reason,
-                "forced": False,
-                "gates": [],
-                "replaced": now.state.production,
-                "manifest": target.tags.get(MANIFEST_TAG, ""),
-            }
+            said = content_of(
+                *("rollback", target.version, from_, "production", reason),
+                replaced=now.state.production,
+                manifest=target.tags.get(MANIFEST_TAG, ""),
+            )
             following = next(iter(back[1:]), None)
-            entry = carry_out(now, content, replace(state, previous=following))
+            entry = carry_out(now, said, replace(state, previous=following))
             return Outcome(entry, from_, "production", (), now.state.production)
 
 

@@ -14,6 +14,7 @@ from hetfeat.deploy.gemm_bench import compare_matmul, finalists
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
+from hetfeat.progress import progress
 from hetfeat.search.base import Space, State, Timed
 from hetfeat.search.recorded import RecordedSpace
 from hetfeat.search.run import Measure, Trial, evaluations_of, run_search
@@ -22,7 +23,6 @@ from hetfeat.search.strategies import check_strategies, make_search
 from hetfeat.search.warm import Prior, recorded_prior, warmed_search
 from hetfeat.tune.gemm import gemm_measurer
 from registry import tracking
-from registry.progress import progress
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ def _log_curve(run_id: str, trials: Sequence[Trial], optimum_s: float | None) ->
     """The median over runs of the best so far, by evaluations."""
     import mlflow
 
-    curve = tracking.Curve.empty()
+    curve = tracking.Curve()
     # A run ends before its budget only where the space does, for all runs alike.
     for step, reached in enumerate(zip(*(trial.curve_s for trial in trials), strict=True)):
         median = _median(reached)

@@ -9,7 +9,7 @@ from registry import ledger, mirror
 from registry.client import connect, translated
 from registry.gates import OVERRIDDEN, REFUSED, GateResult, Gates, StandardGates
 from registry.lock import locked
-from registry.moves import carry_out, situation
+from registry.moves import carry_out, content_of, situation
 from registry.names import check_model_name
 from registry.versions import MANIFEST_TAG, STAGES, Version, check_known
 
@@ -97,18 +97,14 @@ def promote(
             replaced = mirror.version_of(client, name, displaced) if displaced else None
             asked = Outcome(None, from_, to, tuple(gates(moved, replaced, to)))
             results = _judged(asked, moved, force)
-            content = {
-                "kind": "promote",
-                "version": version,
-                "from": from_,
-                "to": to,
-                "reason": reason,
-                "forced": force,
-                "gates": [asdict(result) for result in results],
-                "replaced": displaced,
-                "manifest": moved.tags.get(MANIFEST_TAG, ""),
-            }
-            entry = carry_out(now, content, now.state.after(version, to))
+            said = content_of(
+                *("promote", version, from_, to, reason),
+                forced=force,
+                gates=[asdict(result) for result in results],
+                replaced=displaced,
+                manifest=moved.tags.get(MANIFEST_TAG, ""),
+            )
+            entry = carry_out(now, said, now.state.after(version, to))
             return Outcome(entry, from_, to, results, displaced)
 
 

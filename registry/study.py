@@ -13,11 +13,11 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.samplers import BaseSampler, TPESampler
+from optuna.samplers import TPESampler
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
@@ -134,7 +134,7 @@ class Watch:
         return time.monotonic() - self.since.setdefault(seen, time.monotonic()) > self.stale_s
 
 
-class SeededByTrial(BaseSampler):
+class SeededByTrial(TPESampler):
     """TPE with a fresh seed for each trial, made of the study's seed and the trial's number.
 
     With one seed for the process, a study that is resumed would draw the same first values again,
@@ -142,35 +142,13 @@ class SeededByTrial(BaseSampler):
     """
 
     def __init__(self, seed: int) -> None:
+        super().__init__(seed=seed)
         self.seed = seed
-        self._tpe = TPESampler(seed=seed)
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Takes the trial's own seed."""
-        self._tpe = TPESampler(seed=(self.seed * 1_000_003 + trial.number) % 2**32)
-        self._tpe.before_trial(study, trial)
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> Any:
-        """As in TPE."""
-        return self._tpe.infer_relative_search_space(study, trial)
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: Any
-    ) -> dict[str, Any]:
-        """As in TPE."""
-        return self._tpe.sample_relative(study, trial, search_space)
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: Any
-    ) -> Any:
-        """As in TPE."""
-        return self._tpe.sample_independent(study, trial, param_name, param_distribution)
-
-    def after_trial(
-        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Any
-    ) -> None:
-        """As in TPE."""
-        self._tpe.after_trial(study, trial, state, values)
+        """Begins anew with the trial's own seed."""
+        super().__init__(seed=(self.seed * 1_000_003 + trial.number) % 2**32)
+        super().before_trial(study, trial)
 
 
 def pruner() -> optuna.pruners.BasePruner:

@@ -6,7 +6,10 @@ import platform
 import subprocess
 from pathlib import Path
 
+import psutil
+
 import hetfeat
+from hetfeat.devices import host
 
 PACKAGES = ("apache-tvm", "lightgbm", "mlflow", "numpy", "torch", "xgboost")
 """Whose versions a figure may depend on."""
@@ -15,9 +18,9 @@ PACKAGES = ("apache-tvm", "lightgbm", "mlflow", "numpy", "torch", "xgboost")
 def system_tags() -> dict[str, str]:
     """CPU, threads, versions, and the commit of the project if it runs from a clone."""
     tags = {
-        "system.cpu": cpu_name(),
+        "system.cpu": host.cpu_model(),
         "system.threads": str(len(os.sched_getaffinity(0))),
-        "system.memory_gib": f"{_memory_bytes() / 2**30:.1f}",
+        "system.memory_gib": f"{psutil.virtual_memory().total / 2**30:.1f}",
         "system.platform": platform.platform(),
         "version.python": platform.python_version(),
         "version.hetfeat": hetfeat.__version__,
@@ -32,12 +35,10 @@ def system_tags() -> dict[str, str]:
     return tags
 
 
-def cpu_name() -> str:
-    """The CPU's own name, or its architecture."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
+def pinned(*packages: str) -> list[str]:
+    """Requirements of the installed versions, less a local part such as `+cpu`: no index has it."""
+    versions = {name: importlib.metadata.version(name) for name in packages}
+    return [f"{name}=={version.partition('+')[0]}" for name, version in versions.items()]
 
 
 def git_commit() -> str | None:
@@ -56,7 +57,3 @@ def git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

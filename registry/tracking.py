@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,13 +132,8 @@ class Curve:
     A request an epoch would take longer than the epoch.
     """
 
-    epochs: list[int]
-    figures: dict[str, list[float]]
-
-    @classmethod
-    def empty(cls) -> "Curve":
-        """A curve without points."""
-        return cls([], {})
+    epochs: list[int] = field(default_factory=list)
+    figures: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, epoch: int, figures: dict[str, float]) -> None:
         """Keeps the figures of an epoch."""

@@ -21,17 +21,18 @@ from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
 from hetfeat.models.pruned import kept_by_pruning
 from hetfeat.models.table import model_class
+from hetfeat.progress import progress
 from hetfeat.report import figures
 from registry import tracking
-from registry.cost_model import input_example, log_cost_model, register_cost_model
+from registry.cost_model import input_example, log_cost_model
 from registry.names import cost_model_name
-from registry.progress import progress
 from registry.versions import (
     DATASET_TAG,
     EVALUATION_TAG,
     FEATURES_TAG,
     Version,
     metric_tags,
+    register,
 )
 
 log = logging.getLogger(__name__)
@@ -181,7 +182,8 @@ def load_data(request: TrainingRequest) -> TrainingData:
     profiles = {name: p for name, p in store.devices().items() if name in measured}
     family = request.family or common_family(profiles)
     devices = devices_of_family(profiles, family)
-    assembled = assemble(store, room_bytes=room_bytes(), devices=devices)
+    with store.undisturbed() as digest:
+        assembled = assemble(store, room_bytes=room_bytes(), devices=devices)
     if assembled.without_features or assembled.duplicates:
         log.info(
             "left out: %d records without features, %d older duplicates",
@@ -192,13 +194,14 @@ def load_data(request: TrainingRequest) -> TrainingData:
     if lost := sorted(set(devices) - set(examples.device.tolist())):
         log.warning("no record of %s has per-store features: they are left out", ", ".join(lost))
     networks, holdout = store.networks(), request.holdout
-    if request.split == "by_task" and not holdout and (dense := evaluation_tasks(store.path)):
+    dense = set(evaluation_tasks(store.path)) & set(examples.task.tolist())
+    if request.split == "by_task" and not holdout and dense:
         networks[EVALUATION] = dict.fromkeys(dense, 1)
         holdout = (EVALUATION,)
     split = split_examples(examples, request.split, SPLIT_SEED, holdout, networks)
     whole, valid, test = (examples.take(getattr(split, side)) for side in _SIDES)
     train = whole.take(kept_by_pruning(whole, seed=SPLIT_SEED)) if request.pruned else whole
-    return TrainingData(store, store.digest(), family, train, valid, test, whole)
+    return TrainingData(store, digest, family, train, valid, test, whole)
 
 
 def evaluation_digest(test: Examples) -> str:
@@ -210,7 +213,7 @@ def evaluation_digest(test: Examples) -> str:
 
 def _fit(model: CostModel, data: TrainingData) -> tuple[tracking.Curve, float]:
     """Fits the model; returns its learning curve and the seconds it took."""
-    curve = tracking.Curve.empty()
+    curve = tracking.Curve()
 
     log.info(
         "training on %d records, %d held out", len(data.train), len(data.valid) + len(data.test)
@@ -281,4 +284,4 @@ def _log_results(
     if gains := model.importance():
         mlflow.log_figure(figures.importance(gains), "figures/importance.png")
     kept = {**tags, **metric_tags({key: judged.metrics[key] for key in MAIN_METRICS})}
-    return register_cost_model(name, info, manifest_sha256, run_id, kept)
+    return register(name, info, folder_manifest_sha256=manifest_sha256, tags=kept, run_id=run_id)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hetfeat.dataset.splits import anchors
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
@@ -19,8 +20,10 @@ from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.features.spilled import room_bytes
 from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
+from hetfeat.models.labels import leaked_records
 from hetfeat.models.persist import read_head
 from hetfeat.models.table import load_model
+from hetfeat.progress import progress
 from hetfeat.transfer.finetune import Adapted, FewShot, adapt, check_budget, few_shot
 from hetfeat.transfer.selection import heaviest, on_columns
 from hetfeat.tune.collect import Plan
@@ -29,10 +32,8 @@ from registry.cost_model import (
     input_example,
     log_cost_model,
     refuse_without_stores,
-    register_cost_model,
 )
 from registry.names import cost_model_name
-from registry.progress import progress
 from registry.pull import Pulled, pull
 from registry.training import MAIN_METRICS, evaluation_digest
 from registry.versions import (
@@ -42,6 +43,7 @@ from registry.versions import (
     LIVE_STAGES,
     PARENT_TAG,
     metric_tags,
+    register,
 )
 
 log = logging.getLogger(__name__)
@@ -108,7 +110,7 @@ def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
         }
 
         def divided() -> FewShot:
-            data = _few_shot(wanted, store, profile, selected)
+            data, tags[DATASET_TAG] = _few_shot(wanted, store, profile, selected)
             refuse_without_stores(model, data.measured, source.version.uri)
             return data
 
@@ -132,8 +134,7 @@ def _transfer(
 ) -> dict[str, Any]:
     import mlflow
 
-    seen = model.seen.get(profile.name, {})
-    leaked = sum(seen.get(task, 0) for task in set(data.test.task.tolist()))
+    leaked = leaked_records(model, profile.name, [*data.test.task, *anchors(data.test)])
     if leaked:
         log.warning(
             "%s was trained on %d records of these tasks on %s: its figures are no transfer",
@@ -148,7 +149,6 @@ def _transfer(
     figures = {f"pca_{name}": value for name, value in adapted.pca.items()}
     log.info("source %s: %s", adapted.decision.gate, adapted.decision.reason)
     tags |= {
-        DATASET_TAG: store.digest(),
         EVALUATION_TAG: evaluation_digest(data.test),
         "gate": adapted.decision.gate,
         "fine_tune_rounds": str(adapted.rounds),
@@ -210,9 +210,12 @@ def _log(
     info, manifest_sha256 = log_cost_model(adapted.model, input_example(store), 0, tags)
     tracking.log_final({**judged.metrics, **figures}, 0, info.model_id, dataset)
     kept = {**tags, **metric_tags({key: judged.metrics[key] for key in MAIN_METRICS} | figures)}
-    return register_cost_model(
+    return register(
         cost_model_name(profile.family, profile.name),
-        *(info, manifest_sha256, run_id, kept),
+        info,
+        folder_manifest_sha256=manifest_sha256,
+        tags=kept,
+        run_id=run_id,
         parent_uri=source.version.uri,
     ).version
 
@@ -286,12 +289,16 @@ def _source(given: str | None, profile: DeviceProfile) -> Pulled:
 
 def _few_shot(
     wanted: Transfer, store: RecordStore, profile: DeviceProfile, selected: set[str] | None
-) -> FewShot:
-    """The device's records, divided; of those replayed, the heaviest tasks are selected here."""
-    examples = assemble(store, room_bytes=room_bytes(), devices=[profile.name]).examples
+) -> tuple[FewShot, str]:
+    """The device's records, divided, and the digest of the store.
+
+    Of records that are replayed, the heaviest tasks are selected here.
+    """
+    with store.undisturbed() as digest:
+        examples = assemble(store, room_bytes=room_bytes(), devices=[profile.name]).examples
     if selected is None:
         known = store.read(["task", "flops"]).to_pydict()
         flops_of = dict(zip(known["task"], known["flops"], strict=True))
         flops = {task: flops_of[task] for task in set(examples.task.tolist())}
         selected = heaviest(flops, store.networks(), wanted.flops_share)
-    return few_shot(examples, wanted.budget_per_task, wanted.seed, selected)
+    return few_shot(examples, wanted.budget_per_task, wanted.seed, selected), digest

@@ -19,11 +19,11 @@ from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import Choice, Range, build, space_of
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
+from hetfeat.progress import progress
 from registry import process, study, tracking
 from registry.client import connect, translated
 from registry.lock import locked
 from registry.names import check_model_name, cost_model_name
-from registry.progress import progress
 from registry.training import (
     MAIN_METRICS,
     TrainingData,

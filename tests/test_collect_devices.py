@@ -13,10 +13,11 @@ import stores
 
 from hetfeat.dataset import notes
 from hetfeat.dataset.store import RecordStore
+from hetfeat.errors import WorkFailed
 from hetfeat.measure.exclusive import building, timing
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.tune import anchors
-from hetfeat.tune.collect import Plan, collect
+from hetfeat.tune.collect import BATCH, Plan, collect
 from hetfeat.tune.evaluation import evaluation_order
 from registry import collection
 
@@ -37,7 +38,8 @@ class Device:
 
     def sample(self, task: Task, count: int, seed: int) -> list[Program]:
         space = SPACE[task.hash]
-        drawn = random.Random(f"{seed} {task.hash}").sample(range(space), min(space, count))
+        distinct = count - 1 if count > BATCH else count  # children draw the same program
+        drawn = random.Random(f"{seed} {task.hash}").sample(range(space), min(space, distinct))
         return [self._program(task, number) for number in drawn]
 
     def vary(self, task: Task, parents: list[str], count: int, seed: int) -> list[Program]:
@@ -157,6 +159,26 @@ def test_an_interrupted_collection_goes_on_where_it_was(whole, tmp_path, stop):
     for task in notes.evaluation_tasks(store.path):
         assert sum(one == task for one, _ in everywhere) >= 40
     assert notes.evaluation_tasks(store.path) == notes.evaluation_tasks(whole[0].path)
+
+
+def test_a_task_without_programs_is_passed_over(tmp_path, caplog):
+    class Refusing(Device):
+        def sample(self, task: Task, count: int, seed: int) -> list[Program]:
+            if task in refused:
+                raise WorkFailed(f"task {task.hash}", "programs", "leave it out")
+            return super().sample(task, count, seed)
+
+    refused = TASKS[:1]
+    store = RecordStore.create(tmp_path / "store")
+    plan = Plan(programs_per_task=4, evaluation_tasks=1, evaluation_programs=8)
+    (*_, last) = collect(store, [Refusing("a")], TASKS, plan)
+    assert last.tasks == len(TASKS)
+    assert {task for task, _ in kept(store)["a"]} == {task.hash for task in TASKS[1:]}
+    assert f"task {TASKS[0].hash}" in caplog.text
+
+    refused = TASKS
+    with pytest.raises(WorkFailed, match="task"):
+        list(collect(RecordStore.create(tmp_path / "none"), [Refusing("a")], TASKS, plan))
 
 
 def test_a_device_named_twice_is_one(monkeypatch, tmp_path):

@@ -16,6 +16,7 @@ from door import hetfeat
 from hetfeat.deploy.pipeline import _leaked
 from hetfeat.deploy.request import DeployRequest, SourceModel, existing
 from hetfeat.errors import DataError
+from hetfeat.records import Task
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
@@ -129,10 +130,19 @@ class TestDeploying:
             existing(DeployRequest(**request), copied)
 
     def test_what_the_model_has_seen_here_of_these_tasks_is_counted(self, device):
-        seen = {device.name: {"t": 3, "x": 5}, "another": {"t": 7}}
-        source = SourceModel(SimpleNamespace(seen=seen), "digest")
-        assert _leaked(source, device, ["t", "u"]) == 3
-        assert _leaked(None, device, ["t"]) == 0
+        convolution, fused, other = (
+            Task(name, "conv2d", ((1, 8, 8, size), (3, 3, size, 4), *more), "float32", 1.0)
+            for name, size, more in (("t", 3, ()), ("u", 3, ((4,),)), ("v", 5, ()))
+        )
+        seen = {device.name: {convolution.anchor: 3, "x": 5}, "another": {fused.anchor: 7}}
+        source = SourceModel(SimpleNamespace(seen_anchors=seen), "digest")
+        assert _leaked(source, device, [convolution, fused]) == 3
+        assert _leaked(source, device, [other]) == 0
+        assert _leaked(None, device, [convolution]) == 0
+
+    def test_folders_without_anchors_are_counted_by_task(self, device):
+        source = SourceModel(SimpleNamespace(seen_anchors={device.name: {"t": 3}}), "digest")
+        assert _leaked(source, device, [Task("t", "conv2d", (), "float32", 1.0)]) == 3
 
     def test_the_report_says_what_was_promised(self, deployed):
         report = deployed.report

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import mlproject
+import registry.deployment
 from hetfeat.devices.profile import save_profile
 from hetfeat.errors import WorkFailed
 from registry import deployments
@@ -40,6 +41,13 @@ def asked(monkeypatch, device, registry_here):
         save_profile(replace(device, name=f"device-{name}"), registry_here / f"{name}.yaml")
     monkeypatch.setattr(deployments, "deploy_and_register", made)
     return wanted
+
+
+def test_compile_cut_short_says_so(capfd, monkeypatch, tmp_path):
+    report = {"latency_ms": 9.5, "stopped": True}
+    monkeypatch.setattr(registry.deployment, "compile_and_register", lambda journal, out: report)
+    assert _cli.run(mlproject.cli, ["compile", "--from", str(tmp_path), "--json"]) == 130
+    assert json.loads(capfd.readouterr().out) == report
 
 
 def write(content) -> None:

@@ -14,9 +14,11 @@ import kernels
 import psutil
 import pytest
 
+from hetfeat.errors import WorkFailed
 from hetfeat.measure.choice import measurers_of
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.measure.worker import Lost, Worker
+from hetfeat.records import Task
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
@@ -278,6 +280,28 @@ def test_a_child_gone_before_its_answer_is_read(device):
     with pytest.raises(Lost) as lost:
         worker.ask({"do": "hello"}, 60)
     assert lost.value.kind == "crash"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_child_lost_while_it_draws_programs_is_asked_again(device, monkeypatch, times):
+    class Mortal:
+        lost = 0
+
+        def ask(self, request, timeout_s):
+            if self.lost < times:
+                self.lost += 1
+                raise Lost("crash")
+            return {"value": [["[]", ""]]}
+
+    task = Task("0" * 16, "matmul", ((8, 8), (8, 8)), "float32", 1e3)
+    one = Mortal()
+    measurer = LocalMeasurer(device, builders=1)
+    monkeypatch.setattr(measurer, "_worker_of", lambda index, task: one)
+    if times == 1:
+        assert [program.trace for program in measurer.sample(task, 4, seed=0)] == ["[]"]
+    else:  # not an empty list, which says that there are no programs
+        with pytest.raises(WorkFailed, match="no child lives"):
+            measurer.sample(task, 4, seed=0)
 
 
 def test_variations_are_new_programs(measurer):

@@ -147,6 +147,12 @@ def test_save_and_load_give_equal_predictions(name, sides, tmp_path, seed, effor
     np.testing.assert_array_equal(loaded.calibrate(scores), made.calibrate(scores))
     assert loaded.parameters == made.parameters
     assert loaded.seen == made.seen
+    assert loaded.seen_anchors == made.seen_anchors
+    by_task, by_anchor = (
+        {device: sum(counts.values()) for device, counts in seen.items()}
+        for seen in (made.seen, made.seen_anchors)
+    )
+    assert by_anchor == by_task
 
 
 def test_loaded_in_another_process_without_pickle_it_predicts_the_same(saved, model, project):

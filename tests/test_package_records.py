@@ -67,7 +67,9 @@ def test_a_balanced_part_of_what_ran_everywhere(tool, tmp_path, monkeypatch):
     earlier = RecordStore.create(tmp_path / "earlier")
     earlier.add_device(stores.profile("a", threads=8))
     (before,) = stores.programs(other, 1, seed=0)
-    earlier.append([Measurement(before, "a", (1e-3,), None, 1e9, "tvm")])
+    (left_out,) = stores.programs(deployed, 1, seed=1)
+    for program in (before, left_out):
+        earlier.append([Measurement(program, "a", (1e-3,), None, 1e9, "tvm")])
     earlier.add_network("old", {other.hash: 1}, {other.hash: "module"})
     earlier.compact()
 
@@ -79,6 +81,7 @@ def test_a_balanced_part_of_what_ran_everywhere(tool, tmp_path, monkeypatch):
     elsewhere.compact()
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tool, "anchors_of", lambda networks, target: {deployed.anchor})
     arguments = ["whole", "out", "--more", "earlier", "elsewhere", "--programs", "4"]
     monkeypatch.setattr(sys, "argv", ["package_records.py", *arguments])
     tool.main()

@@ -11,9 +11,9 @@ import spaces
 import stores
 
 import mlproject
-from registry import progress as module
+from hetfeat import progress as module
+from hetfeat.progress import as_line, progress
 from registry.commands import _cli
-from registry.progress import as_line, progress
 
 
 class Terminal(io.StringIO):
@@ -52,6 +52,13 @@ def test_elsewhere_nothing_at_first_then_a_line_now_and_then(capfd, clock):
         "9 of 10 trials",
     ]
     assert lines[0].endswith("01:10 left")
+
+
+def test_what_else_there_is_to_say(capfd, clock):
+    with progress(None, "program") as at:
+        clock[0] += 40
+        at(80, "kernels 3.00 ms")
+    assert capfd.readouterr().err == "80 programs,  2.00program/s, kernels 3.00 ms\n"
 
 
 def test_on_a_terminal_a_bar(monkeypatch):

@@ -91,6 +91,15 @@ class TestActorCritic:
             network.learn(taken, [1.0] * len(taken))
         assert network.losses(taken, [1.0] * len(taken))[1].item() < before / 4
 
+    def test_a_round_told_in_parts_is_learnt_from_whole(self):
+        search = NeighbourhoodA2C(SPACE, 0)
+        search.tell([Timed(search.ask(1)[0], 3.0)])
+        asked = search.ask(8)
+        search.tell([])
+        search.tell([Timed(asked[0], None)])
+        search.tell([Timed(state, 2.0) for state in asked[1:]])
+        assert {step.reached for step in search._buffer} >= set(asked)
+
     def test_walks_begin_at_the_incumbent(self):
         search = NeighbourhoodA2C(SPACE, 0)
         search.tell([Timed(search.ask(1)[0], 3.0)])

@@ -99,6 +99,11 @@ class TestRoundTrip:
         assert store.networks() == {"net": {"t": 2}, "other": {"t": 1, "u": 1}}
         assert store.workloads() == {"t": "module", "u": "second"}
 
+    def test_a_network_keeps_the_tasks_it_was_known_to_have(self, store):
+        store.add_network("net", {"t": 2, "winograd": 0}, {})
+        store.add_network("net", {"t": 3, "u": 1}, {})
+        assert store.networks() == {"net": {"t": 3, "winograd": 0, "u": 1}}
+
     def test_keys_of_the_programs_of_a_device(self, store):
         written = measurements(3)
         store.append(written)

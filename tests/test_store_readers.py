@@ -36,3 +36,12 @@ def test_a_store_that_is_compacted_while_it_is_read_says_so(store, more):
         store.append(measurements(1))
     with pytest.raises(DataError, match="while it was read"):
         [piece.read() for piece in pieces]
+
+
+def test_the_digest_is_of_what_was_read(store):
+    store.append(measurements(0))
+    with store.undisturbed() as digest:
+        pass
+    assert digest == store.digest()
+    with pytest.raises(DataError, match="grew while it was read"), store.undisturbed():
+        store.append(measurements(1))

@@ -10,6 +10,7 @@ import stores
 from hetfeat.dataset.store import RecordStore
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.trace import dump
+from hetfeat.search import tiling
 from hetfeat.search.strategies import STRATEGIES
 from hetfeat.search.tiling import TileSearch
 from hetfeat.tune.loop import BATCH, EVOLUTION, Budget, TaskState, tune
@@ -96,6 +97,22 @@ def test_programs_that_differ_in_more_than_tiles_are_no_states():
 def test_what_does_not_apply_is_passed_over():
     asked = searched(TileSearch("gbfs", TASK, Device(refused=64), 0), 60)
     assert {inner_of(p) for p in asked} == {2**n for n in range(13)} - {64}
+
+
+def test_a_space_that_is_refused_everywhere_is_given_up(monkeypatch):
+    class Refusing(Device):
+        rounds = 0
+
+        def apply(self, task, traces):
+            self.rounds += 1
+            return []
+
+    monkeypatch.setattr(tiling, "FRUITLESS", 5)
+    device = Refusing()
+    search = TileSearch("random", TASK, device, 0)
+    search.tell([measured(program(EXTENT, 1))])
+    assert search.ask(1) == []
+    assert device.rounds == 5
 
 
 def test_after_programs_that_failed_others_are_drawn():

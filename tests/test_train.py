@@ -16,10 +16,10 @@ import stores
 
 import mlproject
 from hetfeat.dataset import notes
-from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.families import common_family
-from hetfeat.errors import RequestError
+from hetfeat.errors import DataError, RequestError
+from hetfeat.records import Measurement, Program
 from registry.commands import _cli
 from registry.training import TrainingRequest, evaluation_digest, load_data
 
@@ -241,6 +241,28 @@ def test_by_task_tests_on_the_evaluation_tasks_of_a_store_that_has_some(tmp_path
     assert not set(data.train.task.tolist()) & set(dense)
 
 
+def test_evaluation_tasks_of_devices_left_out_hold_nothing_out(tmp_path):
+    store = stores.make_store(tmp_path / "records")
+    notes.save_evaluation_tasks(store.path, ["f" * 16])
+    data = load_data(TrainingRequest(store.path, None, "xgb", "by_task", (), "quick", 0))
+    assert len(data.test) and len(data.train)
+
+
+def test_kernels_with_parameters_are_left_out(tmp_path):
+    store = stores.make_traced_store(tmp_path / "records", tasks=6, per_task=12)
+    parameters = Program(stores.task(7), '{"MWG": 64}')
+    store.append([Measurement(parameters, "a", (1e-3,), None, 1.0, "kernel tuner")])
+    data = load_data(TrainingRequest(store.path, None, "xgb", "by_task", (), "quick", 0))
+    sides = (data.train, data.valid, data.test)
+    assert {task for side in sides for task in side.task} == {stores.task(i).hash for i in range(6)}
+
+    alone = RecordStore.create(tmp_path / "alone")
+    alone.add_device(stores.profile("a"))
+    alone.append([Measurement(parameters, "a", (1e-3,), None, 1.0, "kernel tuner")])
+    with pytest.raises(DataError, match="without records"):
+        load_data(TrainingRequest(alone.path, None, "xgb", "by_task", (), "quick", 0))
+
+
 def test_an_empty_store_is_refused(here, capsys):
     RecordStore.create(here / "records")
     code, printed = train(capsys, "--records", "records")
@@ -288,7 +310,3 @@ def test_pruning_touches_the_training_side_alone(tmp_path, split):
     assert evaluation_digest(pruned.test) == evaluation_digest(whole.test)
     assert evaluation_digest(pruned.valid) == evaluation_digest(whole.valid)
     assert evaluation_digest(pruned.whole) == evaluation_digest(whole.train)
-
-
-def test_the_packaged_store_lies_in_the_package():
-    assert (packaged_store() / "__init__.py").is_file()

@@ -4,12 +4,14 @@
 
 Of each task of WHOLE come at most so many programs, evenly from the fastest to the slowest on the
 first device, and the same ones on the others. Left out are programs that did not run on every
-device, those of batches that something else on the machine slowed down, and the tasks of networks
-that the quick start deploys. Stores given as `--more` are added as they are; of a device that
-several know, the first one's profile is kept.
+device and those of batches that something else on the machine slowed down. Stores given as `--more`
+are added as they are; of a device that several know, the first one's profile is kept. Of no store
+come tasks with the anchor of one in the networks `--without`, which the documentation deploys, and
+none that nothing was measured of.
 """
 
 import argparse
+import json
 from collections import ChainMap, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +23,17 @@ import pyarrow.compute as pc
 
 from hetfeat.dataset.schema import median_latencies
 from hetfeat.dataset.store import RecordStore
+from hetfeat.deploy.ways import tasks_of_all_ways
+from hetfeat.records import anchor_of
+from hetfeat.workloads.networks import load_network
+from hetfeat.workloads.tvm import as_target, import_network, in_layout
+from hetfeat.workloads.winograd import TRANSFORMS
 
 LIGHT = ["device", "task", "program", "unix_s", "latencies_s"]
 PAUSE_S = 1.5
 """Between the measurements of two batches something else is measured or built."""
 NEIGHBOURS = 3
+WITHOUT = ("resnet18", "resnet50", "mobilenet_v3_large", "inception_v3", "bert_base", "vit_b_16")
 SLOWED = 1.6
 """A batch this much slower on one device, against the others and against the batches before and
 after it, shared the machine with something: two threads then run one after the other."""
@@ -69,6 +77,27 @@ def slowed(latency: Any, unix_s: Any) -> Any:
     return bad
 
 
+def anchors_of(networks: list[str], target: dict[str, Any]) -> set[str]:
+    """What tells of a network's tasks, each convolution computed in every way."""
+    found = set()
+    for name in networks:
+        module = in_layout(import_network(load_network(name)), as_target(target))
+        ways = tasks_of_all_ways(module, as_target(target), TRANSFORMS)
+        found |= {way.task.anchor for way in ways}
+    return found
+
+
+def tasks_of(store: RecordStore, anchors: set[str]) -> set[str]:
+    """Tasks of a store that have one of the anchors."""
+    rows = store.read(["task", "operator", "shapes"]).group_by(["task", "operator", "shapes"])
+    tasks = rows.aggregate([]).to_pylist()
+    return {
+        row["task"]
+        for row in tasks
+        if anchor_of(row["operator"], json.loads(row["shapes"])) in anchors
+    }
+
+
 def balanced(whole: RecordStore, programs: int, without: set[str]) -> set[str]:
     """Keys of the programs to keep."""
     kept: set[str] = set()
@@ -89,26 +118,26 @@ def main() -> None:
         parser.add_argument(name, type=Path)
     parser.add_argument("--more", type=Path, nargs="*", default=[])
     parser.add_argument("--programs", type=int, default=48)
-    parser.add_argument("--without", nargs="*", default=["resnet18"])
+    parser.add_argument("--without", nargs="*", default=WITHOUT)
     given = parser.parse_args()
     whole, more = RecordStore.open(given.whole), [RecordStore.open(path) for path in given.more]
-    networks = whole.networks()
-    without = {task for name in given.without for task in networks[name]}
-    keys = pa.array(sorted(balanced(whole, given.programs, without)))
-    out = RecordStore.create(given.out)
     devices = ChainMap(*(store.devices() for store in (whole, *more)))
+    anchors = anchors_of(given.without, next(iter(whole.devices().values())).target)
+    without = {task for store in (whole, *more) for task in tasks_of(store, anchors)}
+    chosen = pc.field("program").isin(pa.array(sorted(balanced(whole, given.programs, without))))
+    others = ~pc.field("task").isin(pa.array(sorted(without), pa.string()))
+    out = RecordStore.create(given.out)
     for profile in devices.values():
         out.add_device(profile)
     writer = out.writer()
     for store in (*more, whole):
-        for table in store.scan(where=pc.field("program").isin(keys) if store is whole else None):
+        for table in store.scan(where=chosen if store is whole else others):
             writer.add(table)
-        modules = store.workloads()
+        modules, measured = store.workloads(), set(store.read(["task"])["task"].to_pylist())
         for name, weights in store.networks().items():
-            left_out = without if store is whole else set()
-            if name not in given.without:
-                own = {task: count for task, count in weights.items() if task not in left_out}
-                own = out.networks().get(name, {}) | own
+            own = {task: count for task, count in weights.items() if task in measured - without}
+            own = out.networks().get(name, {}) | own
+            if own:
                 out.add_network(name, own, {task: modules[task] for task in own if task in modules})
     writer.close()
 

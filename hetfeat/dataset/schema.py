@@ -1,7 +1,7 @@
 """The stored form of a record: an Arrow schema, a journal line, and the ways between."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,15 +63,19 @@ def to_table(rows: Iterable[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=SCHEMA)
 
 
+def task_of(row: Mapping[str, Any]) -> Task:
+    """The task of a row, by the columns that tell of it."""
+    shapes = tuple(tuple(shape) for shape in json.loads(row["shapes"]))
+    return Task(row["task"], row["operator"], shapes, row["dtype"], row["flops"])
+
+
 def from_table(table: pa.Table) -> Iterator[Measurement]:
     """The measurements of a table with all columns of `SCHEMA`."""
     tasks: dict[str, Task] = {}
     for row, stores in zip(table.drop(["stores"]).to_pylist(), stores_of(table), strict=True):
         task = tasks.get(row["task"])
         if task is None:
-            shapes = tuple(tuple(shape) for shape in json.loads(row["shapes"]))
-            task = Task(row["task"], row["operator"], shapes, row["dtype"], row["flops"])
-            tasks[row["task"]] = task
+            task = tasks[row["task"]] = task_of(row)
         yield Measurement(
             Program(task, row["trace"], stores),
             row["device"],

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetfeat.errors import DataError, RequestError, not_one_of
+from hetfeat.records import anchor_of
 
 SplitKind = Literal["within_task", "by_task", "by_target"]
 SPLITS: tuple[str, ...] = get_args(SplitKind)
@@ -131,7 +132,7 @@ def task_units(examples: TaskKeyed) -> npt.NDArray[np.int64]:
     Two examples are connected when they share the task hash, or the operator and the shapes of
     the first two arguments (which are the anchor's data and weights).
     """
-    codes: dict[Hashable, int] = {}
+    codes: dict[str, int] = {}
     parent: list[int] = []
 
     def root(i: int) -> int:
@@ -140,7 +141,7 @@ def task_units(examples: TaskKeyed) -> npt.NDArray[np.int64]:
             i = parent[i]
         return i
 
-    def code(key: Hashable) -> int:
+    def code(key: str) -> int:
         if key not in codes:
             codes[key] = len(parent)
             parent.append(len(parent))
@@ -162,14 +163,16 @@ def of_units(
     return np.isin(units, units[named])
 
 
-def _task_keys(examples: TaskKeyed) -> Iterator[tuple[Hashable, Hashable]]:
+def anchors(examples: TaskKeyed) -> list[str]:
+    """The anchor of each example's task, as `records.anchor_of` has it."""
+    parsed = {text: json.loads(text) for text in set(examples.shapes.tolist())}
+    tasks = zip(examples.operator.tolist(), examples.shapes.tolist(), strict=True)
+    return [anchor_of(operator, parsed[text]) for operator, text in tasks]
+
+
+def _task_keys(examples: TaskKeyed) -> Iterator[tuple[str, str]]:
     """What two examples of connected tasks have in common: the task, or the anchor."""
-    leading: dict[str, str] = {}
-    fields = (examples.task, examples.operator, examples.shapes)
-    for task, operator, shapes in zip(*(f.tolist() for f in fields), strict=True):
-        if shapes not in leading:
-            leading[shapes] = json.dumps(json.loads(shapes)[:2])
-        yield task, (operator, leading[shapes])
+    return zip(examples.task.tolist(), anchors(examples), strict=True)
 
 
 def _test_tasks(

@@ -197,6 +197,22 @@ class RecordStore:
         parts += [sha256(journal) for journal in self._journals()]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
+    @contextmanager
+    def undisturbed(self) -> Iterator[str]:
+        """The digest of what is read meanwhile.
+
+        Raises:
+            DataError: Another process has written to the store meanwhile.
+        """
+        before = self.digest()
+        yield before
+        if self.digest() != before:
+            raise DataError(
+                f"record store '{self.path}', which grew while it was read",
+                "a store that nobody writes to meanwhile",
+                "begin anew once the other process has ended",
+            )
+
     def damaged(self) -> list[str]:
         """Paths of the shards that are missing or whose bytes are not those written."""
         return [
@@ -224,8 +240,12 @@ class RecordStore:
     def add_network(
         self, name: str, weights: Mapping[str, int], modules: Mapping[str, str]
     ) -> None:
-        """Keeps a network's tasks: occurrences and serialised TVM modules by task hash."""
-        networks = self.networks() | {name: dict(weights)}
+        """Keeps a network's tasks: occurrences and serialised TVM modules by task hash.
+
+        Tasks that it is known to have remain: their records do.
+        """
+        networks = self.networks()
+        networks[name] = networks.get(name, {}) | dict(weights)
         write_atomically(self.path / "networks.json", json.dumps(networks, indent=1).encode())
         self.add_workloads(modules)
 

@@ -24,6 +24,8 @@ from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.choice import measurer_of
 from hetfeat.measure.exclusive import building
+from hetfeat.models.labels import leaked_records
+from hetfeat.progress import At, progress
 from hetfeat.records import Program, Task
 from hetfeat.transfer.schedules import ScheduleLibrary
 from hetfeat.tune.final import choose, finalists
@@ -132,7 +134,7 @@ def deploy(
             "max_abs_error": verified.max_abs_error,
             "tolerance": verified.tolerance,
             "model_version": request.model,
-            "leaked_records": _leaked(source, profile, {t.task.hash for of in ways for t in of}),
+            "leaked_records": _leaked(source, profile, [t.task for of in ways for t in of]),
         }
         bundle.add_facts(draft, {"report": report})
         if out.exists():
@@ -164,7 +166,10 @@ def _tune(
     with nullcontext() if found_by else journal.writing():
         if not found_by:
             _note(journal, request, networks, tasks, profile, modules)
-        with _measuring(profile, journal, merged, modules) as measurer:
+        with (
+            _measuring(profile, journal, merged, modules) as measurer,
+            progress(None, "program") as at,
+        ):
             tuned = tune(
                 list(weights.items()),
                 measurer,
@@ -172,7 +177,7 @@ def _tune(
                 journal,
                 budget,
                 request.seed,
-                _progress(weights, budget, rivals),
+                _on_round(at, weights, budget, rivals),
                 rivals,
                 _library(profile, merged),
                 request.search,
@@ -337,31 +342,20 @@ def _budget(request: DeployRequest, tasks: int) -> Budget:
     return dataclasses.replace(budget, trials=request.trials)
 
 
-def _progress(
-    weights: Mapping[Task, int], budget: Budget, rivals: Ways
+def _on_round(
+    at: At, weights: Mapping[Task, int], budget: Budget, rivals: Ways
 ) -> Callable[[Tuned, TaskState], None]:
-    """Logs a line now and then: trials, rate, time left, and what the kernels add up to."""
+    """Says how far tuning has come, in trials, and what the kernels add up to."""
     best: dict[str, float] = {}
-    last = [time.monotonic()]
 
     def on_round(tuned: Tuned, state: TaskState) -> None:
         if state.best and state.best.latency_s is not None:
             best[state.task.hash] = state.best.latency_s
-        if time.monotonic() - last[0] < 10:
-            return
-        last[0] = time.monotonic()
-        done = tuned.trials + tuned.resumed
-        rate = done / max(tuned.seconds, 1e-9)
-        log.info(
-            "%d programs measured, %.1f a second, %.0f s left at most; "
-            "%d of %d tasks, kernels %.2f ms",
-            done,
-            rate,
-            min((budget.trials - done) / max(rate, 1e-9), max(0.0, budget.seconds - tuned.seconds)),
-            len(best),
-            len(weights),
-            1e3 * network_s(weights, best, rivals),
-        )
+        kernels_ms = 1e3 * network_s(weights, best, rivals)
+        left_s = max(0.0, budget.seconds - tuned.seconds)
+        tasks = f"{len(best)} of {len(weights)} tasks"
+        note = f"{left_s:.0f} s left at most, {tasks}, kernels {kernels_ms:.2f} ms"
+        at(tuned.trials + tuned.resumed, note)
 
     return on_round
 
@@ -382,10 +376,9 @@ def _bench(
     return measured | compare(plain, profile.threads, UNTUNED_ROUNDS, first_needed=False)
 
 
-def _leaked(source: SourceModel | None, profile: DeviceProfile, tasks: Iterable[str]) -> int:
-    """Records of this device's runs of this network's tasks that the cost model was trained on."""
-    seen = source.model.seen.get(profile.name, {}) if source else {}
-    return sum(seen.get(task, 0) for task in tasks)
+def _leaked(source: SourceModel | None, profile: DeviceProfile, tasks: Iterable[Task]) -> int:
+    keys = (key for task in tasks for key in (task.hash, task.anchor))
+    return leaked_records(source.model, profile.name, keys) if source else 0
 
 
 def _median(latency: Latency | None) -> float | None:

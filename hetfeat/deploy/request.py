@@ -115,7 +115,7 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
     if {"search": EVOLUTION, **manifest.get("request", {})} != request.as_json():
         raise RequestError(
             f"'{out}', a bundle of {manifest.get('network', 'a network')} from another request",
-            "the same network, device, model version and effort",
+            "the same network, device, model version, effort, trials, batch, search and seed",
             "choose another --out, or pass --refresh true to replace it",
         )
     report: dict[str, Any] = manifest["report"]

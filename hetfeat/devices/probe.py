@@ -5,6 +5,7 @@ import logging
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
@@ -150,7 +151,7 @@ def _measure(target: dict[str, Any], threads: int) -> dict[str, float]:
         raise WorkFailed(
             f"the micro-benchmarks of this machine ({lines[-1] if lines else error})",
             "GFLOP/s and GB/s",
-            "run `python -m hetfeat.devices.tvm` to see the whole error",
+            f"run `{shlex.join(command)}` to see the whole error",
         ) from error
     return figures
 

@@ -36,6 +36,8 @@ _COLUMNS = [
     *("trace", "latencies_s", "unix_s", "stores"),
 ]
 WITH_STORES = pc.field("stores").is_valid()
+SCHEDULED = pc.starts_with(pc.field("trace"), "[")
+"""Traces of schedules; those of kernels with parameters are JSON objects, which no model reads."""
 _TASK_FIELDS = ["task", "operator", "shapes", "dtype", "flops"]
 
 T = TypeVar("T")
@@ -122,8 +124,7 @@ def assemble(
     """
     shelf = Shelf(room_bytes)
     parts = [_shelved(part, shelf) for part in map_examples(store, _itself, over, None, devices)]
-    read = sum(part.rows for part in parts)
-    if not read:
+    if not any(len(part.result) for part in parts):
         raise no_records(store)
     return Assembled(
         concatenate([part.result for part in parts], shelf.whole()),
@@ -175,7 +176,8 @@ def map_examples(
         over: What calls it for each piece and gives the results in order: `map`, or
             `features.cluster.over(client)` for the machines of a Dask cluster.
         with_stores: Whether to leave out records without per-store features; by default where
-            others have them. Imported records of other schedulers have their traces alone.
+            others have them. Imported records of other schedulers have their traces alone, those
+            of kernels with parameters are left out in any case.
         devices: Only their records.
 
     Raises:
@@ -186,7 +188,7 @@ def map_examples(
     if with_stores is None:
         having = among & WITH_STORES
         with_stores = any(t.num_rows for t in store.scan(["program"], where=having))
-    usable = among & WITH_STORES if with_stores else among
+    usable = among & (WITH_STORES if with_stores else SCHEDULED)
     older = older_duplicates(pieces, usable)
     work = partial(_work, function, among, usable, store.path, store.devices())
     return over(work, ((piece, older.get(i, [])) for i, piece in enumerate(pieces)))

@@ -26,6 +26,7 @@ from hetfeat.records import ErrorKind, Program, Task
 RESTART_BYTES = 3 * 2**29
 """A child grows by about 1.1 MB with each build (TVM's and LLVM's caches) and is replaced here."""
 PROPOSE_TIMEOUT_S = 120.0
+PROPOSE_ATTEMPTS = 2
 FEATURES_AT_ONCE = 32
 """Programs a child extracts features of in one request."""
 
@@ -178,17 +179,23 @@ class Children:
     def _propose(self, task: Task, count: int, seed: int, request: dict[str, Any]) -> list[Program]:
         share = -(-count // len(self._workers))
 
-        def ask(index: int) -> list[Any]:
+        def ask(index: int) -> list[Any] | None:
             wanted = {"task": task.hash, "count": share, "seed": seed * 64 + index}
-            try:
-                reply = self._worker_of(index, task).ask(request | wanted, PROPOSE_TIMEOUT_S)
-            except Lost:
-                return []
-            return list(_checked(reply, task))
+            for _ in range(PROPOSE_ATTEMPTS):
+                with contextlib.suppress(Lost):
+                    reply = self._worker_of(index, task).ask(request | wanted, PROPOSE_TIMEOUT_S)
+                    return list(_checked(reply, task))
+            return None
 
         with building():
-            found = itertools.chain(*self._threads.map(ask, range(len(self._workers))))
-        return _programs(task, found)[:count]
+            found = [s for s in self._threads.map(ask, range(len(self._workers))) if s is not None]
+        if not found:  # not to be mistaken for a task without programs
+            raise WorkFailed(
+                f"task {task.hash} ({task.operator}), whose programs no child lives to propose",
+                "children that draw programs",
+                "leave the network out, or report it with the task's hash",
+            )
+        return _programs(task, itertools.chain(*found))[:count]
 
 
 def _programs(task: Task, found: Iterable[Any]) -> list[Program]:

@@ -103,7 +103,7 @@ class Worker:
             raise WorkFailed(
                 f"a measuring worker that does not start ({lost.kind})",
                 "a child process that imports TVM",
-                f"run `{' '.join(self._command)}` to see its error",
+                f"run `{sys.executable} -c 'import {self._command[-1]}'` to see its error",
             ) from lost
 
     def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:

@@ -74,5 +74,9 @@ class CostModel(Protocol):
         """Records that `fit` and `fine_tune` learnt from: device -> task hash -> count."""
 
     @property
+    def seen_anchors(self) -> Mapping[str, Mapping[str, int]]:
+        """The same by `records.anchor_of` instead of task hash."""
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """Hyperparameters by name, as logged."""

@@ -13,7 +13,7 @@ from hetfeat.features import columns
 from hetfeat.features.batch import Batch, Examples, Features, have_stores
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.calibration import Calibration, fit_calibration
-from hetfeat.models.labels import merged, records_seen
+from hetfeat.models.labels import anchors_seen, merged, records_seen
 from hetfeat.models.persist import read_head, write_folder
 from hetfeat.models.side import Side, refuse_empty, side_of
 
@@ -86,6 +86,7 @@ class EngineModel:
         self._calibration: Calibration | None = None
         self.draft: DraftModel | None = None
         self.seen: dict[str, dict[str, int]] = {}
+        self.seen_anchors: dict[str, dict[str, int]] = {}
         self.with_stores: bool | None = None
 
     @classmethod
@@ -116,6 +117,7 @@ class EngineModel:
         self._calibration = fit_calibration(self.predict(valid.batch), check.y)
         self.draft = None
         self.seen = records_seen(train, valid)
+        self.seen_anchors = anchors_seen(train, valid)
 
     def learn_drafts(self, train: Examples, valid: Examples) -> None:
         """Learns to rank traces that nobody has applied, of the records that `fit` learnt from."""
@@ -141,6 +143,7 @@ class EngineModel:
         adapted._fitted, adapted._calibration = self.fitted(), self._calibration
         adapted.draft = self.draft
         adapted.seen = merged(self.seen, records_seen(records))
+        adapted.seen_anchors = merged(self.seen_anchors, anchors_seen(records))
         adapted.with_stores = self.with_stores
         records = self._as_learnt(records)
         side = side_of(records, seed=self.settings.seed)
@@ -178,6 +181,7 @@ class EngineModel:
             "parameters": self.parameters,
             "calibration": dataclasses.asdict(self._calibration),
             "seen": self.seen,
+            "seen_anchors": self.seen_anchors,
             "with_stores": self.with_stores,
         }
 
@@ -206,7 +210,9 @@ class EngineModel:
             curve = head["calibration"]
             model._calibration = Calibration(tuple(curve["score"]), tuple(curve["y"]))
             model.seen = head["seen"]
-            model.with_stores = head.get("with_stores")  # older folders do not say
+            # older folders have neither
+            model.seen_anchors = head.get("seen_anchors", model.seen)
+            model.with_stores = head.get("with_stores")
             model._fitted = engine.read(folder, set(head["files"]), model.settings)
             model.draft = _draft_model().read(folder, set(head["files"]))
         except misfits as error:

@@ -1,11 +1,14 @@
 """The label a cost model learns: how close a program comes to the best one of its task."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from hetfeat.dataset.splits import anchors
 from hetfeat.features.batch import Examples
+from hetfeat.models.base import CostModel
 
 Best = dict[tuple[str, str], float]
 """Best latency in seconds by (device, task hash)."""
@@ -47,16 +50,32 @@ def group_codes(examples: Examples) -> tuple[npt.NDArray[np.int64], list[tuple[s
 
 def records_seen(*sides: Examples) -> dict[str, dict[str, int]]:
     """How many records of each task on each device the sides hold: device -> task -> count."""
-    seen: dict[str, dict[str, int]] = {}
-    for side in sides:
-        for device, task in zip(side.device.tolist(), side.task.tolist(), strict=True):
-            tasks = seen.setdefault(device, {})
-            tasks[task] = tasks.get(task, 0) + 1
-    return seen
+    return merged(*(_counted(side.device.tolist(), side.task.tolist()) for side in sides))
+
+
+def anchors_seen(*sides: Examples) -> dict[str, dict[str, int]]:
+    """The same by anchor instead of task."""
+    return merged(*(_counted(side.device.tolist(), anchors(side)) for side in sides))
+
+
+def leaked_records(model: CostModel, device: str, keys: Iterable[str]) -> int:
+    """Records of a device that a model learnt from, by the anchors and hashes of tasks.
+
+    Hashes are for folders that were saved before anchors were.
+    """
+    seen = model.seen_anchors.get(device, {})
+    return sum(seen.get(key, 0) for key in set(keys))
+
+
+def _counted(devices: Iterable[str], keys: Iterable[str]) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = {}
+    for (device, key), count in Counter(zip(devices, keys, strict=True)).items():
+        counts.setdefault(device, {})[key] = count
+    return counts
 
 
 def merged(*counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    """Sums of what `records_seen` returned."""
+    """Sums of what `records_seen` or `anchors_seen` returned."""
     total: dict[str, dict[str, int]] = {}
     for count in counts:
         for device, tasks in count.items():

@@ -1,6 +1,6 @@
 """The cost models there are: a name and an import string each, loaded when asked for."""
 
-import importlib
+import pkgutil
 from pathlib import Path
 
 from hetfeat.errors import not_one_of
@@ -23,8 +23,7 @@ def model_class(name: str) -> type[CostModel]:
     """
     if name not in MODELS:
         raise not_one_of("model", name, MODELS, "choose one of them")
-    module, attribute = MODELS[name].split(":")
-    found: type[CostModel] = getattr(importlib.import_module(module), attribute)
+    found: type[CostModel] = pkgutil.resolve_name(MODELS[name])
     return found
 
 

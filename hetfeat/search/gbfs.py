@@ -21,8 +21,8 @@ class GreedyBestFirst:
     state is asked for, so that the search goes on in any space.
     """
 
-    def __init__(self, space: Space, seed: int, fan_out: int = FAN_OUT) -> None:
-        self._space, self._fan_out = space, fan_out
+    def __init__(self, space: Space, seed: int) -> None:
+        self._space = space
         self._rng = random.Random(seed)
         self._visits = Visits(space, self._rng)
         self._queue: list[tuple[float, State]] = []
@@ -36,7 +36,7 @@ class GreedyBestFirst:
         while not self._pending and self._queue:
             _, state = heapq.heappop(self._queue)
             unvisited = [s for _, s in self._space.moves(state) if s not in self._visits]
-            self._pending = self._rng.sample(unvisited, min(self._fan_out, len(unvisited)))
+            self._pending = self._rng.sample(unvisited, min(FAN_OUT, len(unvisited)))
             for neighbour in self._pending:
                 self._visits.add(neighbour)
         asked, self._pending = self._pending[:count], self._pending[count:]

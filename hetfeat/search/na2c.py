@@ -143,14 +143,17 @@ class NeighbourhoodA2C:
 
     def tell(self, measurements: Sequence[Timed]) -> None:
         """See `Search.tell`."""
+        if not measurements:
+            return
         for timed in measurements:
             self._visits.add(timed.state)
             self._times_s[timed.state] = timed.seconds
             if timed.seconds is not None and timed.seconds < self._best_s:
                 self._incumbent, self._best_s = timed.state, timed.seconds
-        # What was asked for and never told of is no experience.
+        # What is never told of is no experience; the rest of a round may still come.
         self._buffer.extend(step for step in self._walked if step.reached in self._times_s)
-        self._walked.clear()
+        waiting = [step for step in self._walked if step.reached not in self._times_s]
+        self._walked = waiting[-BUFFER:]
         if self._buffer and self._incumbent is not None:
             rewards = [self._reward(step.reached) for step in self._buffer]
             self.network.learn(list(self._buffer), rewards)

@@ -88,7 +88,8 @@ def evaluations_of(budget: str, size: int) -> int:
     """Evaluations that `--budget` means: a count, or with a point a fraction of the space.
 
     Raises:
-        RequestError: Neither, or less than one evaluation, or more than the space.
+        RequestError: Neither, less than one evaluation, or a fraction over 1; a larger count is the
+            whole space.
     """
     try:
         value = float(budget) if "." in budget or "e" in budget else int(budget)

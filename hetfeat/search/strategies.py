@@ -1,6 +1,6 @@
 """The strategies there are, by name."""
 
-import importlib
+import pkgutil
 from collections.abc import Sequence
 from typing import cast
 
@@ -38,5 +38,4 @@ def make_search(name: str, space: Space, seed: int) -> StateSearch:
     """
     if space.size == 1:
         name = "random"
-    module, attribute = STRATEGIES[name].split(":")
-    return cast(StateSearch, getattr(importlib.import_module(module), attribute)(space, seed))
+    return cast(StateSearch, pkgutil.resolve_name(STRATEGIES[name])(space, seed))

@@ -7,6 +7,10 @@ from hetfeat.search.base import AppliesTraces, StateSearch, Timed
 from hetfeat.search.strategies import make_search
 from hetfeat.search.traces import TraceTiles, tiled
 
+FRUITLESS = 32
+"""Rounds in a row that may give no program before a task counts as exhausted: of a space that is
+refused nearly everywhere, trying all would take hours."""
+
 
 class TileSearch:
     """A `Search` over one task's tile factors by a strategy that knows states and times only.
@@ -46,7 +50,9 @@ class TileSearch:
             return list(fresh.values())[:count]
         assert self._search is not None and self._tiles is not None
         known = {m.program.key for m in self._told}
-        while states := self._search.ask(count):
+        for _ in range(FRUITLESS):
+            if not (states := self._search.ask(count)):
+                break
             traces = [self._tiles.with_tiles(state) for state in states]
             programs = self._proposer.apply(self._task, traces)
             applied = {tiled(program.trace)[1] for program in programs}

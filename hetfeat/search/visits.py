@@ -21,9 +21,6 @@ class Visits:
     def __contains__(self, state: State) -> bool:
         return state in self._visited
 
-    def __len__(self) -> int:
-        return len(self._visited)
-
     def add(self, state: State) -> bool:
         """Settles a state; whether it was new."""
         if state in self._visited:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
+from hetfeat.dataset.schema import task_of
 from hetfeat.dataset.store import RecordStore
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.records import Program, Task
@@ -70,10 +71,7 @@ class ScheduleLibrary:
         for table in store.scan(_COLUMNS, where=ran):
             for row in table.to_pylist():
                 if row["task"] not in tasks:
-                    shapes = tuple(tuple(shape) for shape in json.loads(row["shapes"]))
-                    tasks[row["task"]] = Task(
-                        row["task"], row["operator"], shapes, row["dtype"], row["flops"]
-                    )
+                    tasks[row["task"]] = task_of(row)
                 task = tasks[row["task"]]
                 if row["device"] == device and not held.isdisjoint((task.hash, task.anchor)):
                     continue

@@ -1,5 +1,6 @@
 """Measures programs of real networks, on one device or the same ones on several."""
 
+import logging
 import random
 import statistics
 import time
@@ -11,10 +12,13 @@ import pyarrow.compute as pc
 from hetfeat.dataset import notes
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
-from hetfeat.measure.base import DeviceMeasurer
+from hetfeat.errors import WorkFailed
+from hetfeat.measure.base import DeviceLost, DeviceMeasurer
 from hetfeat.records import Measurement, Program, Task, spread
 from hetfeat.tune.anchors import Anchors
 from hetfeat.tune.evaluation import evaluation_order
+
+log = logging.getLogger(__name__)
 
 BATCH = 16
 RANDOM_SHARE = 0.5
@@ -104,6 +108,7 @@ class _Collecting:
         self._progress = Progress()
         self._known = {m.profile.name: _known(store, m.profile.name) for m in measurers}
         self._anchors = Anchors(store, {task.hash: task for task in tasks})
+        self._passed_over: WorkFailed | None = None
         self._progress.known = sum(len(self._of(m, t).keys) for m in measurers for t in tasks)
 
     def run(self) -> Iterator[Progress]:
@@ -114,6 +119,8 @@ class _Collecting:
             yield from self._fill(task, wanted, wanted)
             self._progress.tasks += 1
             yield self._progress
+        if self._passed_over and not self._progress.programs + self._progress.known:
+            raise self._passed_over
 
     def _evaluation(self) -> Iterator[Progress]:
         wanted = self._plan.evaluation_programs
@@ -124,14 +131,40 @@ class _Collecting:
             if task.hash not in chosen:
                 if len(chosen) >= self._plan.evaluation_tasks:
                     break
-                if len(self._measurers[0].sample(task, wanted, self._plan.seed)) < wanted:
-                    continue  # a small design space
+                if not self._has(task, wanted):
+                    continue
                 chosen.append(task.hash)
                 notes.save_evaluation_tasks(self._store.path, chosen)
             yield from self._fill(task, wanted, round(ATTEMPTS * wanted))
 
+    def _has(self, task: Task, wanted: int) -> bool:
+        """Whether a task's design space has so many programs."""
+        try:  # twice as many: children may draw the same program
+            found = self._measurers[0].sample(task, 2 * wanted, self._plan.seed)
+        except DeviceLost:
+            raise
+        except WorkFailed as error:
+            self._pass_over(error)
+            return False
+        return len(found) >= wanted
+
     def _fill(self, task: Task, wanted: int, attempts: int) -> Iterator[Progress]:
-        """Measures until so many programs ran on every device, or so many were tried."""
+        """Measures until so many programs ran on every device, or so many were tried.
+
+        A task that no programs can be made of is passed over with a warning.
+        """
+        try:
+            yield from self._measure_until(task, wanted, attempts)
+        except DeviceLost:
+            raise
+        except WorkFailed as error:
+            self._pass_over(error)
+
+    def _pass_over(self, error: WorkFailed) -> None:
+        log.warning("%s", error)
+        self._passed_over = error
+
+    def _measure_until(self, task: Task, wanted: int, attempts: int) -> Iterator[Progress]:
         first, *others = self._measurers
         known = self._of(first, task)
         for measurer in others:

@@ -1,7 +1,7 @@
-"""Transformer encoders by name, built from torch's layers: shapes of BERT and of ViT.
+"""BERTs by name, built from torch's layers; each takes token ids, int64 [batch, TOKENS].
 
 Latency does not depend on the weights, which are random and seeded; for trained ones pass
-`module:function`. A BERT takes token ids, int64 [batch, TOKENS]; a ViT takes images.
+`module:function`.
 """
 
 from dataclasses import dataclass

@@ -3,8 +3,8 @@
 import contextlib
 import errno
 import functools
-import importlib
 import logging
+import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -143,10 +143,9 @@ class LazyGroup(Group):
 
     def load(self, name: str) -> click.Command:
         """Imports the command of a name in the table."""
-        module, attribute = self.table[name][0].split(":")
-        found = getattr(importlib.import_module(module), attribute)
+        found = pkgutil.resolve_name(self.table[name][0])
         if not isinstance(found, click.Command):
-            raise TypeError(f"{module}:{attribute} is not a click command")
+            raise TypeError(f"{self.table[name][0]} is not a click command")
         return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

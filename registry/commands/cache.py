@@ -16,7 +16,10 @@ def command() -> None:
 @_cli.command("prune")
 @_cli.option("--max-gb", type=click.FloatRange(0), default=5.0, help="What may stay, in 1e9 bytes.")
 def prune(max_gb: float) -> dict[str, Any]:
-    """Remove copies used longest ago until the rest fits, and what interrupted pulls left."""
+    """Remove copies used longest ago until the rest fits, and what interrupted pulls left.
+
+    What was used within the last hour stays: another process may be reading it.
+    """
     from registry import cache, cache_pruning
 
     return {

@@ -1,7 +1,6 @@
 """`hetfeat compile`: a bundle of what a deployment has found so far."""
 
 from pathlib import Path
-from typing import Any
 
 from registry.commands import _cli
 from registry.commands.deploy import render
@@ -10,11 +9,12 @@ from registry.commands.deploy import render
 @_cli.command("compile", render=render)
 @_cli.option("--from", "journal", type=Path, required=True, help="Journal of a deployment.")
 @_cli.option("--out", type=Path, default="bundle", help="Folder of the bundle; must not exist.")
-def command(journal: Path, out: Path) -> dict[str, Any]:
+def command(journal: Path, out: Path) -> _cli.Result:
     """Compile, verify, compare and register what a deployment has found so far.
 
     The journal lies beside the deployment's bundle, as OUT.journal; tuning may go on meanwhile.
     """
     from registry.deployment import compile_and_register
 
-    return compile_and_register(journal, out)
+    report = compile_and_register(journal, out)
+    return _cli.Result(report, _cli.INTERRUPTED if report.get("stopped") else 0)

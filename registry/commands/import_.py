@@ -20,8 +20,8 @@ from registry.commands import _cli
 def command(path: tuple[str, ...], format: str, device: str, out: Path) -> dict[str, Any]:
     """Read records that other tools have measured: files, plain or gzip, and folders of them."""
     from hetfeat.dataset.importers.run import Counts, import_records
+    from hetfeat.progress import progress
     from hetfeat.tune.importing import FeatureExtraction
-    from registry.progress import progress
 
     with FeatureExtraction() as extraction, progress(None, "record") as at:
 

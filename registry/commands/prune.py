@@ -31,7 +31,7 @@ def command(records: Path, out: Path, fraction: float, seed: int) -> dict[str, A
         raise RequestError(f"--fraction {fraction}", "a share above 0, at most 1", "say 0.55")
     from hetfeat.dataset.prune import prune
     from hetfeat.dataset.store import RecordStore
-    from registry.progress import progress
+    from hetfeat.progress import progress
 
     store = RecordStore.open(records)
     with progress(2 * len(list(store.pieces())), "piece") as at:

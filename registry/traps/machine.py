@@ -79,7 +79,8 @@ def disk() -> Iterator[Trap]:
         elif (free := shutil.disk_usage(there).free) < DISK_BYTES:
             yield (
                 f"{free / 2**30:.2f} GiB free for {what} ({there}), less than 1",
-                "remove what is not needed; `hetfeat cache prune --max-gb 0` empties the cache",
+                "remove what is not needed; `hetfeat cache prune --max-gb 0` empties the cache of "
+                "what was not used within the hour",
             )
 
 

@@ -1,6 +1,6 @@
 """The formats there are: a name and an import string each, loaded when asked for."""
 
-import importlib
+import pkgutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +15,5 @@ FORMATS = {
 
 def importer(name: str) -> "Importer":
     """The importer of a format of the table."""
-    module, attribute = FORMATS[name].split(":")
-    found: Importer = getattr(importlib.import_module(module), attribute)
+    found: Importer = pkgutil.resolve_name(FORMATS[name])
     return found

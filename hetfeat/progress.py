@@ -5,7 +5,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 from tqdm import tqdm
 
@@ -17,8 +18,15 @@ LINE = "{n_fmt} of {total_fmt} {unit}s, {rate_fmt}, {remaining} left"
 LINE_WITHOUT_END = "{n_fmt} {unit}s, {rate_fmt}"
 
 
+class At(Protocol):
+    """Takes how far work has come."""
+
+    def __call__(self, done: int, note: str = "", /) -> None:
+        """See `progress`."""
+
+
 @contextlib.contextmanager
-def progress(total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+def progress(total: int | None, unit: str) -> Iterator[At]:
     """A bar on a terminal, elsewhere a line now and then; nothing with HETFEAT_QUIET.
 
     Work of a second shows nothing, so that a refusal stays one line.
@@ -28,7 +36,7 @@ def progress(total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
         unit: What is counted, in the singular.
 
     Yields:
-        To be called with how much is done in all.
+        To be called with how much is done in all, and perhaps what else there is to say.
     """
     quiet = bool(os.environ.get("HETFEAT_QUIET"))
     started = said = time.monotonic()
@@ -43,13 +51,14 @@ def progress(total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
         disable=quiet or not sys.stderr.isatty(),
     ) as bar:
 
-        def at(done: int) -> None:
+        def at(done: int, note: str = "") -> None:
             nonlocal said
+            bar.set_postfix_str(note, refresh=False)
             bar.update(done - bar.n)
             now = time.monotonic()
             if bar.disable and not quiet and now - said >= LINE_S:
                 said = now
-                log.info(as_line(done, total, now - started, unit))
+                log.info("%s", as_line(done, total, now - started, unit) + (note and f", {note}"))
 
         yield at
 
