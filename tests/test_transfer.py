@@ -107,8 +107,9 @@ def test_of_a_store_with_other_records_only_what_was_asked_for_is_learnt_from(tm
     wanted = transferring.Transfer(
         None, "b", None, ("net",), 6, flops_share=0.1, fine_tune_columns=0, out=store.path, seed=0
     )
-    data = transferring._few_shot(wanted, store, store.devices()["b"], selected)
+    data, digest = transferring._few_shot(wanted, store, store.devices()["b"], selected)
     assert set(data.measured.task.tolist()) == selected
+    assert digest == store.digest()
 
 
 @pytest.mark.parametrize(
