@@ -70,6 +70,21 @@ def test_a_source_that_misleads_is_dropped(caplog):
     assert pca(judge) > 0.7
 
 
+@pytest.mark.parametrize(
+    ("kept", "fresh", "drops"),
+    [
+        ([0.7, 0.72, 0.69, 0.71], [0.74, 0.69, 0.72, 0.7], False),
+        ([0.7, 0.72, 0.69, 0.71], [0.8, 0.83, 0.78, 0.82], True),
+    ],
+)
+def test_a_source_is_not_dropped_for_what_may_be_luck(monkeypatch, kept, fresh, drops):
+    found = iter([np.array(kept), np.array(fresh)])
+    monkeypatch.setattr("hetfeat.tune.judge.pca_of_tasks", lambda scores, records: next(found))
+    judge = Judge(source(), HERE, seed=0)
+    judge.learn(measured(range(6), FIRST_FIT))
+    assert (judge.source is None) is drops
+
+
 def test_the_gate_is_asked_now_and_then(monkeypatch):
     judge, asked = Judge(source(), HERE, seed=0), []
     monkeypatch.setattr(judge, "_gate", lambda model, records: asked.append(len(records)))

@@ -18,7 +18,8 @@ from hetfeat.models.hyperparameters import build
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.drafts import bred
 from hetfeat.search.evolution import Evolution
-from hetfeat.transfer.finetune import mean_pca, without_draft
+from hetfeat.transfer.finetune import mean_pca, pca_of_tasks, without_draft
+from hetfeat.transfer.gate import LEAST_SOURCE_PCA, STANDARD_ERRORS
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,8 @@ class Judge:
     """Scores candidates with the source model, fine-tuned on what the device said of others.
 
     The gate: at 64 measured programs, 256, and so on, the source is compared with a model of the
-    measured programs alone, by cross-validation; a source that orders them no better is dropped.
+    measured programs alone, by cross-validation; a source that orders them worse, by more than two
+    standard errors over tasks, is dropped, and so is one that orders them no better than chance.
     Without a source a model from scratch judges once there is enough to learn from.
 
     Args:
@@ -104,15 +106,18 @@ class Judge:
                 return
             with_source[rows] = without_draft(source).fine_tune(learnt).predict(judged.batch)
             without[rows] = scratch.predict(judged.batch)
-        kept, fresh = mean_pca(with_source, records), mean_pca(without, records)
-        if kept <= fresh:
+        kept, fresh = pca_of_tasks(with_source, records), pca_of_tasks(without, records)
+        if not len(kept):
+            return
+        lost = fresh - kept
+        error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else 0.0
+        own = mean_pca(source.predict(records.batch), records)
+        if own < LEAST_SOURCE_PCA or lost.mean() > STANDARD_ERRORS * error:
             self.source = None
             log.warning(
                 "the cost model is dropped: on %d programs measured here its PCA is %.3f, "
-                "without it %.3f",
-                len(records),
-                kept,
-                fresh,
+                "fine-tuned %.3f, without it %.3f",
+                *(len(records), own, kept.mean(), fresh.mean()),
             )
 
     def _scratch(self, records: Examples, drafts: bool = False) -> CostModel | None:
