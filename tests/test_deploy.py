@@ -194,8 +194,8 @@ class TestDeploying:
         monkeypatch.chdir(registry.folder)
         monkeypatch.setattr("hetfeat.tune.judge.FIRST_FIT", 32)
         monkeypatch.setattr("hetfeat.tune.loop.REFIT_EVERY", 8)
-        verdicts = iter((0.1, 0.9))  # what the gate itself finds is test_judge's
-        monkeypatch.setattr("hetfeat.tune.judge.mean_pca", lambda *_: next(verdicts))
+        verdict = np.array([0.1]), np.array([0.9])  # what the gate itself finds is test_judge's
+        monkeypatch.setattr("hetfeat.tune.judge.Judge._cross_validated", lambda *_: verdict)
         made = hetfeat(capfd, *deploy_line(registry, "gated", "nets:tiny", "--trials", "48"))
         assert made.code == 0, made.errors
         assert "the cost model is dropped" in made.errors

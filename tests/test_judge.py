@@ -78,8 +78,8 @@ def test_a_source_that_misleads_is_dropped(caplog):
     ],
 )
 def test_a_source_is_not_dropped_for_what_may_be_luck(monkeypatch, kept, fresh, drops):
-    found = iter([np.array(kept), np.array(fresh)])
-    monkeypatch.setattr("hetfeat.tune.judge.pca_of_tasks", lambda scores, records: next(found))
+    found = np.array(kept), np.array(fresh)
+    monkeypatch.setattr(Judge, "_cross_validated", lambda *_: found)
     judge = Judge(source(), HERE, seed=0)
     judge.learn(measured(range(6), FIRST_FIT))
     assert (judge.source is None) is drops

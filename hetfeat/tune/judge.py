@@ -23,6 +23,8 @@ from hetfeat.transfer.gate import LEAST_SOURCE_PCA, STANDARD_ERRORS
 
 log = logging.getLogger(__name__)
 
+Floats = npt.NDArray[np.float64]
+
 SCRATCH = "xgb"
 """What is learnt from the measured programs alone."""
 FIRST_FIT = 64
@@ -74,7 +76,7 @@ class Judge:
         known = draft is not None and task.operator in draft.operators
         search.draft = partial(self._drafted, task, measurer) if known else None
 
-    def _score(self, programs: Sequence[Program]) -> npt.NDArray[np.float64]:
+    def _score(self, programs: Sequence[Program]) -> Floats:
         assert self.model is not None
         return self.model.predict(batch_of(programs, self.profile))
 
@@ -90,23 +92,13 @@ class Judge:
         assert self.model is not None and self.model.draft is not None
         draft = self.model.draft
 
-        def rank(traces: Sequence[str]) -> npt.NDArray[np.float64]:
+        def rank(traces: Sequence[str]) -> Floats:
             return draft.predict(batch_of([Program(task, t) for t in traces], self.profile))
 
         return measurer.apply(task, bred(parents, rank, count, rng))
 
     def _gate(self, source: CostModel, records: Examples) -> None:
-        fold = np.random.default_rng(self.seed).integers(0, FOLDS, len(records))
-        with_source, without = np.zeros(len(records)), np.zeros(len(records))
-        for number in range(FOLDS):
-            rows = np.flatnonzero(fold == number)
-            learnt, judged = records.take(np.flatnonzero(fold != number)), records.take(rows)
-            scratch = self._scratch(learnt)
-            if scratch is None:
-                return
-            with_source[rows] = without_draft(source).fine_tune(learnt).predict(judged.batch)
-            without[rows] = scratch.predict(judged.batch)
-        kept, fresh = pca_of_tasks(with_source, records), pca_of_tasks(without, records)
+        kept, fresh = self._cross_validated(source, records)
         if not len(kept):
             return
         lost = fresh - kept
@@ -119,6 +111,20 @@ class Judge:
                 "fine-tuned %.3f, without it %.3f",
                 *(len(records), own, kept.mean(), fresh.mean()),
             )
+
+    def _cross_validated(self, source: CostModel, records: Examples) -> tuple[Floats, Floats]:
+        """PCA of each task with the source and without; none where the records teach nothing."""
+        fold = np.random.default_rng(self.seed).integers(0, FOLDS, len(records))
+        with_source, without = np.zeros(len(records)), np.zeros(len(records))
+        for number in range(FOLDS):
+            rows = np.flatnonzero(fold == number)
+            learnt, judged = records.take(np.flatnonzero(fold != number)), records.take(rows)
+            scratch = self._scratch(learnt)
+            if scratch is None:
+                return np.empty(0), np.empty(0)
+            with_source[rows] = without_draft(source).fine_tune(learnt).predict(judged.batch)
+            without[rows] = scratch.predict(judged.batch)
+        return pca_of_tasks(with_source, records), pca_of_tasks(without, records)
 
     def _scratch(self, records: Examples, drafts: bool = False) -> CostModel | None:
         """A model of the records alone; None where they are too few or too equal."""
