@@ -6,8 +6,8 @@ Of each task of WHOLE come at most so many programs, evenly from the fastest to 
 first device, and the same ones on the others. Left out are programs that did not run on every
 device and those of batches that something else on the machine slowed down. Stores given as `--more`
 are added as they are; of a device that several know, the first one's profile is kept. Of no store
-come tasks with the anchor of one in the networks `--without`, which the documentation deploys, and
-none that nothing was measured of.
+come tasks with the anchor of one in the networks `--without`, whose latencies docs/performance.md
+reports, and none that nothing was measured of.
 """
 
 import argparse
