@@ -1,6 +1,5 @@
 """A trained cost model as an MLflow model and as a version in the registry."""
 
-import itertools
 import json
 import tempfile
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import RequestError
-from hetfeat.features.assemble import WITH_STORES
+from hetfeat.features.assemble import SCHEDULED, WITH_STORES
 from hetfeat.features.batch import Examples, have_stores
 from hetfeat.models.base import CostModel
 from registry.manifest import write_manifest
@@ -103,7 +102,9 @@ def input_example(store: RecordStore) -> "pd.DataFrame":
     """The first programs of a store, if possible with features, as input of the logged model."""
     columns = ["operator", "shapes", "dtype", "flops", "stores", "trace"]
     wanted = [*columns, "device"]
-    tables = itertools.chain(store.scan(wanted, where=WITH_STORES), store.scan(wanted))
+    tables = (
+        table for where in (WITH_STORES, SCHEDULED) for table in store.scan(wanted, where=where)
+    )
     frame = next(table for table in tables if len(table)).slice(0, _EXAMPLE_ROWS).to_pandas()
     frame["stores"] = [[] if stores is None else stores for stores in frame["stores"]]
     profiles: dict[str, Any] = {

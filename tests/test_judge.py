@@ -75,6 +75,7 @@ def test_a_source_that_misleads_is_dropped(caplog):
     [
         ([0.7, 0.72, 0.69, 0.71], [0.74, 0.69, 0.72, 0.7], False),
         ([0.7, 0.72, 0.69, 0.71], [0.8, 0.83, 0.78, 0.82], True),
+        ([0.7], [0.9], False),
     ],
 )
 def test_a_source_is_not_dropped_for_what_may_be_luck(monkeypatch, kept, fresh, drops):

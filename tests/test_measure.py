@@ -302,6 +302,8 @@ def test_a_child_lost_while_it_draws_programs_is_asked_again(device, monkeypatch
     else:  # not an empty list, which says that there are no programs
         with pytest.raises(WorkFailed, match="no child lives"):
             measurer.sample(task, 4, seed=0)
+        one.lost = 0
+        assert measurer.vary(task, ["[]"], 4, seed=0) == []
 
 
 def test_variations_are_new_programs(measurer):

@@ -21,6 +21,7 @@ from hetfeat.devices.families import common_family
 from hetfeat.errors import DataError, RequestError
 from hetfeat.records import Measurement, Program
 from registry.commands import _cli
+from registry.cost_model import input_example
 from registry.training import TrainingRequest, evaluation_digest, load_data
 
 pytestmark = pytest.mark.slow
@@ -261,6 +262,9 @@ def test_kernels_with_parameters_are_left_out(tmp_path):
     alone.append([Measurement(parameters, "a", (1e-3,), None, 1.0, "kernel tuner")])
     with pytest.raises(DataError, match="without records"):
         load_data(TrainingRequest(alone.path, None, "xgb", "by_task", (), "quick", 0))
+    schedule = Program(stores.task(0), "[[],[]]")
+    alone.append([Measurement(schedule, "a", (1e-3,), None, 1.0, "tvm")])
+    assert input_example(alone)["trace"].tolist() == ["[[],[]]"]
 
 
 def test_an_empty_store_is_refused(here, capsys):

@@ -355,7 +355,7 @@ def _on_round(
         left_s = max(0.0, budget.seconds - tuned.seconds)
         tasks = f"{len(best)} of {len(weights)} tasks"
         note = f"{left_s:.0f} s left at most, {tasks}, kernels {kernels_ms:.2f} ms"
-        at(tuned.trials + tuned.resumed, note)
+        at(tuned.trials, f"{tuned.resumed} before, {note}" if tuned.resumed else note)
 
     return on_round
 

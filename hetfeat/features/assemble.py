@@ -136,8 +136,8 @@ def assemble(
 def no_records(store: RecordStore) -> DataError:
     """The error for a store from which nothing can be learnt."""
     return DataError(
-        f"record store '{store.path}' without records",
-        "at least one measured program",
+        f"record store '{store.path}' without records of schedules to learn from",
+        "at least one measured program with its trace",
         "add some with `hetfeat collect --out DIR`",
     )
 

@@ -182,14 +182,18 @@ class Children:
         def ask(index: int) -> list[Any] | None:
             wanted = {"task": task.hash, "count": share, "seed": seed * 64 + index}
             for _ in range(PROPOSE_ATTEMPTS):
-                with contextlib.suppress(Lost):
+                try:
                     reply = self._worker_of(index, task).ask(request | wanted, PROPOSE_TIMEOUT_S)
+                except Lost as lost:
+                    if lost.kind == "timeout":  # the same draw would hang again
+                        break
+                else:
                     return list(_checked(reply, task))
             return None
 
         with building():
             found = [s for s in self._threads.map(ask, range(len(self._workers))) if s is not None]
-        if not found:  # not to be mistaken for a task without programs
+        if not found and request["do"] == "sample":  # not a task without programs
             raise WorkFailed(
                 f"task {task.hash} ({task.operator}), whose programs no child lives to propose",
                 "children that draw programs",

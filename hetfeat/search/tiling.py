@@ -7,9 +7,9 @@ from hetfeat.search.base import AppliesTraces, StateSearch, Timed
 from hetfeat.search.strategies import make_search
 from hetfeat.search.traces import TraceTiles, tiled
 
-FRUITLESS = 32
-"""Rounds in a row that may give no program before a task counts as exhausted: of a space that is
-refused nearly everywhere, trying all would take hours."""
+FRUITLESS = 256
+"""States in a row that may give no new program before a task counts as exhausted: of a space that
+is refused nearly everywhere, trying all would take hours."""
 
 
 class TileSearch:
@@ -50,9 +50,9 @@ class TileSearch:
             return list(fresh.values())[:count]
         assert self._search is not None and self._tiles is not None
         known = {m.program.key for m in self._told}
-        for _ in range(FRUITLESS):
-            if not (states := self._search.ask(count)):
-                break
+        fruitless = 0
+        while fruitless < FRUITLESS and (states := self._search.ask(count)):
+            fruitless += len(states)
             traces = [self._tiles.with_tiles(state) for state in states]
             programs = self._proposer.apply(self._task, traces)
             applied = {tiled(program.trace)[1] for program in programs}

@@ -4,7 +4,7 @@ import logging
 import random
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
@@ -116,8 +116,7 @@ class _Collecting:
             yield from self._evaluation()
         wanted = self._plan.programs_per_task
         for task in self._tasks:
-            yield from self._fill(task, wanted, wanted)
-            self._progress.tasks += 1
+            self._progress.tasks += yield from self._fill(task, wanted, wanted)
             yield self._progress
         if self._passed_over and not self._progress.programs + self._progress.known:
             raise self._passed_over
@@ -148,10 +147,11 @@ class _Collecting:
             return False
         return len(found) >= wanted
 
-    def _fill(self, task: Task, wanted: int, attempts: int) -> Iterator[Progress]:
+    def _fill(self, task: Task, wanted: int, attempts: int) -> Generator[Progress, None, bool]:
         """Measures until so many programs ran on every device, or so many were tried.
 
-        A task that no programs can be made of is passed over with a warning.
+        Returns:
+            Whether it went so far: a task that no programs can be made of is passed over.
         """
         try:
             yield from self._measure_until(task, wanted, attempts)
@@ -159,6 +159,8 @@ class _Collecting:
             raise
         except WorkFailed as error:
             self._pass_over(error)
+            return False
+        return True
 
     def _pass_over(self, error: WorkFailed) -> None:
         log.warning("%s", error)

@@ -1,6 +1,7 @@
 """What is thought of candidates while a network is tuned: a source model, or one made meanwhile."""
 
 import logging
+import math
 import random
 from collections.abc import Sequence
 from functools import partial
@@ -102,7 +103,7 @@ class Judge:
         if not len(kept):
             return
         lost = fresh - kept
-        error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else 0.0
+        error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else math.inf
         own = mean_pca(source.predict(records.batch), records)
         if own < LEAST_SOURCE_PCA or lost.mean() > STANDARD_ERRORS * error:
             self.source = None
