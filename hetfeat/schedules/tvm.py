@@ -1,5 +1,7 @@
 """A task's design space in TVM: sampling it, varying programs, replaying traces."""
 
+import contextlib
+import itertools
 import json
 import random
 from collections.abc import Iterator
@@ -11,13 +13,17 @@ import tvm
 import tvm.s_tir.meta_schedule as ms
 from tvm.s_tir.schedule import Schedule
 from tvm.s_tir.schedule import Trace as TvmTrace
+from tvm.target.codegen import llvm_get_vector_width
 
 from hetfeat.features.tvm import StoreFeatures
+from hetfeat.schedules import blocked, winograd
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.intrinsics import load_for_cpu
 
 TRIES_PER_PROGRAM = 4
 """Draws allowed per program wanted; small tasks have fewer distinct programs than are asked."""
+
+FLOAT32_BITS = 32
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
 """What TVM raises for a trace that does not apply: its own errors derive from the first."""
@@ -38,7 +44,25 @@ class TaskSpace:
 
     @cached_property
     def _sketches(self) -> list[TvmTrace]:
-        return [schedule.trace for schedule in self._context.generate_design_space()]
+        schedules = [*self._context.generate_design_space(), *self._ours()]
+        return [schedule.trace for schedule in schedules]
+
+    def _ours(self) -> Iterator[Schedule]:
+        """Our own sketches, of the kernels and targets that they are for."""
+        target = self._context.target
+        if target.kind.name != "llvm":
+            return
+        lanes = llvm_get_vector_width(target) // FLOAT32_BITS
+        kernel = self._unscheduled()
+        own = winograd.SKETCHES if winograd.is_winograd(kernel) else ()
+        for sketch in own or (blocked.SKETCHES if blocked.is_product(kernel) else ()):
+            with contextlib.suppress(*REFUSALS):  # what follows a sum may not be for them
+                schedule = self._unscheduled()
+                sketch(schedule, lanes)
+                yield schedule
+
+    def _unscheduled(self) -> Schedule:
+        return Schedule(self.module, seed=1, debug_mask="none")
 
     def features(self, trace: str) -> np.ndarray[Any, Any] | None:
         """Per-store features of a recorded program; None where its trace does not replay."""
@@ -48,12 +72,16 @@ class TaskSpace:
             return None
 
     def sample(self, count: int, seed: int) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-        """Up to `count` distinct random programs: trace, and features float32 [stores, 164]."""
+        """Up to `count` distinct random programs: trace, and features float32 [stores, 164].
+
+        Of each sketch alike, so that a few programs show all of them.
+        """
         rng = random.Random(seed)
+        sketches = itertools.cycle(rng.sample(self._sketches, len(self._sketches)))
 
         def draw() -> Schedule:
             schedule = self._blank(rng)
-            sketch = rng.choice(self._sketches)
+            sketch = next(sketches)
             TvmTrace(sketch.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
             return schedule
 

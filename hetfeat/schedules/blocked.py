@@ -1,0 +1,142 @@
+"""Sketches of blocked products: convolutions and matrix products, beside MetaSchedule's own.
+
+MetaSchedule draws the tiles of every loop freely, and few of its programs use vector registers
+well. Here a kernel's innermost block is a few rows of whole vectors held in registers, and what is
+drawn is how many, and the blocks around them (Goto and van de Geijn 2008, "Anatomy of
+High-Performance Matrix Multiplication", ACM TOMS 34). One parallel loop goes through all stages of
+a kernel, so that what a core writes, the same core reads.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+Sketch = Callable[[Any, int], None]
+"""Schedules a kernel, its decisions drawn at random: a TVM schedule, and the lanes of a vector."""
+
+LARGEST_TILE = 64
+"""MetaSchedule's limit of an innermost tile, too."""
+REGISTER_ROWS, REGISTER_VECTORS = 16, 4
+"""Largest block whose sums are held in registers; not all of their products fit."""
+_REDUCTION = 2
+"""TVM's `IterVar.CommReduce`."""
+
+
+def is_product(schedule: Any) -> bool:
+    """Whether a kernel sums products of two arrays, once, over what surrounds that in it."""
+    sums = [schedule.get(schedule.get_sblock(name)) for name in _sums(schedule)]
+    return len(sums) == 1 and len(sums[0].reads) == 2
+
+
+def by_rows(schedule: Any, lanes: int) -> None:
+    """Each core computes some rows of the output: of an image, or of a matrix."""
+    _blocked(schedule, lanes, across_channels=False)
+
+
+def by_channels(schedule: Any, lanes: int) -> None:
+    """Each core computes some channels of the output, or columns of a matrix."""
+    _blocked(schedule, lanes, across_channels=True)
+
+
+SKETCHES: tuple[Sketch, ...] = (by_rows, by_channels)
+
+
+def _blocked(schedule: Any, lanes: int, across_channels: bool) -> None:
+    anchor, pads, output = _arranged(schedule)
+    *outer, x, channels = schedule.get_loops(output)
+    wide = [loop for loop in outer if extent(schedule, loop) > 1]
+    if wide:
+        y0, y1 = tiled(schedule, wide.pop(), 2, LARGEST_TILE)
+        x0, x1 = tiled(schedule, x, 2, REGISTER_ROWS)
+    else:
+        y0, y1, x1 = tiled(schedule, x, 3, REGISTER_ROWS)
+        x0 = None
+    vectors, vector = vectorized(schedule, channels, lanes)
+    c0, c1, c2 = tiled(schedule, vectors, 3, REGISTER_VECTORS)
+    inside = [y1, *([x0] if x0 else []), c1, x1, c2, vector]
+    if across_channels:
+        schedule.reorder(c0, *wide, y0, *inside)
+        loop = c0
+    else:
+        schedule.reorder(*wide, y0, c0, *inside)
+        loop = schedule.fuse(*wide, y0)
+    schedule.unroll(x1)
+    schedule.unroll(c2)
+    schedule.compute_at(anchor, c1, preserve_unit_loops=True)
+    schedule.parallel(loop)
+    _accumulated(schedule, anchor, lanes)
+    for pad in pads:
+        if not across_channels:
+            schedule.compute_at(pad, loop, preserve_unit_loops=True)
+        *around, _, _, depth = schedule.get_loops(pad)
+        vectorized(schedule, depth, lanes)
+        if across_channels:
+            schedule.parallel(schedule.fuse(*around))
+
+
+def _arranged(schedule: Any) -> tuple[Any, list[Any], Any]:
+    """The block of the sum, those that pad its input, and that of the output; others inlined."""
+    names = blocks(schedule)
+    (anchor,) = _sums(schedule)
+    at = names.index(anchor)
+    pads = [name for name in names[:at] if "pad" in name]
+    after = names[at + 1 :]
+    for name in (*names[:at], *after[:-1]):
+        if name not in pads:
+            schedule.compute_inline(schedule.get_sblock(name))
+    block = schedule.get_sblock(anchor)
+    output = schedule.get_sblock(after[-1]) if after else schedule.cache_write(block, 0, "global")
+    return block, [schedule.get_sblock(name) for name in pads], output
+
+
+def _accumulated(schedule: Any, block: Any, lanes: int) -> None:
+    """The sum of one block of registers: over the depth innermost, or over a window unrolled."""
+    kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
+    own = schedule.get_loops(block)[-len(kinds) :]
+    *outer, x, channels = [
+        loop for loop, kind in zip(own, kinds, strict=True) if kind != _REDUCTION
+    ]
+    *window, depth = [loop for loop, kind in zip(own, kinds, strict=True) if kind == _REDUCTION]
+    if extent(schedule, depth) == 1:
+        for loop in window:
+            schedule.unroll(loop)
+    vectors, vector = vectorized(schedule, channels, lanes)
+    d0, d1 = tiled(schedule, depth, 2, LARGEST_TILE)
+    schedule.reorder(*outer, d0, *window, d1, x, vectors, vector)
+    schedule.unroll(x)
+    schedule.unroll(vectors)
+
+
+def tiled(schedule: Any, loop: Any, levels: int, innermost: int) -> list[Any]:
+    """The loop split into so many, their extents drawn, the last of them limited."""
+    return list(schedule.split(loop, schedule.sample_perfect_tile(loop, levels, innermost)))
+
+
+def vectorized(schedule: Any, loop: Any, lanes: int) -> tuple[Any, Any]:
+    """The loop split into one over vectors, and those: two registers each, or what divides it.
+
+    Only powers of two: LLVM takes vectors of 12 or 24 elements apart into slow pieces.
+    """
+    width = math.gcd(extent(schedule, loop), 2 * lanes)
+    vectors, vector = schedule.split(loop, [None, width])
+    schedule.vectorize(vector)
+    return vectors, vector
+
+
+def blocks(schedule: Any) -> list[str]:
+    """Names of a kernel's blocks, in their order."""
+    children = schedule.get_child_blocks(schedule.get_sblock("root"))
+    return [str(schedule.get(block).name_hint) for block in children]
+
+
+def extent(schedule: Any, loop: Any) -> int:
+    """Iterations of a loop."""
+    return int(schedule.get(loop).extent)
+
+
+def _sums(schedule: Any) -> list[str]:
+    kinds = {
+        name: [int(axis.iter_type) for axis in schedule.get(schedule.get_sblock(name)).iter_vars]
+        for name in blocks(schedule)
+    }
+    return [name for name, found in kinds.items() if _REDUCTION in found]
