@@ -8,7 +8,6 @@ good a design space is before anything is searched in it. Nothing else may run.
 """
 
 import argparse
-import json
 import statistics
 import sys
 from itertools import chain, islice
@@ -20,18 +19,11 @@ from generations import largest
 
 from hetfeat.devices.probe import local_profile
 from hetfeat.measure.local import LocalMeasurer
-from hetfeat.records import Program
-from hetfeat.schedules.trace import without_postproc
+from hetfeat.schedules.trace import is_ours
 from hetfeat.workloads.tvm import save_workload
 
 DRAWN_PER_PROGRAM = 4
 """MetaSchedule has up to three sketches of a task, we have two."""
-
-
-def is_ours(program: Program) -> bool:
-    """Ours make their loops parallel themselves; those of MetaSchedule its post-processing."""
-    instructions, _ = without_postproc(json.loads(program.trace))
-    return any(made[0] == "Parallel" for made in instructions)
 
 
 def main() -> None:
@@ -53,14 +45,14 @@ def main() -> None:
             task = found.task
             measurer.add_task(task, save_workload(found.module))
             drawn = measurer.sample(task, DRAWN_PER_PROGRAM * given.programs, given.seed)
-            kinds = [[p for p in drawn if is_ours(p) is ours] for ours in (False, True)]
+            kinds = [[p for p in drawn if is_ours(p.trace) is ours] for ours in (False, True)]
             if not all(kinds):
                 continue
             turns = zip(*(islice(kind, given.programs) for kind in kinds), strict=False)
             done = measurer.measure([*chain.from_iterable(turns)], {})
             ran = [
-                [1e3 * m.latency_s for m in done if is_ours(m.program) is ours and m.latency_s]
-                for ours in (False, True)
+                [1e3 * m.latency_s for m in done if is_ours(m.program.trace) is own and m.latency_s]
+                for own in (False, True)
             ]
             if not all(ran):
                 continue

@@ -7,10 +7,13 @@ from types import SimpleNamespace
 import kernels
 import numpy as np
 import pytest
+import stores
 import torch
 from torch import nn
 
+from hetfeat.records import Program
 from hetfeat.schedules import blocked, winograd
+from hetfeat.schedules.trace import is_ours
 from hetfeat.workloads.winograd import TRANSFORMS, transformed_filters
 
 pytestmark = pytest.mark.tvm
@@ -24,13 +27,13 @@ def both(sketches):
     return pytest.mark.parametrize("sketch", sketches, ids=lambda sketch: sketch.__name__)
 
 
-def exact(data, weights, pads=(1, 1, 1, 1), stride=1, groups=1):
+def exact(data, weights, pads=(1, 1, 1, 1), stride=1):
     """A convolution in float64: NHWC and HWIO; top, left, bottom, right."""
     top, left, bottom, right = pads
     inner = torch.tensor(data.transpose(0, 3, 1, 2)).double()
     filters = torch.tensor(weights.transpose(3, 2, 0, 1)).double()
     inner = nn.functional.pad(inner, (left, right, top, bottom))
-    return nn.functional.conv2d(inner, filters, stride=stride, groups=groups).numpy()
+    return nn.functional.conv2d(inner, filters, stride=stride).numpy()
 
 
 def convolution(data, weights, stride=1, groups=1, epilogue=True):
@@ -84,20 +87,18 @@ def parallel_loops(schedule) -> int:
 @both(blocked.SKETCHES)
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize(
-    ("data", "weights", "stride", "groups", "epilogue"),
+    ("data", "weights", "stride", "epilogue"),
     [
-        ((1, 8, 8, 16), (3, 3, 16, 32), 1, 1, True),
-        ((2, 7, 9, 3), (3, 3, 3, 5), 2, 1, True),  # nothing that fills a vector
-        ((1, 14, 14, 24), (1, 1, 24, 40), 1, 1, False),
-        ((1, 1, 1, 32), (1, 1, 32, 64), 1, 1, True),
-        ((1, 9, 9, 48), (3, 3, 1, 48), 2, 48, True),
-        ((1, 6, 6, 8), (3, 3, 2, 16), 1, 4, False),
+        ((1, 8, 8, 16), (3, 3, 16, 32), 1, True),
+        ((2, 7, 9, 3), (3, 3, 3, 5), 2, True),  # nothing that fills a vector
+        ((1, 14, 14, 24), (1, 1, 24, 40), 1, False),
+        ((1, 9, 9, 1), (3, 3, 1, 48), 2, True),
     ],
 )
-def test_convolutions(sketch, lanes, data, weights, stride, groups, epilogue):
-    tensors = convolution(data, weights, stride, groups, epilogue)
+def test_convolutions(sketch, lanes, data, weights, stride, epilogue):
+    tensors = convolution(data, weights, stride, epilogue=epilogue)
     inputs = drawn(tensors)
-    wanted = exact(*inputs[:2], (weights[0] // 2,) * 4, stride, groups).transpose(0, 2, 3, 1)
+    wanted = exact(*inputs[:2], (weights[0] // 2,) * 4, stride).transpose(0, 2, 3, 1)
     if epilogue:
         wanted = np.maximum(wanted + inputs[2], 0)
     assert_close(run(scheduled(tensors, sketch, lanes), inputs, wanted.shape), wanted)
@@ -121,6 +122,25 @@ def test_matrix_products(sketch, shape):
     inputs = drawn(tensors)
     wanted = np.matmul(*(x.astype(float) for x in inputs))
     assert_close(run(scheduled(tensors, sketch, 16), inputs, wanted.shape), wanted)
+
+
+@pytest.mark.parametrize(
+    ("data", "weights", "groups", "found"),
+    [
+        ((1, 8, 8, 16), (3, 3, 16, 32), 1, True),
+        ((1, 1, 8, 16), (1, 1, 16, 32), 1, True),
+        ((1, 1, 1, 16), (1, 1, 16, 32), 1, False),  # each weight is read once
+        ((1, 8, 8, 16), (3, 3, 16, 1), 1, False),
+        ((1, 9, 9, 48), (3, 3, 1, 48), 48, False),
+        ((1, 6, 6, 8), (3, 3, 2, 16), 4, False),
+    ],
+)
+def test_products_read_both_arrays_again(data, weights, groups, found):
+    from tvm import te
+    from tvm.s_tir import Schedule
+
+    kernel = te.create_prim_func(convolution(data, weights, groups=groups))
+    assert blocked.is_product(Schedule(kernel)) is found
 
 
 @both(winograd.SKETCHES)
@@ -183,12 +203,6 @@ class TestInATask:
             module = tvm.IRModule({"main": te.create_prim_func(tensors)})
         return TaskSpace(module, as_target(target), 64)
 
-    @staticmethod
-    def own(trace: str) -> bool:
-        """Ours set their loops parallel themselves; MetaSchedule's post-processing does."""
-        names = [instruction[0] for instruction in json.loads(trace)[0]]
-        return "Parallel" in names[: names.index("EnterPostproc")]
-
     def test_a_few_programs_show_every_sketch(self, device):
         space = self.space(kernels.matmul(64), device.target)
         skeletons = {
@@ -196,7 +210,7 @@ class TestInATask:
             for trace, _ in space.sample(len(space._sketches), seed=0)
         }
         assert len(skeletons) == len(space._sketches) >= 3
-        assert sum(self.own(trace) for trace, _ in space.sample(2 * len(skeletons), seed=0)) == 4
+        assert sum(is_ours(trace) for trace, _ in space.sample(2 * len(skeletons), seed=0)) == 4
 
     def test_of_other_kernels_and_targets_there_are_none(self, device):
         import tvm
@@ -214,14 +228,14 @@ class TestInATask:
 
         small = self.space(convolution((1, 8, 8, 16), (3, 3, 16, 32)), device.target)
         large = self.space(convolution((1, 14, 14, 48), (3, 3, 48, 96)), device.target)
-        donors = [trace for trace, _ in small.sample(10, seed=0) if self.own(trace)]
+        donors = [trace for trace, _ in small.sample(10, seed=0) if is_ours(trace)]
         varied = [trace for trace, _ in small.vary(donors, 6, seed=0)]
-        assert all(map(self.own, varied))
+        assert all(map(is_ours, varied))
         templates = [trace for trace, _ in large.sample(5, seed=0)]
         carried = [carry_over(donor, templates) for donor in donors]
         found = [trace for trace, _ in large.apply([text for text in carried if text])]
         assert found
-        assert all(map(self.own, found))
+        assert all(map(is_ours, found))
 
     def test_their_features_are_those_of_loops(self, device):
         space = self.space(kernels.matmul(64), device.target)
@@ -229,3 +243,21 @@ class TestInATask:
             assert features.shape[1] == 164
             assert math.isfinite(float(np.abs(features).max()))
             np.testing.assert_array_equal(space.features(trace), features)
+
+    def test_a_model_judges_none_of_them(self, device):
+        from hetfeat.search.evolution import Evolution
+
+        space = self.space(kernels.matmul(64), device.target)
+        task = stores.task(1)
+
+        class Proposer:
+            def sample(self, _, count, seed):
+                return [Program(task, trace, found) for trace, found in space.sample(count, seed)]
+
+            def vary(self, _, parents, count, seed):
+                return []
+
+        for score, own in ((None, True), (lambda programs: np.ones(len(programs)), False)):
+            asked = Evolution(task, Proposer(), score, seed=0).ask(9)
+            assert len(asked) == 9
+            assert any(is_ours(program.trace) for program in asked) is own

@@ -8,7 +8,8 @@ a kernel, so that what a core writes, the same core reads.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 Sketch = Callable[[Any, int], None]
@@ -23,9 +24,27 @@ _REDUCTION = 2
 
 
 def is_product(schedule: Any) -> bool:
-    """Whether a kernel sums products of two arrays, once, over what surrounds that in it."""
+    """Whether a kernel has one sum, of products of two arrays that both are read again and again.
+
+    Elsewhere registers have nothing to hold: each weight of a product with one row is read once,
+    and each value of a depthwise convolution's input for one channel alone.
+    """
     sums = [schedule.get(schedule.get_sblock(name)) for name in _sums(schedule)]
-    return len(sums) == 1 and len(sums[0].reads) == 2
+    return len(sums) == 1 and len(sums[0].reads) == 2 and all(_rereads(sums[0]))
+
+
+def _rereads(block: Any) -> Iterator[bool]:
+    """Of each array that a sum reads, whether several elements of the output share its values."""
+    from tvm.tirx.analysis import undefined_vars
+
+    wide = {
+        axis.var
+        for axis in block.iter_vars
+        if int(axis.iter_type) != _REDUCTION and int(axis.dom.extent) > 1
+    }
+    for read in block.reads:
+        indices = chain.from_iterable(undefined_vars(at.min) for at in read.region)
+        yield not wide <= set(indices)
 
 
 def by_rows(schedule: Any, lanes: int) -> None:

@@ -32,6 +32,14 @@ def without_postproc(trace: Trace) -> Trace:
     return [instructions[:end], [d for d in decisions if d[0] < end]]
 
 
+def is_ours(text: str) -> bool:
+    """Whether a program, by its trace as text, is of a sketch of ours.
+
+    Ours make their loops parallel themselves; for MetaSchedule's, post-processing does.
+    """
+    return '"Parallel"' in text.partition(f'"{POSTPROC}"')[0]
+
+
 def innermost_limit(attributes: list[Any]) -> int | None:
     """Largest innermost factor that a `SamplePerfectTile` of these attributes allows, if any is."""
     return attributes[1] if attributes[1] > 0 else None
