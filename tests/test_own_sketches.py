@@ -244,7 +244,8 @@ class TestInATask:
             assert math.isfinite(float(np.abs(features).max()))
             np.testing.assert_array_equal(space.features(trace), features)
 
-    def test_a_model_judges_none_of_them(self, device):
+    @pytest.mark.parametrize("liked", [True, False], ids=["ours", "MetaSchedule's"])
+    def test_a_model_chooses_between_the_kinds(self, device, liked):
         from hetfeat.search.evolution import Evolution
 
         space = self.space(kernels.matmul(64), device.target)
@@ -255,9 +256,13 @@ class TestInATask:
                 return [Program(task, trace, found) for trace, found in space.sample(count, seed)]
 
             def vary(self, _, parents, count, seed):
-                return []
+                found = space.vary(parents, count, seed)
+                return [Program(task, trace, features) for trace, features in found]
 
-        for score, own in ((None, True), (lambda programs: np.ones(len(programs)), False)):
-            asked = Evolution(task, Proposer(), score, seed=0).ask(9)
-            assert len(asked) == 9
-            assert any(is_ours(program.trace) for program in asked) is own
+        def score(programs):
+            return np.array([is_ours(program.trace) is liked for program in programs], float)
+
+        asked = Evolution(task, Proposer(), score, seed=0).ask(6)
+        kinds = [is_ours(program.trace) for program in asked]
+        assert len(kinds) == 6
+        assert kinds.count(liked) >= 5  # but for one that is taken out of curiosity

@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable, Sequence
 
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.schedules.trace import is_ours
 from hetfeat.search.base import Proposer, Score
 
 Draft = Callable[[Sequence[str], int, random.Random], list[Program]]
@@ -23,8 +22,6 @@ APPLIED_PER_PICK = 4
 """Drafts applied, and judged with their features, for each program measured."""
 SKETCH_SAMPLES = 8
 """Random programs that show drafts the sketches of a task."""
-MORE_SAMPLES = 2
-"""Drawn for each program wanted if a part is left out; of three sketches one is MetaSchedule's."""
 GENERATIONS = (3, 1)
 """Generations that the model judges alone before the first programs are measured, and before
 later ones (`benchmarks/generations.py`)."""
@@ -108,7 +105,7 @@ class Evolution:
             fastest = sorted(self._latency_s, key=self._latency_s.__getitem__)[:PARENTS]
             varied = round(VARIED_SHARE * size)
             self._add(pool, self._proposer.vary(self._task, fastest, varied, self._draw()))
-        self._add(pool, self._sampled(size - len(pool)))
+        self._add(pool, self._proposer.sample(self._task, size - len(pool), self._draw()))
         if self.score is None:
             return list(pool.values())
         for _ in range(generations):
@@ -122,7 +119,7 @@ class Evolution:
         """Programs not seen before: the best of drafts of the fastest, and some random ones."""
         assert self.draft is not None
         if not self._sketches:
-            self._sketches = self._sampled(SKETCH_SAMPLES)
+            self._sketches = self._proposer.sample(self._task, SKETCH_SAMPLES, self._draw())
         fastest = sorted(self._latency_s, key=self._latency_s.__getitem__)[:PARENTS]
         known = [*fastest, *(program.trace for program in (*parents, *self._sketches))]
         pool: dict[str, Program] = {}
@@ -130,20 +127,9 @@ class Evolution:
         if known:
             self._add(pool, self.draft(list(dict.fromkeys(known)), size, self._rng))
         if len(pool) < size // 2:  # a small design space, or one where drafts do not apply
-            self._add(pool, self._sampled(size - len(pool)))
+            missing = size - len(pool)
+            self._add(pool, self._proposer.sample(self._task, missing, self._draw()))
         return list(pool.values())
-
-    def _sampled(self, count: int) -> list[Program]:
-        """Random programs: of all sketches, or of MetaSchedule's where a model judges them.
-
-        Models overrate ours, of which they have learnt from few (docs/performance.md).
-        """
-        found = self._proposer.sample(self._task, count, self._draw())
-        if self.score is None or not any(is_ours(program.trace) for program in found):
-            return found
-        more = self._proposer.sample(self._task, MORE_SAMPLES * count, self._draw())
-        theirs = {p.key: p for p in (*found, *more) if not is_ours(p.trace)}
-        return list(theirs.values())[:count]
 
     @staticmethod
     def _ranked(programs: list[Program], score: Score) -> list[Program]:

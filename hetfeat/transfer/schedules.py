@@ -24,7 +24,6 @@ from hetfeat.schedules.trace import (
     Trace,
     dump,
     innermost_limit,
-    is_ours,
     without_postproc,
 )
 
@@ -75,8 +74,6 @@ class ScheduleLibrary:
                     tasks[row["task"]] = task_of(row)
                 task = tasks[row["task"]]
                 if row["device"] == device and not held.isdisjoint((task.hash, task.anchor)):
-                    continue
-                if is_ours(row["trace"]):  # what a model judges has none of them, see `Evolution`
                     continue
                 best = fastest.setdefault((row["device"], row["task"]), [])
                 heapq.heappush(best, (-min(row["latencies_s"]), row["trace"]))
