@@ -133,14 +133,17 @@ def test_matrix_products(sketch, shape):
         ((1, 8, 8, 16), (3, 3, 16, 1), 1, False),
         ((1, 9, 9, 48), (3, 3, 1, 48), 48, False),
         ((1, 6, 6, 8), (3, 3, 2, 16), 4, False),
+        ((1, 8, 8, 16), (3, 3, 16, 40), 1, False),  # two vectors of 16 and a half
+        ((1, 17, 17, 16), (1, 1, 16, 32), 1, False),  # no tile of rows but of one
+        ((1, 16, 34, 16), (1, 1, 16, 32), 1, True),
     ],
 )
-def test_products_read_both_arrays_again(data, weights, groups, found):
+def test_products_that_fill_registers(data, weights, groups, found):
     from tvm import te
     from tvm.s_tir import Schedule
 
     kernel = te.create_prim_func(convolution(data, weights, groups=groups))
-    assert blocked.is_product(Schedule(kernel)) is found
+    assert blocked.fills_registers(Schedule(kernel), 16) is found
 
 
 @both(winograd.SKETCHES)

@@ -23,14 +23,20 @@ _REDUCTION = 2
 """TVM's `IterVar.CommReduce`."""
 
 
-def is_product(schedule: Any) -> bool:
+def fills_registers(schedule: Any, lanes: int) -> bool:
     """Whether a kernel has one sum, of products of two arrays that both are read again and again.
 
     Elsewhere registers have nothing to hold: each weight of a product with one row is read once,
-    and each value of a depthwise convolution's input for one channel alone.
+    and each value of a depthwise convolution's input for one channel alone. Nor is there much
+    where channels are no whole vectors, or rows (197 of them, or 17) have no tiles that fit.
     """
     sums = [schedule.get(schedule.get_sblock(name)) for name in _sums(schedule)]
-    return len(sums) == 1 and len(sums[0].reads) == 2 and all(_rereads(sums[0]))
+    if len(sums) != 1 or len(sums[0].reads) != 2 or not all(_rereads(sums[0])):
+        return False
+    axes = [axis for axis in sums[0].iter_vars if int(axis.iter_type) != _REDUCTION]
+    rows, channels = (int(axis.dom.extent) for axis in axes[-2:])
+    tiles = range(2, REGISTER_ROWS + 1)
+    return channels % lanes == 0 and any(rows % tile == 0 for tile in tiles)
 
 
 def _rereads(block: Any) -> Iterator[bool]:

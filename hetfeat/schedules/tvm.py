@@ -55,7 +55,7 @@ class TaskSpace:
         lanes = llvm_get_vector_width(target) // FLOAT32_BITS
         kernel = self._unscheduled()
         own = winograd.SKETCHES if winograd.is_winograd(kernel) else ()
-        for sketch in own or (blocked.SKETCHES if blocked.is_product(kernel) else ()):
+        for sketch in own or (blocked.SKETCHES if blocked.fills_registers(kernel, lanes) else ()):
             with contextlib.suppress(*REFUSALS):  # what follows a sum may not be for them
                 schedule = self._unscheduled()
                 sketch(schedule, lanes)
