@@ -113,6 +113,25 @@ def test_the_device_s_own_come_first_and_a_program_comes_once():
     ]
 
 
+def timed(side: int, seconds: float, device: str = "a", window: int = 3) -> Donor:
+    shapes = ((1, side, side, 64), (window, window, 64, 64))
+    return Donor(Task(f"{side} {window}", "conv2d", shapes, "float32", 2.0), device, "", seconds)
+
+
+def test_a_task_is_expected_to_keep_the_pace_of_its_nearest():
+    wanted = conv("wanted", 28, 64)  # of 1 FLOP, where each of the others has 2
+    near = [timed(side, seconds) for side, seconds in ((28, 8.0), (56, 2.0), (14, 2.0), (7, 8.0))]
+    slower = timed(28, 99.0)
+    of_others = [timed(28, 0.1, window=1), timed(224, 0.1), *(timed(28, 0.1, "b"),) * 9]
+    library = ScheduleLibrary([slower, *near, *of_others], "a")
+    assert library.expected_s(wanted) == pytest.approx(4.0 / 2)
+    assert ScheduleLibrary([*near, timed(28, 0.1, "b")], "c").expected_s(wanted) == pytest.approx(
+        2.0
+    )
+    assert ScheduleLibrary([timed(28, 0.1, window=1)], "a").expected_s(wanted) == math.inf
+    assert ScheduleLibrary([]).expected_s(wanted) == math.inf
+
+
 def test_a_library_withholds_the_device_s_own_records_of_the_network(tmp_path):
     store = stores.make_store(tmp_path / "records", devices=("a", "b"), tasks=2)
     held, other = stores.task(0), stores.task(1)

@@ -22,6 +22,7 @@ from hetfeat.search.evolution import (
     SKETCH_SAMPLES,
     Evolution,
 )
+from hetfeat.transfer.schedules import Donor, ScheduleLibrary
 from hetfeat.tune.loop import (
     BATCH,
     FIRST_GAIN,
@@ -227,6 +228,42 @@ class TestLoop:
             TASKS[0][0].hash: 7,
             direct.hash: 7,
         }
+
+    @pytest.mark.parametrize("flops", [1e6, 9e6], ids=["few", "many"])
+    def test_the_library_says_which_way_is_taken_of_what_never_ran(
+        self, journal, monkeypatch, flops
+    ):
+        monkeypatch.setattr("hetfeat.tune.judge.batch_of", lambda programs, profile: programs)
+        direct = TASKS[1][0]
+        other_way = replace(direct, hash="other way", operator="winograd", flops=flops)
+        ways = {direct.hash: ("conv", None), other_way.hash: ("conv", 2)}
+        (number,) = FakeDevice().sample(direct, 1, 0)
+        library = ScheduleLibrary(
+            Donor(replace(task, hash=f"like {task.hash}", flops=1.0), "a", number.trace, 1e-9)
+            for task in (direct, other_way)
+        )
+        model = KnowsBest()
+        model.predict = lambda batch, support=None: TestEvolution.right(batch)
+        tasks = [(direct, 2), (other_way, 2)]
+        none = Budget(60.0, 0)
+        tuned = tune(tasks, FakeDevice(), model, journal, none, 0, ways=ways, library=library)
+        assert tuned.expected_s == pytest.approx({direct.hash: 4e-3, "other way": 1e-9 * flops})
+        assert set(tuned.picked) == {"other way" if flops == 1e6 else direct.hash}
+
+    def test_a_way_that_ran_is_taken_whatever_the_library_expects(self, journal, monkeypatch):
+        monkeypatch.setattr("hetfeat.tune.judge.batch_of", lambda programs, profile: programs)
+        direct = TASKS[1][0]
+        other_way = replace(direct, hash="other way", operator="winograd", flops=1.0)
+        ways = {direct.hash: ("conv", None), other_way.hash: ("conv", 2)}
+        run(FakeDevice(), journal, trials=4, tasks=[(direct, 1)])
+        model = KnowsBest()
+        model.predict = lambda batch, support=None: TestEvolution.right(batch)
+        library = ScheduleLibrary([Donor(other_way, "a", "[[],[]]", 1e-9)])
+        tasks = [(direct, 1), (other_way, 1)]
+        none = Budget(60.0, 0)
+        tuned = tune(tasks, FakeDevice(), model, journal, none, 0, ways=ways, library=library)
+        assert set(tuned.best) == {direct.hash}
+        assert tuned.expected_s == tuned.picked == {}
 
     def test_without_a_model_nothing_is_picked(self, journal):
         assert run(FakeDevice(), journal, trials=0).picked == {}

@@ -79,15 +79,16 @@ def deploy(
     started = time.monotonic()
     target = as_target(profile.target)
     prepared = [in_layout(found.module, target) for found in networks]
-    tiles = TRANSFORMS if request.trials != 0 else ()  # unmeasured, no other way is taken
-    ways = [tasks_of_all_ways(module, target, tiles) for module in prepared]
+    ways = [tasks_of_all_ways(module, target, TRANSFORMS) for module in prepared]
     sample = sample_of(networks[0].network)
     tuned, cold_s = _tune(request, networks, ways, profile, source, out, journal)
 
     build_started = time.monotonic()
     log.info("building")
+    taken_s = tuned.expected_s | cold_s
     lowered = [
-        lower_fastest(module, target, of, cold_s) for module, of in zip(prepared, ways, strict=True)
+        lower_fastest(module, target, of, taken_s)
+        for module, of in zip(prepared, ways, strict=True)
     ]
     tasks = [extract_tasks(module, target) for module in lowered]
     merged = _merged(tasks)

@@ -9,8 +9,10 @@ their extents differ, so the decisions of a fast program are a good start on a s
 import heapq
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 import pyarrow.compute as pc
 
@@ -32,6 +34,8 @@ KEPT_PER_TASK = 4
 DONORS = 12
 TEMPLATES = 8
 """Programs sampled of a task to learn its sketches and extents from."""
+NEIGHBOURS = 4
+"""Tasks whose pace tells what another is expected to take."""
 _COLUMNS = ["device", "task", "operator", "shapes", "dtype", "flops", "trace", "latencies_s"]
 
 
@@ -51,8 +55,11 @@ class ScheduleLibrary:
     def __init__(self, donors: Iterable[Donor], device: str = "") -> None:
         self._device = device
         self._by_operator: dict[str, list[Donor]] = {}
+        known: Counter[str] = Counter()
         for donor in donors:
             self._by_operator.setdefault(donor.task.operator, []).append(donor)
+            known[donor.device] += 1
+        self._paced_by = max(known, key=lambda name: (name == device, known[name]), default="")
 
     @classmethod
     def of(cls, store: RecordStore, device: str, withheld: Iterable[Task]) -> "ScheduleLibrary":
@@ -108,6 +115,24 @@ class ScheduleLibrary:
                 turns[key] = turns.get(key, 0) + 1
                 ordered.append((turns[key] * (1.0 + distance), foreign, latency_s, trace, donor))
         return [one[4] for one in heapq.nsmallest(count, ordered, key=lambda one: one[:4])]
+
+    def expected_s(self, task: Task) -> float:
+        """Seconds that a task is expected to take, to be compared with those of other tasks.
+
+        As many for each of its FLOPs as the fastest programs of its nearest tasks take, on the
+        device or, where the library has none of it, on the one that it has most of; of
+        convolutions those with the same window. Infinite where nothing like it is known.
+        """
+        pace: dict[str, tuple[float, float]] = {}
+        for donor in self._by_operator.get(task.operator, ()):
+            distance = _distance(task, donor.task)
+            if donor.device != self._paced_by or distance is None:
+                continue
+            if donor.task.shapes[1][:-2] == task.shapes[1][:-2]:
+                found = distance, donor.latency_s / donor.task.flops
+                pace[donor.task.hash] = min(found, pace.get(donor.task.hash, found))
+        nearest = [seconds for _, seconds in heapq.nsmallest(NEIGHBOURS, pace.values())]
+        return task.flops * geometric_mean(nearest) if nearest else math.inf
 
 
 def starts_of(

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -20,7 +20,7 @@ from hetfeat.search.tiling import TileSearch
 from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
 from hetfeat.tune.final import FINALISTS
 from hetfeat.tune.judge import Judge
-from hetfeat.workloads.winograd.choice import Ways, network_s
+from hetfeat.workloads.winograd.choice import Ways, choose_fastest, network_s
 
 T = TypeVar("T")
 
@@ -138,6 +138,7 @@ class Tuned:
         best: Fastest measurement of each task by hash; a task that never ran is missing.
         leaders: The fastest few of each of these, fastest first.
         picked: Programs that the model chose for tasks that never ran.
+        expected_s: What is expected of what can be computed in several ways and never ran.
         trials: Programs measured in this run.
         resumed: Programs found measured already.
         failed: Measured programs without a latency, in this run.
@@ -150,6 +151,7 @@ class Tuned:
     best: dict[str, Measurement] = field(default_factory=dict)
     leaders: dict[str, list[Measurement]] = field(default_factory=dict)
     picked: dict[str, Program] = field(default_factory=dict)
+    expected_s: dict[str, float] = field(default_factory=dict)
     trials: int = 0
     resumed: int = 0
     failed: int = 0
@@ -182,7 +184,7 @@ def tune(
         seed: Seed of the search.
         on_round: Called after each round.
         ways: What some tasks, by hash, compute and in which way: those that compute the same in
-            different ways compete. The way None is taken where none was measured.
+            different ways compete. Where none was measured, the library's expectation decides.
         library: Fast programs of other tasks and devices, tried first where they fit.
         strategy: Name of the search: evolution, or one of tile spaces, which asks no model.
 
@@ -190,7 +192,7 @@ def tune(
         The best programs, and the model's choice where nothing ran. Ctrl-C, or a device that is
         lost, ends the loop early and keeps the former.
     """
-    profile = measurer.profile
+    profile, library = measurer.profile, library or ScheduleLibrary(())
     hashes = " ".join(sorted(task.hash for task, _ in tasks))
     what = hashlib.sha256(f"{profile.name} {hashes}".encode()).hexdigest()[:16]
     earlier_s = notes.spent_s(journal.path, what)
@@ -201,7 +203,7 @@ def tune(
         judge.learn(known)
     states = []
     for task, weight in tasks:
-        starts = partial(starts_of, library or ScheduleLibrary(()), task, measurer, seed)
+        starts = partial(starts_of, library, task, measurer, seed)
         search = _search(strategy, task, measurer, seed, starts)
         judge.guide(search, task, measurer)
         states.append(TaskState(task, weight, search))
@@ -247,7 +249,8 @@ def tune(
             if on_round:
                 on_round(tuned, state)
         if judge.model is not None:
-            tuned.picked = _picked(states, ways or {})
+            tuned.expected_s = _expected_s(states, ways or {}, library)
+            tuned.picked = _picked(states, ways or {}, tuned.expected_s)
     except KeyboardInterrupt:
         tuned.interrupted = tuned.stopped = True
     except DeviceLost as error:
@@ -286,9 +289,26 @@ def _or_warning(propose: Callable[[], T]) -> T | None:
         return None
 
 
-def _picked(states: Sequence[TaskState], ways: Ways) -> dict[str, Program]:
+def _expected_s(
+    states: Sequence[TaskState], ways: Ways, library: ScheduleLibrary
+) -> dict[str, float]:
+    """Of each task of which others compute the same, if none of them ever ran."""
+    competing = [(ways[s.task.hash][0], s) for s in states if s.task.hash in ways]
+    ran = {what for what, state in competing if state.best is not None}
+    return {s.task.hash: library.expected_s(s.task) for what, s in competing if what not in ran}
+
+
+def _picked(
+    states: Sequence[TaskState], ways: Ways, expected_s: Mapping[str, float]
+) -> dict[str, Program]:
     """The model's choice for each task that never ran and that is the way taken then."""
-    untried = [s for s in states if s.best is None and ways.get(s.task.hash, (0, None))[1] is None]
+    chosen = choose_fastest({s.task: s.weight for s in states}, expected_s, ways)
+
+    def taken(state: TaskState) -> bool:
+        what, way = ways.get(state.task.hash, (None, None))
+        return (chosen.get(what) if what else None) == way
+
+    untried = [state for state in states if state.best is None and taken(state)]
     if untried:
         log.info("choosing programs for %d tasks that nothing was measured of", len(untried))
     found = {state.task.hash: _or_warning(state.search.pick) for state in untried}
