@@ -1,26 +1,33 @@
 """Every model on every split: trains each cell once, keeps its figures, prints the table.
 
     python benchmarks/models.py --records DIR --out FILE [--models xgb,lgbm,...] [--seeds 0,1,2]
-        [--splits within_task,...] [--holdout DEVICE,...] [--without none,hardware,...]
+        [--splits within_task,...] [--holdout 'DEVICE or PATTERN',...] [--without none,hardware,...]
+        [--jobs 2]
     python benchmarks/models.py --out FILE --table
 
-A cell is a model, a split, a seed and what was left out; it is trained in a process of its own and
-is one JSON line of FILE. Cells that FILE holds are not trained again, so that an interrupted run
-goes on. by_target has a cell for each held-out device; by_target_new holds out the device and
-tests on tasks that were trained on no device; by_class holds out all of the device's class: CPU
-records teach of a GPU, GPU records of a CPU.
+A cell is a model, a split, a seed and what was left out; it is trained in a process of its own, on
+one core, and is one JSON line of FILE; `train_s` is processor time. Cells that FILE holds are not
+trained again, so that an interrupted run goes on. by_dense_task is by_task with the store's
+evaluation tasks as the test side, whatever the seed. by_target has a cell for each held-out device,
+or pattern of devices ('*znver4*' is a machine with all its profiles); by_target_new holds out the
+device and tests on tasks that were trained on no device; by_class holds out all of the device's
+class: CPU records teach of a GPU, GPU records of a CPU.
 """
 
 import argparse
+import fnmatch
 import itertools
 import json
+import os
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -28,6 +35,7 @@ from loop_nests import with_nests
 from model_baselines import BASELINES, ON_NESTS, TVM, Remeasured
 
 from hetfeat.dataset.files import end_torn_line, json_lines
+from hetfeat.dataset.notes import evaluation_tasks
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import assemble
@@ -37,7 +45,8 @@ from hetfeat.models.evaluate import evaluate
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.table import MODELS
 
-SPLITS = ("within_task", "by_task", "by_target", "by_target_new", "by_class")
+SPLITS = ("within_task", "by_task", "by_target", "by_target_new")
+"""Those of any records; by_dense_task wants evaluation tasks, by_class CPUs and GPUs."""
 WARP = [column.name for column in HARDWARE].index("warp_size")
 FIGURES = ("pca", "rmse", "r2", "top1", "top5", "train_s", "programs_per_s", "memory_mb")
 CHANCE = ("random", "constant")
@@ -59,9 +68,13 @@ class Cell:
     settings: dict[str, Any]
 
 
-def sides_of(examples: Examples, cell: Cell) -> tuple[Examples, Examples, Examples]:
-    """Train, valid and test of a cell."""
-    held = examples.device.astype(str) == cell.holdout
+def sides_of(
+    examples: Examples, cell: Cell, dense: Sequence[str] = ()
+) -> tuple[Examples, Examples, Examples]:
+    """Train, valid and test of a cell; `dense` are the store's evaluation tasks."""
+    devices = sorted(set(examples.device.tolist()))
+    holdout = fnmatch.filter(devices, cell.holdout)
+    held = np.isin(examples.device.astype(str), holdout)
     if cell.split == "by_class":
         gpu = np.isfinite(examples.batch.hardware[:, WARP])
         others = examples.take(np.flatnonzero(gpu != gpu[held][0]))
@@ -69,8 +82,10 @@ def sides_of(examples: Examples, cell: Cell) -> tuple[Examples, Examples, Exampl
         rest = np.concatenate([split.train, split.test])
         return others.take(rest), others.take(split.valid), examples.take(np.flatnonzero(held))
     if cell.split != "by_target_new":
-        holdout = (cell.holdout,) if cell.holdout else ()
-        split = split_examples(examples, cell.split, cell.seed, holdout)
+        kind, networks = cell.split, {}
+        if kind == "by_dense_task":
+            kind, holdout, networks = "by_task", [kind], {kind: dict.fromkeys(dense, 1)}
+        split = split_examples(examples, kind, cell.seed, holdout, networks)
         return tuple(examples.take(side) for side in (split.train, split.valid, split.test))
     split = split_examples(examples, "by_task", cell.seed)
     return (
@@ -141,20 +156,21 @@ def figures_of(cell: Cell, store: RecordStore) -> dict[str, float]:
     examples = assemble(store).examples
     if cell.model in ON_NESTS:
         examples = with_nests(store, examples)
-    train, valid, test = ABLATIONS[cell.without](sides_of(examples, cell))
+    dense = evaluation_tasks(store.path)
+    train, valid, test = ABLATIONS[cell.without](sides_of(examples, cell, dense))
     if cell.model == REMEASURED:
         again = Remeasured(store, test, train, valid)
         return evaluate(again, train, valid, again.examples).metrics
-    start = time.perf_counter()
+    start = time.process_time()
     if cell.model in BASELINES:
         model = BASELINES[cell.model](cell.seed)
     else:
         model = build(cell.model, cell.effort, cell.seed, cell.settings)
     model.fit(train, valid)
-    train_s = time.perf_counter() - start
+    train_s = time.process_time() - start
     judged = evaluate(model, train, valid, test, store.networks(), cell.seed)
     many = test.batch.take(np.resize(np.arange(len(test)), _SCORED))
-    start = time.perf_counter()
+    start = time.process_time()
     model.predict(many)
     chance = {
         f"{name}.{key}": value
@@ -165,7 +181,7 @@ def figures_of(cell: Cell, store: RecordStore) -> dict[str, float]:
         **judged.metrics,
         **chance,
         "train_s": train_s,
-        "programs_per_s": _SCORED / (time.perf_counter() - start),
+        "programs_per_s": _SCORED / (time.process_time() - start),
         "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "train_records": len(train),
         "test_records": len(test),
@@ -245,6 +261,7 @@ def arguments(description: str, models: Sequence[str], splits: Sequence[str]):
     parser.add_argument("--holdout", default="")
     parser.add_argument("--effort", default="standard")
     parser.add_argument("--settings", default="{}", help="JSON: hyperparameters of every model")
+    parser.add_argument("--jobs", type=int, default=1, help="cells trained at a time")
     parser.add_argument("--table", action="store_true", help="only print what FILE holds")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     return parser
@@ -267,21 +284,32 @@ def run_missing(given: argparse.Namespace, script: str) -> None:
     store = RecordStore.open(given.records)
     digest, devices = store.digest(), sorted(set(store.read(["device"])["device"].to_pylist()))
     done = [{k: v for k, v in row.items() if k != "figures"} for row in read(given.out)]
-    for cell in wanted(given, devices):
-        line = line_of(cell, digest)
-        if line in done:
-            continue
-        command = [sys.executable, script, "--records", str(given.records), "--out", "unused"]
+    missing = [cell for cell in wanted(given, devices) if line_of(cell, digest) not in done]
+    command = [sys.executable, script, "--records", str(given.records), "--out", "unused", "--cell"]
+    idle: SimpleQueue[int] = SimpleQueue()
+    for core in sorted(os.sched_getaffinity(0))[: given.jobs]:
+        idle.put(core)
+
+    def figures_of_child(cell: Cell) -> str | None:
+        core = idle.get()
         told = subprocess.run(
-            [*command, "--cell", json.dumps(vars(cell))], stdout=subprocess.PIPE, text=True
+            ["taskset", "-c", str(core), *command, json.dumps(vars(cell))],
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        if told.returncode:
-            print(f"failed: {line}", file=sys.stderr)
-            continue
-        figures = json.loads(told.stdout.splitlines()[-1])
-        with given.out.open("a") as file:
-            file.write(json.dumps({**line, "figures": figures}) + "\n")
-        print(f"{line}: pca {figures['pca']:.3f}", file=sys.stderr, flush=True)
+        idle.put(core)
+        return None if told.returncode else told.stdout.splitlines()[-1]
+
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for cell, told in zip(missing, pool.map(figures_of_child, missing), strict=True):
+            line = line_of(cell, digest)
+            if told is None:
+                print(f"failed: {line}", file=sys.stderr)
+                continue
+            figures = json.loads(told)
+            with given.out.open("a") as file:
+                file.write(json.dumps({**line, "figures": figures}) + "\n")
+            print(f"{line}: pca {figures['pca']:.3f}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

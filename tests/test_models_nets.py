@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hetfeat.dataset.splits import split_examples
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
+from hetfeat.features.columns import RELATIVE, STORE
 from hetfeat.models.engines.attention_net import LABELS, AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
@@ -20,6 +21,7 @@ from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.models.nets import AttentionParameters, MlpParameters
+from hetfeat.models.relative import relative_features
 
 SMALL = {"rounds": 60, "width": 32, "batch": 8, "layers": 1}
 RANK = MlpParameters(point_weight=0.0)
@@ -52,6 +54,29 @@ def test_the_loss_of_a_pair_by_hand():
     assert loss.item() == pytest.approx(np.log(2))
     right = loss_of(torch.tensor([3.0, 0, 9]), targets([1, 2, 9]), torch.tensor([0, 0, 1]), RANK)
     assert right.item() == pytest.approx(np.log(1 + np.exp(-3)))
+
+
+def test_networks_read_how_a_store_stands_to_its_task_and_device(examples):
+    batch = examples.batch
+    program = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))
+    relation = relative_features(batch.stores, batch.task[program], batch.hardware[program])
+    steps = Scaling.of(batch)(batch).steps.numpy()
+    told = relation.std(0) > 0.01
+    assert told.any()
+    for column in np.flatnonzero(told):
+        rank = np.corrcoef(relation[:, column], steps[:, len(STORE) + column])[0, 1]
+        assert rank > 0.8, RELATIVE[column].name
+
+
+def test_a_network_saved_before_that_reads_stores_alone(examples):
+    scaling = Scaling.of(examples.batch)
+    before = Scaling(
+        {n: t[: len(STORE)] if "steps" in n else t for n, t in scaling.tensors.items()}
+    )
+    steps = scaling(examples.batch).steps
+    torch.testing.assert_close(before(examples.batch).steps, steps[:, : len(STORE)])
+    alone = examples.batch.without_stores()
+    assert Scaling.of(alone).step_width not in (len(STORE), len(STORE) + len(RELATIVE))
 
 
 def test_programs_of_different_tasks_are_never_compared():

@@ -1,7 +1,8 @@
 """Batches of programs as tensors that a network can read: standardised, and no NaN among them.
 
-The sequence that a network reads is that of a program's stores or, if it learnt from programs that
-only their traces tell of, that of the schedule's primitives.
+The sequence that a network reads is that of a program's stores, each with its relation to task
+and device, or, if it learnt from programs that only their traces tell of, that of the schedule's
+primitives.
 """
 
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ import numpy.typing as npt
 import torch
 
 from hetfeat.features.batch import Batch
-from hetfeat.features.columns import HARDWARE, STORE, TASK, TRACE
+from hetfeat.features.columns import HARDWARE, RELATIVE, STORE, TASK, TRACE
 from hetfeat.features.trace import KINDS, WORDS
+from hetfeat.models.relative import relative_features
 
 CONTEXT_WIDTH = len(TRACE) + len(TASK) + 2 * len(HARDWARE)
 _FLAT = 1e-3
@@ -71,7 +73,7 @@ class Scaling:
     def of(cls, batch: Batch) -> Self:
         """The scaling that standardises a batch."""
         tensors = {}
-        steps = batch.stores if len(batch.stores) else _primitives(batch.steps)
+        steps = _stores(batch) if len(batch.stores) else _primitives(batch.steps)
         for name, values in (("steps", steps), ("context", _context(batch))):
             known = np.where(np.isfinite(values), values, np.nan).astype(np.float64)
             some = np.isfinite(known).any(axis=0) if len(known) else np.zeros(known.shape[1], bool)
@@ -85,8 +87,11 @@ class Scaling:
 
     def __call__(self, batch: Batch) -> Inputs:
         """The programs of a batch, standardised."""
-        steps, offsets = batch.stores, batch.offsets
-        if self.step_width != len(STORE):
+        if self.step_width == len(STORE) + len(RELATIVE):
+            steps, offsets = _stores(batch), batch.offsets
+        elif self.step_width == len(STORE):  # a model saved when networks did not read the relation
+            steps, offsets = batch.stores, batch.offsets
+        else:
             steps, offsets = _primitives(batch.steps), batch.step_offsets
         return Inputs(
             self._scaled("steps", steps),
@@ -110,6 +115,12 @@ class Scaling:
 def _context(batch: Batch) -> npt.NDArray[np.float32]:
     lacking = np.isnan(batch.hardware).astype(np.float32)
     return np.concatenate([batch.trace, batch.task, batch.hardware, lacking], axis=1)
+
+
+def _stores(batch: Batch) -> npt.NDArray[np.float32]:
+    program = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))
+    relation = relative_features(batch.stores, batch.task[program], batch.hardware[program])
+    return np.concatenate([batch.stores, relation], axis=1)
 
 
 def _primitives(steps: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
