@@ -8,15 +8,17 @@ import stores
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from hetfeat.dataset.splits import split_examples
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
 from hetfeat.features.columns import RELATIVE, STORE
+from hetfeat.models.engines.attention import _memory, read
 from hetfeat.models.engines.attention_net import LABELS, AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
-from hetfeat.models.engines.net import CHUNK, steps_of
+from hetfeat.models.engines.net import CHUNK, WEIGHTS, steps_of
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
@@ -163,6 +165,39 @@ def test_a_support_set_moves_predictions_towards_what_was_measured(attention):
     assert min(accuracy(plain, rest), accuracy(told, rest)) > 0.85
     turned = reversed_speed(rest)
     assert accuracy(lied, turned) > accuracy(plain, turned) + 0.1
+
+
+def test_what_the_head_missed_is_carried_over_to_programs_like_the_measured():
+    rng = torch.Generator().manual_seed(0)
+    vectors = torch.randn(40, 4, generator=rng)
+    slowness, silent = vectors[:, 0] - vectors[:, 1], torch.zeros(40)
+    answers = _memory(vectors[:30], silent[:30], slowness[:30]).answer(vectors[30:], silent[30:])
+    assert torch.corrcoef(torch.stack([answers, -slowness[30:]]))[0, 1] > 0.8
+
+
+def test_what_programs_do_not_tell_of_is_not_carried_over():
+    rng = torch.Generator().manual_seed(0)
+    vectors, slowness = torch.randn(40, 4, generator=rng), torch.randn(30, generator=rng)
+    margins = torch.cat([-slowness + 0.01 * torch.randn(30, generator=rng), torch.randn(10)])
+    known = _memory(vectors[:30], margins[:30], slowness)
+    answers = known.answer(vectors[30:], margins[30:])
+    torch.testing.assert_close(answers, known.trust * margins[30:])
+
+
+def test_the_memory_of_a_model_saved_before_it_was_weighed_is_not_heeded(attention, tmp_path):
+    made, unseen = attention
+    made.save(tmp_path / "model")
+    weights = load_file(tmp_path / "model" / WEIGHTS)
+    weights["heed"].fill_(1)
+    save_file(weights, tmp_path / WEIGHTS)
+    heeding = read(tmp_path, {WEIGHTS}, made.settings)
+    del weights["heed"]
+    save_file(weights, tmp_path / WEIGHTS)
+    before = read(tmp_path, {WEIGHTS}, made.settings)
+    batch, support = unseen.batch, unseen.take(np.arange(8))
+    assert float(heeding.net.heed) == 1
+    assert float(before.net.heed) == 0
+    assert (heeding.margins(batch, support) != before.margins(batch, support)).any()
 
 
 def test_a_support_set_beside_a_larger_one_is_read_as_it_is_alone():

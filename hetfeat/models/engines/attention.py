@@ -1,12 +1,13 @@
 """The paper's tuner: a recurrent encoder of a program, and a memory of measured programs.
 
 A bidirectional LSTM reads the sequence of a program. The rest is a matching network with
-full-context embeddings (Vinyals et al. 2016), which is what the paper's words describe: a second
-bidirectional LSTM reads the measured programs of the support set from the fastest to the slowest;
-a query then reads that memory with several attention heads for a few unrolled steps. What it read
-corrects the margin of the parametric head, which counts for as much as it was right about the
-measured programs. So new measurements change predictions without a
-gradient step, and without any the head answers alone.
+full-context embeddings (Vinyals et al. 2016), which is what the paper's words describe. Of the
+measured programs of the support set three things are taken. The parametric head counts for as much
+as it was right about them. What it missed of them is carried over to programs like them, by
+regression on embeddings. And a second bidirectional LSTM reads them from the fastest to the
+slowest; a query reads that memory with several attention heads for a few unrolled steps, and what
+it read corrects the rest, for as much as that helped on the valid side. So new measurements change
+predictions without a gradient step, and without any the head answers alone.
 
 The head is one for all devices plus a correction for each device that was trained on. Devices are
 told apart by their hardware vector; one that is missing has no correction.
@@ -28,22 +29,29 @@ from hetfeat.models.engines import net as nets
 from hetfeat.models.engines.attention_net import AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
+from hetfeat.models.metrics import by_group, pairwise_accuracy
 from hetfeat.models.nets import AttentionParameters
 from hetfeat.models.side import Side
 from hetfeat.models.watch import Watch
 
 DAMAGED = nets.DAMAGED
 
-MOST_SUPPORT = 64
+MOST_SUPPORT = 128
 """Measured programs of a task that are read, the last ones given."""
+HEED = (0.0, 0.5, 1.0)
+"""What the memory's correction may count for; the valid side chooses."""
 _SHARED_ONLY = 0.3
 """Share of training steps without the devices' corrections, so that the head stands alone."""
 _BELIEF = 4.0
 """How much the head is believed before anything is measured: as if by so many programs, of logits
 that spread by one, whose speeds it had told exactly."""
-_TURNED = 0.3
-"""Share of tasks in a step that are turned round for the memory: where the head is always right,
-the labels of a support set add nothing, and would not be heeded where the head is wrong."""
+_MISLED = 1.5
+"""How far the head is led astray for the memory at most, in training, over what its own margins
+spread: where it is always right, the labels of a support set add nothing and are not heeded."""
+_NEAR = 2.0
+"""What the squared distance of two embeddings over the median one is worth in the regression."""
+_NOISE = (0.1, 0.3, 1.0)
+"""Variance of a measured label that its program does not tell, over that which it tells."""
 _SUPPORT_SHARE = 0.5
 """Of a chunk in training at most, so that queries are left."""
 _WIDEST = 4.0
@@ -94,7 +102,24 @@ def train(
         best = nets.Best(net, watch, lambda: fitted.margins(check, None))
         _descend(settings, net, list(net.parameters()), scaling, train, best)
         best.restore()
+    _choose_heed(fitted, valid, settings.seed)
     return fitted
+
+
+def _choose_heed(fitted: FittedAttention, valid: Side, seed: int) -> None:
+    """Sets what orders one half of each valid task best, the other half measured."""
+    rng = np.random.default_rng(seed)
+    measured = np.zeros(len(valid.examples), bool)
+    for rows in by_group(valid.groups):
+        measured[rng.permutation(rows)[: len(rows) // 2]] = True
+    support, asked = (valid.examples.take(np.flatnonzero(side)) for side in (measured, ~measured))
+    queries, groups = asked.batch.loaded(), valid.groups[~measured]
+
+    def accuracy(heed: float) -> float:
+        fitted.net.heed.fill_(heed)
+        return pairwise_accuracy(fitted.margins(queries, support), asked.latency_s, groups).value
+
+    fitted.net.heed.fill_(max(HEED, key=accuracy))
 
 
 def fine_tune(
@@ -115,6 +140,8 @@ def fine_tune(
 def read(folder: Path, files: set[str], settings: AttentionParameters) -> FittedAttention:
     """The network of a folder."""
     weights, scaling = nets.read_weights(folder, files)
+    # Models of before had no regression, beside which their memory only harms.
+    weights.setdefault("heed", torch.zeros(()))
     net = AttentionNet(settings, scaling.step_width, weights["known"])
     net.load_state_dict(weights)
     return FittedAttention(net.eval(), scaling)
@@ -159,14 +186,17 @@ def _recalled_loss(
 
     The programs of a chunk lie together and in random order.
     """
-    targets = _turned(targets, chunk, rng)
     support, asked, heads = [], [], []
     for rows in torch.arange(len(chunk)).split(torch.bincount(chunk).tolist()):
         measured = max(1, int(rng.uniform(0, _SUPPORT_SHARE) * len(rows)))
         if measured < len(rows):
-            support.append(_memory(rows[:measured], embedded, margins, targets.slowness))
+            said = margins[rows] + _misled(embedded[rows], margins[rows], rng)
+            known = _memory(
+                embedded[rows[:measured]], said[:measured], targets.slowness[rows[:measured]]
+            )
+            support.append(known)
             asked.append(rows[measured:])
-            heads.append(margins[rows[measured:]] * support[-1].trust)
+            heads.append(known.answer(embedded[rows[measured:]], said[measured:]))
     if not asked:
         return torch.zeros(())
     corrections = net.recall(
@@ -179,14 +209,14 @@ def _recalled_loss(
     return loss_of(torch.cat(heads) + flat, targets.take(queries), chunk[queries], settings)
 
 
-def _turned(targets: Targets, chunk: torch.Tensor, rng: np.random.Generator) -> Targets:
-    """Targets in which the fastest program of some tasks is the slowest; failures stay failures."""
-    turned = torch.from_numpy(rng.random(int(chunk[-1]) + 1) < _TURNED)[chunk]
-    turned &= torch.isfinite(targets.slowness)
-    slowness = torch.where(turned, -targets.slowness, targets.slowness)
-    best = torch.full((int(chunk[-1]) + 1,), torch.inf).scatter_reduce(0, chunk, slowness, "amin")
-    y = torch.where(turned, torch.exp(best[chunk] - slowness), targets.y)
-    return Targets(y, slowness)
+def _misled(
+    embedded: torch.Tensor, margins: torch.Tensor, rng: np.random.Generator
+) -> torch.Tensor:
+    """What a head that is wrong in a direction of its own would say beside what ours says."""
+    direction = torch.from_numpy(rng.normal(size=embedded.shape[1])).float()
+    astray = (embedded @ direction).detach()
+    share = rng.uniform(0, _MISLED) * margins.detach().std(unbiased=False)
+    return (astray - astray.mean()) / astray.std(unbiased=False).clamp_min(1e-6) * share
 
 
 @dataclass(frozen=True)
@@ -205,19 +235,38 @@ class _Memory:
     labels: torch.Tensor
     trust: torch.Tensor
 
+    def answer(self, queries: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
+        """Margins of queries: the head's, as far as it was right, and what it missed of the like.
 
-def _memory(
-    rows: torch.Tensor, embedded: torch.Tensor, margins: torch.Tensor, slowness: torch.Tensor
-) -> _Memory:
-    rows = rows[torch.argsort(slowness[rows], stable=True)]
-    slow, said = slowness[rows], margins[rows].detach()
+        Gaussian-process regression on embeddings, whose length is the median distance between
+        measured programs (Rasmussen and Williams 2006, algorithm 2.1). How much of what was missed
+        is noise, all of it perhaps, is what leaves out one measured program best (equation 5.12).
+        """
+        missed = self.labels[:, 0] - self.trust * self.labels[:, 1]
+        apart = torch.cdist(self.vectors, self.vectors).square()
+        typical = apart[apart > 0].median() if (apart > 0).any() else torch.ones(())
+        alike = torch.exp(-_NEAR * apart / typical)
+        weights, least = torch.zeros_like(missed), missed.square().sum()
+        for noise in _NOISE:
+            inverse = torch.linalg.inv(alike + noise * torch.eye(len(missed)))
+            told = inverse @ missed
+            left_out = (told / inverse.diagonal()).square().sum()
+            if left_out < least:
+                weights, least = told, left_out
+        near = torch.exp(-_NEAR * torch.cdist(queries, self.vectors).square() / typical)
+        return margins * self.trust + near @ weights
+
+
+def _memory(vectors: torch.Tensor, margins: torch.Tensor, slowness: torch.Tensor) -> _Memory:
+    order = torch.argsort(slowness, stable=True)
+    vectors, slow, said = vectors[order], slowness[order], margins[order].detach()
     failed = torch.isinf(slow)
     middle = slow[~failed].mean() if (~failed).any() else torch.zeros(())
     speed = torch.where(failed, -_WIDEST, middle - slow)
     labels = torch.stack([speed, said - said.mean(), failed.float()], 1).clamp(-_WIDEST, _WIDEST)
     fast, told = labels[:, 0], labels[:, 1]
     trust = ((fast - fast.mean()) @ told + _BELIEF) / (told @ told + _BELIEF)
-    return _Memory(embedded[rows], labels, trust)
+    return _Memory(vectors, labels, trust)
 
 
 def _embed(net: AttentionNet, scaling: Scaling, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -248,9 +297,11 @@ def _read_support(
             asked.setdefault(key, []).append(i)
     for key, queries in asked.items():
         rows = torch.tensor(measured[key][-MOST_SUPPORT:])
-        known = _memory(rows, vectors, said, slowness)
-        corrections = net.recall(embedded[queries][None], known.vectors[None], known.labels[None])
-        margins[queries] = margins[queries] * known.trust + corrections[0]
+        known, own = _memory(vectors[rows], said[rows], slowness[rows]), embedded[queries]
+        margins[queries] = known.answer(own, margins[queries])
+        if net.heed:
+            corrections = net.recall(own[None], known.vectors[None], known.labels[None])
+            margins[queries] += net.heed * corrections[0]
 
 
 def _keys(batch: Batch) -> list[bytes]:

@@ -16,15 +16,18 @@ class AttentionNet(nn.Module):
 
     Attributes:
         known: Hardware vectors of the devices with a correction, float32 [d, h], -1 for NaN.
+        heed: What the memory's correction counts for, float32 [].
     """
 
     known: torch.Tensor
+    heed: torch.Tensor
 
     def __init__(self, settings: AttentionParameters, step_width: int, known: torch.Tensor) -> None:
         super().__init__()
         width, half = settings.width, settings.width // 2
         self.unrolling = settings.unrolling
         self.register_buffer("known", known)
+        self.register_buffer("heed", torch.zeros(()))
         self.step = nn.Linear(step_width, width)
         self.context = nn.Linear(CONTEXT_WIDTH, width)
         self.sequence = nn.LSTM(width, half, settings.layers, batch_first=True, bidirectional=True)
