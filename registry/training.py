@@ -19,6 +19,7 @@ from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.features.spilled import room_bytes
 from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
+from hetfeat.models.permutation import permutation_importance
 from hetfeat.models.pruned import kept_by_pruning
 from hetfeat.models.table import model_class
 from hetfeat.progress import progress
@@ -281,7 +282,9 @@ def _log_results(
     mlflow.log_figure(
         figures.error_by_operator(judged.operator_rmse), "figures/error_by_operator.png"
     )
-    if gains := model.importance():
-        mlflow.log_figure(figures.importance(gains), "figures/importance.png")
+    gains = model.importance()
+    if worth := gains or permutation_importance(model, data.valid):
+        what = "gain" if gains else "fall of PCA, each column shuffled alone"
+        mlflow.log_figure(figures.importance(worth, what), "figures/importance.png")
     kept = {**tags, **metric_tags({key: judged.metrics[key] for key in MAIN_METRICS})}
     return register(name, info, folder_manifest_sha256=manifest_sha256, tags=kept, run_id=run_id)
