@@ -131,3 +131,9 @@ def test_hpo_chooses_among_values_and_tables(here, capfd):
     found = adapting.succeed(capfd, "hpo", "--model", "lgbm", *COMMON, "--trials", "2")
     assert found["best"]["params"]["stores"] in {"flat", "sum"}
     assert found["trials"]["done"] == 2
+
+
+def test_a_quick_hpo_of_a_network_keeps_the_rounds_of_its_effort(here, capfd):
+    found = adapting.succeed(capfd, "hpo", "--model", "mlp", *COMMON, "--trials", "1")
+    assert "batch" in found["best"]["params"]
+    assert connect().get_run(found["run_id"]).data.params["model.rounds"] == "20"
