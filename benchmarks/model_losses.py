@@ -1,32 +1,31 @@
-"""What the choices inside the boosted model are worth: folds of the stores, loss, feature groups.
+"""What the choices inside a model are worth: its loss, and of trees the folds, columns and shape.
 
-    python benchmarks/model_losses.py --records DIR [--seeds 3] [--only folds,loss,columns]
+    python benchmarks/model_losses.py --records DIR --out FILE [--models xgb,mlp,attention]
+        [--seeds 0,1,2] [--only folds,loss,columns,trees] [--splits within_task,...]
+    python benchmarks/model_losses.py --out FILE --table
 
-Prints one Markdown table: mean over seeds for within_task and by_task, over held-out devices for
-by_target. docs/models.md holds its last run. Every row trains with one thread and early stopping
-by the same rule.
+A cell is a model with one thing changed, a split and a seed, in a process of its own and one JSON
+line of FILE, as in `models.py`; an interrupted run goes on. A model is measured with what it has:
+networks have no folds, trees no LambdaRank. docs/models.md holds the last run.
 """
 
 import argparse
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
+import models
 import numpy as np
 
-from hetfeat.dataset.splits import Split, split_examples
 from hetfeat.dataset.store import RecordStore
-from hetfeat.features.assemble import assemble
-from hetfeat.features.batch import Batch, Examples
+from hetfeat.features.batch import Batch
 from hetfeat.models.aggregate import flat_features, table_names
-from hetfeat.models.evaluate import evaluate
-from hetfeat.models.gbdt import GbdtParameters, XgbModel
+from hetfeat.models.table import model_class
 
-FIGURES = ("pca", "rmse", "r2", "top1", "top5")
 Fold = Callable[[Batch], Any]
+AS_BUILT = "none"
 
 
 def without(*prefixes: str) -> Fold:
@@ -55,80 +54,69 @@ def with_maximum(batch: Batch) -> Any:
 
 @dataclass(frozen=True)
 class Variant:
-    """One row: the default model with one thing changed."""
+    """The default model with one thing changed: how stores are folded, or hyperparameters."""
 
-    name: str
-    fold: Fold = flat_features
+    fold: str = AS_BUILT
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-VARIANTS = {
-    "folds": [
-        Variant("as built: main, total"),
-        Variant("main, total, maximum", with_maximum),
-        Variant("sum of logarithms, maximum", summed_logarithms),
-        Variant("main alone", without("total.")),
-        Variant("total alone", without("main.")),
-    ],
+FOLDS: dict[str, Fold] = {
+    AS_BUILT: flat_features,
+    "and maximum": with_maximum,
+    "sum of logarithms and maximum": summed_logarithms,
+    "main alone": without("total."),
+    "total alone": without("main."),
+    "no task columns": without("task."),
+    "no hardware columns": without("hardware."),
+    "neither": without("task.", "hardware."),
+    "no trace columns": without("trace."),
+    "no store columns": without("main.", "total."),
+}
+GROUPS = {
+    "folds": [Variant(fold) for fold in list(FOLDS)[1:5]],
+    "columns": [Variant(fold) for fold in list(FOLDS)[5:]],
     "loss": [
-        Variant("pairwise alone", parameters={"point_weight": 0.0}),
-        Variant("point weight 0.5", parameters={"point_weight": 0.5}),
-        Variant("pointwise alone", parameters={"point_weight": 1.0}),
-    ],
-    "columns": [
-        Variant("without task columns", without("task.")),
-        Variant("without hardware columns", without("hardware.")),
-        Variant("without either", without("task.", "hardware.")),
-        Variant("without trace columns", without("trace.")),
-        Variant("without store columns", without("main.", "total.")),
+        *(Variant(parameters={"point_weight": share}) for share in (0.0, 0.5, 1.0)),
+        Variant(parameters={"lambda_rank": True}),
     ],
     "trees": [
-        Variant("depth 4", parameters={"max_depth": 4}),
-        Variant("depth 8", parameters={"max_depth": 8}),
-        Variant("a fifth of the columns a tree", parameters={"columns_per_tree": 0.2}),
-        Variant("learning rate 0.05", parameters={"learning_rate": 0.05}),
+        *(Variant(parameters={"max_depth": depth}) for depth in (4, 8)),
+        Variant(parameters={"columns_per_tree": 0.2}),
+        Variant(parameters={"learning_rate": 0.05}),
     ],
 }
 
 
-def figures_of(variant: Variant, examples: Examples, split: Split) -> dict[str, float]:
-    sides = [examples.take(side) for side in (split.train, split.valid, split.test)]
-    with mock.patch("hetfeat.models.aggregate.flat_features", variant.fold):
-        model = XgbModel(GbdtParameters(**variant.parameters))
-        start = time.perf_counter()
-        model.fit(sides[0], sides[1])
-        seconds = time.perf_counter() - start
-        metrics = evaluate(model, *sides).metrics
-    return {name: metrics[name] for name in FIGURES} | {"train_s": seconds}
+def variants(model: str, groups: Sequence[str]) -> Iterator[Variant]:
+    """The model as built, then those of some groups that it can have and that are not the same."""
+    own = model_class(model).for_effort("standard", 0).parameters
+    yield Variant()
+    for group in groups:
+        if group == "loss" or "stores" in own:
+            for variant in GROUPS[group]:
+                changed = any(own.get(k, v) != v for k, v in variant.parameters.items())
+                if changed or variant.fold != AS_BUILT:
+                    yield variant
 
 
-def splits_of(examples: Examples, seeds: int) -> dict[str, list[Split]]:
-    devices = sorted(set(examples.device.tolist()))
-    found = {
-        kind: [split_examples(examples, kind, seed) for seed in range(seeds)]
-        for kind in ("within_task", "by_task")
-    }
-    if len(devices) > 1:
-        found["by_target"] = [split_examples(examples, "by_target", 0, (d,)) for d in devices]
-    return found
+def figures_of(cell: models.Cell, store: RecordStore) -> dict[str, float]:
+    """Those of `models.py`, of a model that reads another table."""
+    with mock.patch("hetfeat.models.aggregate.flat_features", FOLDS[cell.without]):
+        return models.figures_of(replace(cell, without=AS_BUILT), store)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default=",".join(VARIANTS))
+    parser = models.arguments(__doc__, ["xgb"], ("within_task", "by_task", "by_target"))
+    parser.add_argument("--only", default=",".join(GROUPS))
     given = parser.parse_args()
-    examples = assemble(RecordStore.open(given.records)).examples
-    splits = splits_of(examples, given.seeds)
-    print("| variant | split | " + " | ".join((*FIGURES, "train s")) + " |")
-    print("|---" * (len(FIGURES) + 3) + "|")
-    for group in given.only.split(","):
-        for variant in VARIANTS[group]:
-            for kind, some in splits.items():
-                rows = [list(figures_of(variant, examples, split).values()) for split in some]
-                cells = " | ".join(f"{value:.3f}" for value in np.mean(rows, axis=0))
-                print(f"| {variant.name} | {kind} | {cells} |", flush=True)
+    if not (given.cell or given.table):
+        for model in given.models.split(","):
+            for variant in variants(model, given.only.split(",")):
+                settings = json.dumps(variant.parameters)
+                own = {"models": model, "without": variant.fold, "settings": settings}
+                models.run_missing(argparse.Namespace(**(vars(given) | own)), __file__)
+        given.table = True
+    models.run(given, __file__, figures_of, models.table)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.features.spilled import room_bytes
 from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
+from hetfeat.models.hyperparameters import build
+from hetfeat.models.permutation import permutation_importance
 from hetfeat.models.pruned import kept_by_pruning
-from hetfeat.models.table import model_class
+from hetfeat.models.settings import changed
 from hetfeat.progress import progress
 from hetfeat.report import figures
 from registry import tracking
@@ -57,6 +59,7 @@ class TrainingRequest:
         effort: `quick`, `standard` or `full`.
         seed: Of the model.
         pruned: Whether the training side is pruned; the other sides are the same either way.
+        settings: Hyperparameters of the model that are not those of its effort.
     """
 
     records: Path | None
@@ -67,6 +70,7 @@ class TrainingRequest:
     effort: str
     seed: int
     pruned: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ def train_and_register(request: TrainingRequest) -> dict[str, Any]:
         RequestError: Unknown model, split, family or holdout.
         DataError: Records that are missing, damaged or too few.
     """
-    model = model_class(request.model).for_effort(request.effort, request.seed)
+    model = build(request.model, request.effort, request.seed, request.settings)
     data = load_data(request)
     with tracking.tracked_run(f"train {request.model} {request.split}", {}) as run:
         return fit_and_register(run.info.run_id, request, data, model)
@@ -244,6 +248,7 @@ def _log_settings(request: TrainingRequest, data: TrainingData, model: CostModel
             "pruned": request.pruned,
             "effort": request.effort,
             "seed": request.seed,
+            "set": changed(request.model, request.effort, model),
             **data.facts,
         }
     )
@@ -281,7 +286,9 @@ def _log_results(
     mlflow.log_figure(
         figures.error_by_operator(judged.operator_rmse), "figures/error_by_operator.png"
     )
-    if gains := model.importance():
-        mlflow.log_figure(figures.importance(gains), "figures/importance.png")
+    gains = model.importance()
+    if worth := gains or permutation_importance(model, data.valid):
+        what = "gain" if gains else "fall of PCA, each column shuffled alone"
+        mlflow.log_figure(figures.importance(worth, what), "figures/importance.png")
     kept = {**tags, **metric_tags({key: judged.metrics[key] for key in MAIN_METRICS})}
     return register(name, info, folder_manifest_sha256=manifest_sha256, tags=kept, run_id=run_id)

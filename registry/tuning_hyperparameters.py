@@ -234,7 +234,8 @@ def _objective(work: _Work, trial: optuna.Trial) -> float:
     import mlflow
 
     training, data = work.search.training, work.data
-    values = {name: _suggest(trial, name, at) for name, at in space_of(training.model).items()}
+    space = space_of(training.model, training.effort)
+    values = {name: _suggest(trial, name, at) for name, at in space.items()}
     mlflow.log_params(values)
 
     def on_epoch(epoch: int, figures: dict[str, float]) -> None:

@@ -32,6 +32,7 @@ def training(
     digest: str = DIGEST,
     effort: str = "standard",
     records: int = 1000,
+    changed: str = "",
     **metrics: float,
 ) -> Run:
     settings = {
@@ -43,6 +44,7 @@ def training(
         "effort": effort,
         "family": "cpu-x86",
         "train_records": str(records),
+        "set": changed,
     }
     return Run(
         id=f"train{number}",

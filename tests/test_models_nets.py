@@ -18,7 +18,7 @@ from hetfeat.models.engines.attention import _memory, read
 from hetfeat.models.engines.attention_net import LABELS, AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
-from hetfeat.models.engines.net import CHUNK, WEIGHTS, steps_of
+from hetfeat.models.engines.net import CHUNK, WEIGHTS, steps_of, torch_threads
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
@@ -207,6 +207,23 @@ def test_a_support_set_beside_a_larger_one_is_read_as_it_is_alone():
     beside = net.recall(queries, support, labels)[0]
     alone = net.recall(queries[:1], support[:1, :2], labels[:1, :2])[0]
     torch.testing.assert_close(beside, alone)
+
+
+def test_a_device_without_a_head_is_answered_by_the_shared_one(attention):
+    """To the last bit; the device that was trained on has a correction of its own."""
+    made, unseen = attention
+    fitted = made.fitted()
+
+    def shared(batch) -> np.ndarray:
+        with torch_threads(), torch.no_grad():
+            return fitted.net.head(fitted.net.encode(fitted.scaling(batch))).squeeze(1).numpy()
+
+    np.testing.assert_array_equal(fitted.margins(unseen.batch, None), shared(unseen.batch))
+    known = fitted.net.known[0].numpy()
+    trained = dataclasses.replace(
+        unseen.batch, hardware=np.tile(np.where(known == -1, np.nan, known), (len(unseen), 1))
+    )
+    assert (fitted.margins(trained, None) != shared(trained)).all()
 
 
 def test_the_order_of_a_support_set_does_not_matter(attention):

@@ -49,6 +49,7 @@ class TestTraining:
             {"effort": "quick"},
             {"split": "within_task"},
             {"holdout": "resnet50"},
+            {"changed": "max_depth=3"},
         ],
     )
     def test_runs_of_something_else_are_left_out(self, other):

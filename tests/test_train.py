@@ -219,6 +219,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_hyperparameters_that_are_set_are_trained_with_and_logged(registry_here, capsys):
+    stores.make_store(registry_here / "records", tasks=6)
+    asked = ("--records", "records", "--effort", "quick", "--json")
+    code, printed = train(capsys, *asked, "--set", "max_depth=3,rounds=150,stores=sum")
+    assert code == 0, printed.err
+    client = client_in(registry_here)
+    params = client.get_run(json.loads(printed.out)["run_id"]).data.params
+    assert params["resolved.set"] == "max_depth=3,stores=sum", "150 are the effort's own"
+    assert (params["model.max_depth"], params["model.rounds"]) == ("3", "150")
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [(newer, "schema 999"), (truncated, "cannot be read"), (gone, "store.json")],
@@ -285,6 +296,9 @@ def test_an_empty_store_is_refused(here, capsys):
         (("--split", "by_target", "--holdout", "a,z"), "--holdout a,z"),
         (("--holdout", "z"), "networks of the record store (small_net)"),
         (("--effort", "heroic"), "heroic"),
+        (("--set", "max_dept=3"), "did you mean 'max_depth'?"),
+        (("--set", "max_depth=deep"), "--set max_depth=deep; expected a whole number"),
+        (("--model", "attention", "--set", "width=9"), "an even width that the heads divide"),
     ],
 )
 def test_wrong_requests_are_one_line_and_leave_nothing(here, capsys, arguments, said):

@@ -94,6 +94,13 @@ def test_from_records_to_the_registry_and_back(here, capfd, child_environment, n
     assert moved["gate"] in {"kept", "dropped"}
 
 
+def test_what_a_network_rests_on_is_logged(registry_here, capfd):
+    stores.make_store(registry_here / "records", tasks=16)
+    made = train(capfd, "mlp")
+    found = connect().list_artifacts(made["run_id"], "figures")
+    assert "figures/importance.png" in {file.path for file in found}
+
+
 def test_a_pruned_training_is_judged_by_the_labels_of_the_whole(registry_here, capfd):
     """A program that pruning drops from the training side may be the best one of its task."""
     stores.make_store(registry_here / "records", tasks=6, per_task=24)
@@ -124,3 +131,9 @@ def test_hpo_chooses_among_values_and_tables(here, capfd):
     found = adapting.succeed(capfd, "hpo", "--model", "lgbm", *COMMON, "--trials", "2")
     assert found["best"]["params"]["stores"] in {"flat", "sum"}
     assert found["trials"]["done"] == 2
+
+
+def test_a_quick_hpo_of_a_network_keeps_the_rounds_of_its_effort(here, capfd):
+    found = adapting.succeed(capfd, "hpo", "--model", "mlp", *COMMON, "--trials", "1")
+    assert "batch" in found["best"]["params"]
+    assert connect().get_run(found["run_id"]).data.params["model.rounds"] == "20"

@@ -31,6 +31,7 @@ class Choice:
     values: tuple[Any, ...]
 
 
+ROUNDS = "rounds"
 _TREES: dict[str, Range | Choice] = {
     "learning_rate": Range(0.02, 0.4, log=True),
     "subsample": Range(0.5, 1.0),
@@ -41,6 +42,7 @@ _TREES: dict[str, Range | Choice] = {
 }
 _NETS: dict[str, Range | Choice] = {
     "batch": Choice((1, 4, 16, 64, 256)),
+    ROUNDS: Choice((100, 200, 400)),
     "learning_rate": Range(1e-4, 5e-3, log=True),
     "weight_decay": Range(1e-6, 1e-2, log=True),
     "width": Choice((64, 128, 256)),
@@ -58,18 +60,20 @@ SPACES: Mapping[str, Mapping[str, Range | Choice]] = {
         "unrolling": Range(1, 3),
     },
 }
-"""By name of the model. Rounds are not among them: the valid side ends the training. The batches
-of networks are those of the paper's Table 4."""
+"""By name of the model. Those of networks cover the paper's Table 4, whose batches and epochs they
+have. Epochs are worth searching because the rate falls over all of them; the rounds of trees are
+not, for the valid side ends the training."""
 
 
-def space_of(model: str) -> Mapping[str, Range | Choice]:
-    """What to search for a model.
+def space_of(model: str, effort: str = "standard") -> Mapping[str, Range | Choice]:
+    """What to search for a model; the rounds of a quick training stay those of its effort.
 
     Raises:
         RequestError: No such model.
     """
     model_class(model)
-    return SPACES[model]
+    kept = {name: space for name, space in SPACES[model].items() if name != ROUNDS}
+    return kept if effort == "quick" else SPACES[model]
 
 
 def build(model: str, effort: str, seed: int, values: Mapping[str, Any]) -> CostModel:

@@ -22,6 +22,7 @@ from hetfeat.models.engines.xgb import XgbTrees
 from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.labels import best_latencies, group_codes, labels
 from hetfeat.models.metrics import pairwise_accuracy
+from hetfeat.models.permutation import falls
 
 MOST_RECORDS = 4000
 """For mutual information, whose cost grows faster than the records."""
@@ -58,14 +59,14 @@ def importances(
     names, gains = table_names("flat"), model.importance()
     total = sum(gains.values()) or 1.0
     order = sorted(names, key=lambda name: -gains.get(name, 0.0))
-    falls = _falls(model, test, [name for name in order if name in gains][:PERMUTED], seed)
+    lost = _falls(model, test, [name for name in order if name in gains][:PERMUTED], seed)
     on_label, on_latency = _information(train, seed)
     position = {name: i for i, name in enumerate(names)}
     return [
         Importance(
             name,
             gains.get(name, 0.0) / total,
-            falls.get(name, 0.0),
+            lost.get(name, 0.0),
             float(on_label[position[name]]),
             float(on_latency[position[name]]),
         )
@@ -75,24 +76,15 @@ def importances(
 
 def _falls(model: XgbModel, test: Examples, names: list[str], seed: int) -> dict[str, float]:
     """By how much PCA falls when each of the columns is shuffled."""
-    rng = np.random.default_rng(seed)
     table, groups = flat_features(test.batch.loaded()), group_codes(test)[0]
     columns = table_names("flat")
-
     trees = cast(XgbTrees, model.fitted())
 
     def pca() -> float:
         margins = trees.booster.inplace_predict(table, predict_type="margin")
         return pairwise_accuracy(margins, test.latency_s, groups).value
 
-    whole, falls = pca(), {}
-    for name in names:
-        column = table[:, columns.index(name)]
-        kept = column.copy()
-        rng.shuffle(column)
-        falls[name] = whole - pca()
-        column[:] = kept
-    return falls
+    return falls({name: table[:, columns.index(name)] for name in names}, pca, seed)
 
 
 def _information(

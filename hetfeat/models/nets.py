@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hetfeat.errors import RequestError
 from hetfeat.models.engine import EngineModel
 
 
@@ -72,6 +73,19 @@ class AttentionParameters:
     fine_tune_rounds: int = 30
     fine_tune_rate: float = 1e-3
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuses a width that directions and heads cannot share.
+
+        Raises:
+            RequestError: It is odd, or the heads do not divide it.
+        """
+        if self.width % 2 or self.width % self.heads:
+            raise RequestError(
+                f"width {self.width} with {self.heads} heads",
+                "an even width that the heads divide",
+                "change one of them",
+            )
 
 
 class MlpModel(EngineModel):

@@ -54,13 +54,18 @@ def bars(panels: dict[str, dict[str, float]]) -> "Figure":
     return figure
 
 
-def importance(gains: Mapping[str, float]) -> "Figure":
-    """What the most important feature columns are worth, as shares of all, as bars."""
+def importance(worth: Mapping[str, float], what: str) -> "Figure":
+    """What the most important feature columns are worth, as shares of all, as bars.
+
+    Args:
+        worth: By column, positive.
+        what: They are shares of.
+    """
     figure, (axis,) = new_figure(1, width=7.0)
-    names = sorted(gains, key=lambda name: gains[name])[-_MOST_COLUMNS:]
-    total = sum(gains.values())
-    axis.barh(names, [gains[name] / total for name in names])
-    axis.set(xlabel="share of the total gain")
+    names = sorted(worth, key=lambda name: worth[name])[-_MOST_COLUMNS:]
+    total = sum(worth.values())
+    axis.barh(names, [worth[name] / total for name in names])
+    axis.set(xlabel=f"share of the total {what}")
     return figure
 
 

@@ -134,12 +134,16 @@ class Scope:
         return latest_by_seed(run for run in runs if self.is_training(run, **wanted))
 
     def is_training(self, run: Run, **wanted: str) -> bool:
-        """Whether a run trained on these records, with this effort, these features and settings."""
+        """Whether a run trained on these records, with this effort, these features and settings.
+
+        One whose hyperparameters are not the defaults did not.
+        """
         return (
             run.command == "train"
             and run.tags.get("dataset_digest") == self.digest
             and run.tags.get("feature_version") == self.features
             and run.setting("effort") == self.effort
+            and not run.setting("set")
             and all(run.setting(key) == value for key, value in wanted.items())
         )
 

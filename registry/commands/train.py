@@ -34,6 +34,12 @@ def _render(value: Any) -> str:
 @_cli.option("--holdout", type=_cli.NAMES, help="Devices (by_target) or networks.")
 @_cli.option("--pruned", type=_cli.SWITCH, default="false", help="Prune the training side.")
 @_cli.option("--effort", type=_cli.EFFORT, default="standard", help="Budget of the training.")
+@_cli.option(
+    "--set",
+    type=_cli.NAMES,
+    metavar="NAME=VALUE,...",
+    help="Hyperparameters of the model.  [default: those of the effort]",
+)
 @_cli.seed
 def command(
     records: Path | None,
@@ -43,11 +49,16 @@ def command(
     holdout: tuple[str, ...] | None,
     pruned: bool,
     effort: str,
+    set: tuple[str, ...] | None,
     seed: int,
 ) -> dict[str, Any]:
     """Train a cost model, judge it on held-out records, log it and register it."""
+    from hetfeat.models.settings import parsed
     from registry.training import TrainingRequest, train_and_register
 
+    settings = parsed(model, set or ())
     return train_and_register(
-        TrainingRequest(records, family, model, split, holdout or (), effort, seed, pruned)
+        TrainingRequest(
+            records, family, model, split, holdout or (), effort, seed, pruned, settings
+        )
     )

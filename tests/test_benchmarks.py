@@ -1,0 +1,181 @@
+"""Parts of the benchmarks whose figures the documents quote, by hand or on small data."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import stores
+
+from hetfeat.dataset.splits import split_examples
+from hetfeat.features.assemble import assemble
+
+# At the end: nothing of the project is to be found in another place.
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+
+import loop_nests
+import model_baselines
+import model_losses
+
+LEFT, RIGHT, OUT = [64, 16], [16, 32], [64, 32]
+MATMUL = [
+    ["GetLoops", ["b0"], [], ["i", "j", "k"]],
+    ["SamplePerfectTile", ["i"], [2, 64], ["v0", "v1"]],
+    ["SamplePerfectTile", ["j"], [3, 32], ["v2", "v3", "v4"]],
+    ["SamplePerfectTile", ["k"], [2, 16], ["v5", "v6"]],
+    ["Split", ["i", "v0", "v1"], [1], ["i0", "i1"]],
+    ["Split", ["j", "v2", "v3", "v4"], [1], ["j0", "j1", "j2"]],
+    ["Split", ["k", "v5", "v6"], [1], ["k0", "k1"]],
+    ["Reorder", ["i0", "j0", "j1", "k0", "i1", "k1", "j2"], [], []],
+    ["Parallel", ["i0"], [], []],
+    ["Vectorize", ["j2"], [], []],
+    ["Annotate", ["i0", 512], ["pragma_auto_unroll_max_step"], []],
+    ["ComputeInline", ["b1"], [], []],
+]
+TILES = [[1, [8, 8]], [2, [4, 1, 8]], [3, [2, 8]]]
+NEST = [
+    # extent, iterations outside and inside, floats touched of the left, the right and the output
+    (8, 1, 32768, 64 * 16, 16 * 32, 64 * 32),
+    (4, 8, 4096, 8 * 16, 16 * 32, 8 * 32),
+    (2, 32, 1024, 8 * 16, 16 * 8, 8 * 8),
+    (8, 64, 512, 8 * 8, 8 * 8, 8 * 8),
+    (8, 512, 64, 8, 8 * 8, 8),
+    (8, 4096, 8, 1, 8, 8),
+]
+"""64 x 32 outputs, 16 products each, in tiles of 8 x 8, by hand; j1 has one round: no loop."""
+
+
+class TestLoopNests:
+    def test_a_tiled_product_by_hand(self):
+        nest = loop_nests.Nest(json.dumps([MATMUL, TILES]), OUT)
+        levels = nest.levels(nest.blocks["b0"], [LEFT, RIGHT, OUT])
+        found = [
+            (level.loop.extent, level.outside, level.inside, *level.touched) for level in levels
+        ]
+        assert found == [(*counts[:3], *(4 * n for n in counts[3:])) for counts in NEST]
+        assert [level.loop.kind for level in levels] == [1, 0, 0, 0, 0, 2]
+        assert nest.blocks["b0"].unroll == 512
+
+    def test_its_rows_by_hand(self):
+        """Arguments from the smallest; the inlined block has no row."""
+        blocks, loops = loop_nests.rows_of(json.dumps([MATMUL, TILES]), [LEFT, RIGHT, OUT])
+        assert len(loops) == len(NEST)
+        extent, outside, inside, left, right, out = NEST[0]
+        touched = [4 * right, 4 * left, 4 * out]
+        total = sum(touched)
+        sizes = [extent, outside, inside, total, total / inside, *touched, 512, 0]
+        kinds = [0, 1, 0, 0, 0, 0, 0]
+        row = [*kinds, *np.log2(1 + np.array(sizes))]
+        assert loops[0] == pytest.approx(row + [0.0] * (loop_nests.WIDTH - len(row)))
+        (block,) = blocks
+        by_kind = [8, 8, 0, 0, 0, 0]  # parallel, vectorised
+        whole = [32768, 512, 6, total]
+        innermost = NEST[::-1]
+        extents = [level[0] for level in innermost]
+        bytes_of = [4 * sum(level[3:]) for level in innermost]
+        padding = [0] * (loop_nests.LEVELS - len(NEST))
+        expected = [*by_kind, *whole, *extents, *padding, *bytes_of, *padding]
+        assert block == pytest.approx(np.log2(1 + np.array(expected)).tolist())
+
+    def test_a_block_that_nobody_tiled_has_the_extents_of_the_output(self):
+        trace = [["GetLoops", ["b0"], [], ["i", "j"]]]
+        nest = loop_nests.Nest(json.dumps([trace, []]), OUT)
+        levels = nest.levels(nest.blocks["b0"], [OUT])
+        assert [level.loop.extent for level in levels] == [64, 32]
+        assert [level.touched for level in levels] == [[4 * 64 * 32], [4 * 32]]
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory):
+    examples = assemble(
+        stores.make_store(tmp_path_factory.mktemp("records") / "s", tasks=16)
+    ).examples
+    split = split_examples(examples, "by_task", 0)
+    return [examples.take(side) for side in (split.train, split.valid, split.test)]
+
+
+class TestTunedBaselines:
+    def test_the_best_of_so_many_trials_is_trained_again(self, sides):
+        tried = []
+
+        class Known(model_baselines.TvmModel):
+            """Knows a column that latencies follow from; the less noise, the better."""
+
+            def learn(self, groups):
+                tried.append(self.settings["noise"])
+
+            def score(self, features):
+                noise = np.random.default_rng(0).normal(size=len(features))
+                learnt = [-rows[:, stores.LEARNABLE[2]].sum() for rows in features]
+                return np.array(learnt) + self.settings["noise"] * noise
+
+            @staticmethod
+            def proposed(trial):
+                return {"noise": trial.suggest_float("noise", 0.0, 100.0)}
+
+        tuned = model_baselines.Tuned(Known, 0)
+        tuned.fit(sides[0], sides[1])
+        assert len(tried) == model_baselines.TRIALS + 1
+        assert tuned.best.settings["noise"] == tried[-1] < 20 < tried[0]
+        assert len(tuned.predict(sides[2].batch)) == len(sides[2])
+
+    @pytest.mark.tvm
+    @pytest.mark.parametrize("name", model_baselines.TUNED)
+    def test_what_is_tuned_is_what_tvm_has(self, name, sides, monkeypatch):
+        monkeypatch.setattr(model_baselines, "TRIALS", 1)
+        made = model_baselines.BASELINES[name](0)
+        made.fit(sides[0], sides[1])
+        best = made.best
+        if name == "tvm_xgb_tuned":
+            rounds = best.model.early_stopping_rounds
+            known = best.model.config._asdict() | {"early_stopping_rounds": rounds}
+        else:
+            network = best.trainer.state.model
+            known = vars(best.trainer) | {
+                "hidden_dim": network.decoder.in_features,
+                "use_norm": type(network.norm).__name__ == "BatchNorm1d",
+                "use_sigmoid": type(network.sigmoid).__name__ == "Sigmoid",
+            }
+        assert best.settings.items() <= known.items()
+
+
+class TestModelLosses:
+    def variants(self, model: str, *groups: str) -> list:
+        return [v.parameters or v.fold for v in model_losses.variants(model, groups)]
+
+    def test_networks_are_measured_with_each_loss_that_they_have(self):
+        for name in ("mlp", "attention"):
+            assert self.variants(name, *model_losses.GROUPS) == [
+                "none", {"point_weight": 0.0}, {"point_weight": 1.0}, {"lambda_rank": True},
+            ]  # fmt: skip
+
+    def test_trees_have_no_lambda_rank_and_nothing_twice(self):
+        found = self.variants("xgb", "loss", "folds")
+        assert found[:4] == ["none", *({"point_weight": share} for share in (0.0, 0.5, 1.0))]
+        assert len(found) == 8
+        assert {"max_depth": 4} in self.variants("xgb", "trees")
+        assert {"max_depth": 4} not in self.variants("lgbm", "trees")
+
+    def test_every_variant_becomes_cells_of_one_file(self, monkeypatch, tmp_path):
+        asked = []
+        monkeypatch.setattr(model_losses.models, "run_missing", lambda g, _: asked.append(vars(g)))
+        out = tmp_path / "out"
+        command = ["--records", "r", "--out", str(out), "--models", "mlp,xgb", "--only", "loss"]
+        monkeypatch.setattr(sys, "argv", ["model_losses.py", *command])
+        model_losses.main()
+        assert [(each["models"], each["settings"]) for each in asked][2:5] == [
+            ("mlp", '{"point_weight": 1.0}'),
+            ("mlp", '{"lambda_rank": true}'),
+            ("xgb", "{}"),
+        ]
+        assert {each["out"] for each in asked} == {out}
+
+    def test_a_fold_is_what_the_model_reads(self, tmp_path):
+        store = stores.make_store(tmp_path / "s")
+
+        def pca(fold: str) -> float:
+            cell = model_losses.models.Cell("xgb", "by_task", 0, "", fold, "quick", {})
+            return model_losses.figures_of(cell, store)["pca"]
+
+        assert pca("no store columns") < pca("none") - 0.1
