@@ -125,6 +125,13 @@ def test_final_metrics_reach_the_run_and_the_logged_model(trained):
     assert trained.run.data.metrics["constant.pca"] == 0.5
 
 
+def test_the_run_says_what_it_took(trained):
+    """However short: MLflow's own samples begin after a while."""
+    took = trained.run.data.metrics
+    assert 0 < took["system.cpu_s"] < 300
+    assert 50 < took["system.peak_memory_mb"] < 20_000
+
+
 def test_the_data_set_is_an_input_of_the_run(trained):
     (given,) = trained.run.inputs.dataset_inputs
     assert trained.store.digest().startswith(given.dataset.digest)
