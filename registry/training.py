@@ -28,6 +28,7 @@ from registry.cost_model import input_example, log_cost_model
 from registry.names import cost_model_name
 from registry.system import peak_memory_bytes
 from registry.versions import (
+    COMPARISON_TAG,
     DATASET_TAG,
     EVALUATION_TAG,
     FEATURES_TAG,
@@ -155,7 +156,8 @@ def fit_and_register(
     import mlflow
 
     name = cost_model_name(data.family)
-    tags = source_tags(request, data) | dict(extra_tags or {})
+    tags = source_tags(request, data)
+    tags |= {COMPARISON_TAG: _comparison_of(tags), **(extra_tags or {})}
     mlflow.set_tags(tags)
     fit = _fit(model, data)
     judged = evaluate(model, data.whole, data.valid, data.test, data.store.networks(), request.seed)
@@ -185,6 +187,12 @@ def source_tags(request: TrainingRequest, data: TrainingData) -> dict[str, str]:
         DATASET_TAG: data.digest,
         EVALUATION_TAG: evaluation_digest(data.test),
     }
+
+
+def _comparison_of(tags: Mapping[str, str]) -> str:
+    """Short digest of what two trainings must share for their figures to compare."""
+    shared = "\n".join(tags[key] for key in ("split", DATASET_TAG, EVALUATION_TAG))
+    return hashlib.sha256(shared.encode()).hexdigest()[:12]
 
 
 def load_data(request: TrainingRequest) -> TrainingData:
