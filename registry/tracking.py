@@ -101,10 +101,10 @@ def quieten() -> None:
 
 @contextlib.contextmanager
 def nested_run(name: str, tags: Mapping[str, str]) -> Iterator["mlflow.ActiveRun"]:
-    """A run under the active one, for the length of the block."""
+    """A run under the active one, for the length of the block, with the same facts as its own."""
     import mlflow
 
-    with mlflow.start_run(run_name=name, nested=True, tags=dict(tags)) as run:
+    with mlflow.start_run(run_name=name, nested=True, tags={**tags, **system_tags()}) as run:
         yield run
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import adapting
+import mlflow
 import optuna
 import pytest
 import stores
@@ -103,7 +104,7 @@ def test_registers_the_best_under_one_parent_and_goes_on(here, capfd):
 SLOW_FIRST = """
 import sys, time
 from registry import tuning_hyperparameters as hpo
-def hang(work, trial):
+def hang(work, trial, run_id):
     trial.suggest_float("learning_rate", 0.02, 0.4, log=True)
     print("in the trial", flush=True, file=sys.stderr)
     time.sleep(600)
@@ -195,10 +196,10 @@ def test_a_deleted_run_of_the_study_is_replaced(here, capfd):
 def fails_at(*numbers: int):
     objective = hpo._objective
 
-    def failing(work, trial):
+    def failing(work, trial, run_id):
         if trial.number in numbers:
             raise MemoryError("too large")
-        return objective(work, trial)
+        return objective(work, trial, run_id)
 
     return failing
 
@@ -217,16 +218,15 @@ def test_all_trials_failing_is_a_failure(here, monkeypatch, capfd):
     assert "MemoryError: too large" in capfd.readouterr().err.splitlines()[-1]
 
 
-def test_trials_see_the_valid_side_only(here, monkeypatch):
+def test_trials_see_the_valid_side_only(here):
     """With a test side that cannot be read, every trial still has its value."""
     request = training.TrainingRequest(Path("records"), None, "xgb", "by_task", (), "quick", 0)
     data = training.load_data(request)
     object.__setattr__(data, "test", None)
-    monkeypatch.setattr("mlflow.log_params", lambda values: None)
-    monkeypatch.setattr("mlflow.log_metric", lambda *given, **named: None)
     made = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
-    work = hpo._Work(hpo.Search(request, 1, "", None), data, made, None, "")
-    assert 0 < hpo._objective(work, made.ask()) <= 1
+    work = hpo._Work(hpo.Search(request, 1, "", None), data, made, None, "", {})
+    with mlflow.start_run() as run:
+        assert 0 < hpo._objective(work, made.ask(), run.info.run_id) <= 1
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_two_workers_may_give_up_the_same_trial(monkeypatch):
 def test_a_trial_that_another_worker_gave_up_ends_no_worker(monkeypatch, error):
     made = optuna.create_study()
 
-    def given_up_meanwhile(work, trial):
+    def given_up_meanwhile(work, trial, run_id):
         made.tell(trial.number, state=optuna.trial.TrialState.FAIL)
         if error:
             raise error
@@ -324,5 +324,5 @@ def test_a_trial_that_another_worker_gave_up_ends_no_worker(monkeypatch, error):
 
     monkeypatch.setattr(hpo, "_trial_run", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(hpo, "_objective", given_up_meanwhile)
-    hpo._run_trial(hpo._Work(None, None, made, None, ""), made.ask())
+    hpo._run_trial(hpo._Work(None, None, made, None, "", {}), made.ask())
     assert made.trials[0].state == optuna.trial.TrialState.FAIL
