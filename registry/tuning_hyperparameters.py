@@ -21,7 +21,7 @@ from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.progress import progress
 from registry import process, study, tracking
-from registry.client import connect, translated
+from registry.client import MISSING, connect, error_code, patiently, translated
 from registry.lock import locked
 from registry.names import check_model_name, cost_model_name
 from registry.training import (
@@ -166,9 +166,12 @@ def _parent_run(
 
     own, known = os.environ.get("MLFLOW_RUN_ID"), found.user_attrs.get(_PARENT)
     if known and not own:
-        with suppress(MlflowException):
-            if client.get_run(known).info.lifecycle_stage == "active":
+        try:
+            if patiently(lambda: client.get_run(known)).info.lifecycle_stage == "active":
                 return str(known)
+        except MlflowException as error:
+            if error_code(error) not in MISSING:  # the store is busy or away, not the run
+                raise
         log.info("the study's run is gone from this tracking store: a new one is made")
     with tracking.tracked_run(found.study_name, tags) as run:
         if not own:
