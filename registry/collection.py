@@ -151,5 +151,4 @@ def _log(summary: dict[str, Any], store: RecordStore) -> None:
     import mlflow
 
     mlflow.log_metrics({key: float(value) for key, value in summary.items()})
-    dataset = tracking.dataset_of(store.path, store.digest(), store.path.name)
-    mlflow.log_input(dataset, context="collected", tags={"digest": store.digest()})
+    tracking.log_records(store.path, store.digest(), "collected")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _RUN_ID = re.compile(r"[a-zA-Z0-9][\w-]{0,255}")
 """MLflow's own rule."""
+_SYSTEM = "system/"
+"""Before the names of MLflow's samples of the machine: the last ones say little of a run."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Comparison:
 
     Attributes:
         runs: Ids, in the order asked for.
-        metrics: All figures.
+        metrics: Figures.
         parameters: Those in which the runs differ.
     """
 
@@ -31,8 +33,15 @@ class Comparison:
     parameters: Mapping[str, Sequence[str | None]]
 
 
-def compare(given: Sequence[str], client: "MlflowClient | None" = None) -> Comparison:
+def compare(
+    given: Sequence[str], client: "MlflowClient | None" = None, system: bool = False
+) -> Comparison:
     """Compares runs, each given by its id, or by a version that it made.
+
+    Args:
+        given: Two runs or more.
+        client: Of the tracking store.
+        system: Whether to give MLflow's samples of the machine, too.
 
     Raises:
         RequestError: There is no such run.
@@ -42,6 +51,8 @@ def compare(given: Sequence[str], client: "MlflowClient | None" = None) -> Compa
         raise RequestError(f"{len(given)} run to compare", "two or more", "name another one")
     runs = [_run(client, text) for text in given]
     metrics = _rows([run.data.metrics for run in runs])
+    if not system:
+        metrics = {name: row for name, row in metrics.items() if not name.startswith(_SYSTEM)}
     parameters = _rows([run.data.params for run in runs])
     return Comparison(
         tuple(run.info.run_id for run in runs),

@@ -31,7 +31,7 @@ def study_records(records: Path, family: str | None, seed: int) -> dict[str, Any
     data = load_data(request)
     with tracking.tracked_run("records study", {"family": data.family}) as run:
         tracking.log_resolved({"records": records, "seed": seed, **data.facts})
-        mlflow.log_input(tracking.dataset_of(records, data.digest, records.name), "study")
+        tracking.log_records(records, data.digest, "study")
         operators = operators_by_device(data.store)
         model = XgbModel.for_effort("quick", seed)
         model.fit(data.train, data.valid)

@@ -36,6 +36,7 @@ WORKER = "worker"
 ROUNDS_A_REPORT = 10
 _WARM_UP_ROUNDS = 20
 _STARTUP_TRIALS = 4
+_ATTEMPTS, _PAUSE_S = 4, 0.5
 STALE_S = 300.0
 """How long a trial of another machine may report nothing before it is taken for lost."""
 
@@ -64,10 +65,21 @@ def open_storage(given: str, tracking_uri: str) -> "BaseStorage":
                 "a journal file or a database of its own",
                 "leave --storage out, or name another database: the two would migrate each other",
             )
-        return optuna.storages.RDBStorage(given)
+        return _database(given)
     except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
         # Not the message: it may hold the URL and, with it, a password.
         raise _unusable(given.partition("://")[0] + "://...", type(error).__name__) from error
+
+
+def _database(url: str) -> "BaseStorage":
+    """Optuna's storage in a database; workers that begin together each try to make its tables."""
+    from sqlalchemy.exc import DatabaseError
+
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(DatabaseError):
+            return optuna.storages.RDBStorage(url)
+        time.sleep(_PAUSE_S)
+    return optuna.storages.RDBStorage(url)
 
 
 def _refuse_other_files(path: Path) -> None:

@@ -1,6 +1,9 @@
-"""Facts about the machine and the tools, as tags of a run."""
+"""Facts about the machine, the tools and this process, for a run."""
 
+import contextlib
+import functools
 import importlib.metadata
+import math
 import os
 import platform
 import subprocess
@@ -41,8 +44,24 @@ def pinned(*packages: str) -> list[str]:
     return [f"{name}=={version.partition('+')[0]}" for name, version in versions.items()]
 
 
+def peak_memory_bytes() -> float:
+    """Most memory that this process has held at once; NaN where the kernel does not say.
+
+    `getrusage` would say the peak of whatever started this process, if that was higher.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return float(line.split()[1]) * 1024
+    return math.nan
+
+
+@functools.cache
 def git_commit() -> str | None:
-    """Commit of the clone that this package runs from, with `-dirty` if it was changed."""
+    """Commit of the clone that this package runs from, with `-dirty` if it was changed.
+
+    Asked once: a process runs the code that it began with, and git takes long for many runs.
+    """
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None

@@ -36,13 +36,15 @@ def tracked_run(
 
     It goes where MLflow's own variables say, by default into `mlflow.db` in the working folder.
     An exception inside ends it as failed. `run_id` goes on with that run. The first word of the
-    name is the command.
+    name is the command. What the machine does meanwhile is logged, too.
 
     Raises:
         HetfeatError: The tracking store, its artifacts or the disk failed, at whatever step.
     """
     quieten()
     import mlflow
+
+    from registry.monitoring import monitored
 
     inside_project = bool(run_id or os.environ.get(PROJECT_RUN))
     with translated(f"log '{name}' into MLflow"):
@@ -52,7 +54,11 @@ def tracked_run(
             os.environ.pop(_EXPERIMENT_ID, None)  # MLflow sets it, as if the user had
             if KIND_TAG not in experiment.tags:  # else MLflow's pages open as for language models
                 mlflow.set_experiment_tag(KIND_TAG, "custom_model_development")
-        with mlflow.start_run(run_id, run_name=None if inside_project else name) as run:
+        own_name = None if inside_project else name
+        with (
+            mlflow.start_run(run_id, run_name=own_name, log_system_metrics=False) as run,
+            monitored(run.info.run_id, resumed=inside_project),
+        ):
             mlflow.set_tags({COMMAND_TAG: name.partition(" ")[0], **tags, **system_tags()})
             yield run
 
@@ -89,14 +95,16 @@ def quieten() -> None:
 
     for logger in _NOISY:
         logging.getLogger(logger).setLevel(logging.WARNING)
+    # A store that is lost while the machine is sampled: the command itself says so.
+    logging.getLogger("mlflow.system_metrics").setLevel(logging.CRITICAL)
 
 
 @contextlib.contextmanager
 def nested_run(name: str, tags: Mapping[str, str]) -> Iterator["mlflow.ActiveRun"]:
-    """A run under the active one, for the length of the block."""
+    """A run under the active one, for the length of the block, with the same facts as its own."""
     import mlflow
 
-    with mlflow.start_run(run_name=name, nested=True, tags=dict(tags)) as run:
+    with mlflow.start_run(run_name=name, nested=True, tags={**tags, **system_tags()}) as run:
         yield run
 
 
@@ -111,7 +119,22 @@ def log_resolved(settings: Mapping[str, Any]) -> None:
     mlflow.log_params({f"resolved.{key}": value for key, value in settings.items()})
 
 
-def dataset_of(path: Path, digest: str, name: str) -> "Dataset":
+def log_records(path: Path, digest: str, context: str) -> "Dataset":
+    """Logs a record store as an input of the active run; the tag has the whole of its digest.
+
+    Args:
+        path: Of the store.
+        digest: As it was when it was read.
+        context: What it was read for.
+    """
+    import mlflow
+
+    dataset = _dataset_of(path, digest)
+    mlflow.log_input(dataset, context=context, tags={"digest": digest})
+    return dataset
+
+
+def _dataset_of(path: Path, digest: str) -> "Dataset":
     """A record store as an MLflow data set: where it lies and its digest, not its contents."""
     from mlflow.data.dataset_source_registry import resolve_dataset_source
     from mlflow.data.meta_dataset import MetaDataset
@@ -121,7 +144,7 @@ def dataset_of(path: Path, digest: str, name: str) -> "Dataset":
         warnings.filterwarnings("ignore", message=".*interpreted in multiple ways")
         source = resolve_dataset_source(str(path.resolve()))
     return MetaDataset(  # type: ignore[abstract]  # it is not, only so annotated
-        source, name=name, digest=digest[:DIGEST_CHARACTERS]
+        source, name=path.name, digest=digest[:DIGEST_CHARACTERS]
     )
 
 
@@ -134,6 +157,11 @@ class Curve:
 
     epochs: list[int] = field(default_factory=list)
     figures: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def last_epoch(self) -> int:
+        """The step of the final figures."""
+        return self.epochs[-1] if self.epochs else 0
 
     def add(self, epoch: int, figures: dict[str, float]) -> None:
         """Keeps the figures of an epoch."""

@@ -28,7 +28,9 @@ from hetfeat.report import figures
 from registry import tracking
 from registry.cost_model import input_example, log_cost_model
 from registry.names import cost_model_name
+from registry.system import peak_memory_bytes
 from registry.versions import (
+    COMPARISON_TAG,
     DATASET_TAG,
     EVALUATION_TAG,
     FEATURES_TAG,
@@ -98,6 +100,24 @@ class TrainingData:
 _SIDES = ("train", "valid", "test")
 
 
+@dataclass(frozen=True)
+class _Fit:
+    """How a model was fitted: its learning curve, seconds by the clock and of processors."""
+
+    curve: tracking.Curve
+    train_s: float
+    cpu_s: float
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What it took; MLflow samples the machine, and a run of a second not at all."""
+        return {
+            "train_s": self.train_s,
+            "system.cpu_s": self.cpu_s,
+            "system.peak_memory_mb": peak_memory_bytes() / 1e6,
+        }
+
+
 def train_and_register(request: TrainingRequest) -> dict[str, Any]:
     """Does the whole of `hetfeat train`.
 
@@ -140,12 +160,13 @@ def fit_and_register(
     import mlflow
 
     name = cost_model_name(data.family)
-    tags = source_tags(request, data) | dict(extra_tags or {})
+    tags = source_tags(request, data)
+    tags |= {COMPARISON_TAG: _comparison_of(tags), **(extra_tags or {})}
     mlflow.set_tags(tags)
-    curve, train_s = _fit(model, data)
+    fit = _fit(model, data)
     judged = evaluate(model, data.whole, data.valid, data.test, data.store.networks(), request.seed)
     _log_settings(request, data, model)
-    version = _log_results(run_id, name, data, model, judged, curve, train_s, tags)
+    version = _log_results(run_id, name, data, model, judged, fit, tags)
     return {
         "run_id": run_id,
         "model": name,
@@ -153,7 +174,7 @@ def fit_and_register(
         "metrics": {key: judged.metrics[key] for key in MAIN_METRICS},
         "details": {k: v for k, v in judged.metrics.items() if k not in MAIN_METRICS},
         "baselines": judged.baselines,
-        "train_s": train_s,
+        "train_s": fit.train_s,
         "dataset_digest": data.digest,
         **data.facts,
     }
@@ -170,6 +191,12 @@ def source_tags(request: TrainingRequest, data: TrainingData) -> dict[str, str]:
         DATASET_TAG: data.digest,
         EVALUATION_TAG: evaluation_digest(data.test),
     }
+
+
+def _comparison_of(tags: Mapping[str, str]) -> str:
+    """Short digest of what two trainings must share for their figures to compare."""
+    shared = "\n".join(tags[key] for key in ("split", DATASET_TAG, EVALUATION_TAG))
+    return hashlib.sha256(shared.encode()).hexdigest()[:12]
 
 
 def load_data(request: TrainingRequest) -> TrainingData:
@@ -215,14 +242,12 @@ def evaluation_digest(test: Examples) -> str:
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
-def _fit(model: CostModel, data: TrainingData) -> tuple[tracking.Curve, float]:
-    """Fits the model; returns its learning curve and the seconds it took."""
+def _fit(model: CostModel, data: TrainingData) -> _Fit:
     curve = tracking.Curve()
-
     log.info(
         "training on %d records, %d held out", len(data.train), len(data.valid) + len(data.test)
     )
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     with progress(model.parameters["rounds"], "round") as at:
 
         def on_epoch(epoch: int, values: dict[str, float]) -> None:
@@ -230,9 +255,9 @@ def _fit(model: CostModel, data: TrainingData) -> tuple[tracking.Curve, float]:
             at(epoch + 1)
 
         model.fit(data.train, data.valid, on_epoch)
-    seconds = time.perf_counter() - start
+    fit = _Fit(curve, time.perf_counter() - start, time.process_time() - cpu_start)
     model.learn_drafts(data.train, data.valid)
-    return curve, seconds
+    return fit
 
 
 def _log_settings(request: TrainingRequest, data: TrainingData, model: CostModel) -> None:
@@ -261,18 +286,16 @@ def _log_results(
     data: TrainingData,
     model: CostModel,
     judged: Evaluation,
-    curve: tracking.Curve,
-    train_s: float,
+    fit: _Fit,
     tags: Mapping[str, str],
 ) -> Version:
     import mlflow
 
-    dataset = tracking.dataset_of(data.store.path, data.digest, data.store.path.name)
+    curve, step = fit.curve, fit.curve.last_epoch
     curve.log(run_id)
-    step = curve.epochs[-1] if curve.epochs else 0
     info, manifest_sha256 = log_cost_model(model, input_example(data.store), step, tags)
-    mlflow.log_input(dataset, context="training", tags={"digest": data.digest})
-    final = {**judged.metrics, "train_s": train_s}
+    dataset = tracking.log_records(data.store.path, data.digest, "training")
+    final = {**judged.metrics, **fit.figures}
     for baseline, values in judged.baselines.items():
         final |= {f"{baseline}.{key}": value for key, value in values.items()}
     tracking.log_final(final, step, info.model_id, dataset)

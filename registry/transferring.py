@@ -200,10 +200,7 @@ def _log(
     tags: dict[str, str],
 ) -> int | None:
     """Logs figures and, if the source was kept, the model; returns the version's number."""
-    import mlflow
-
-    dataset = tracking.dataset_of(store.path, tags[DATASET_TAG], store.path.name)
-    mlflow.log_input(dataset, context="transfer", tags={"digest": tags[DATASET_TAG]})
+    dataset = tracking.log_records(store.path, tags[DATASET_TAG], "transfer")
     if not adapted.decision.kept:  # the other metrics are those of a model that is dropped
         tracking.log_final(figures, 0, None, dataset)
         return None

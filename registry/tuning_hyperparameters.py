@@ -4,7 +4,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.progress import progress
 from registry import process, study, tracking
-from registry.client import connect, translated
+from registry.client import MISSING, connect, error_code, patiently, translated
 from registry.lock import locked
 from registry.names import check_model_name, cost_model_name
 from registry.training import (
@@ -31,6 +31,7 @@ from registry.training import (
     evaluation_digest,
     fit_and_register,
     load_data,
+    source_tags,
 )
 from registry.versions import (
     DATASET_TAG,
@@ -74,11 +75,14 @@ class Search:
 
 @dataclass(frozen=True)
 class _Work:
+    """What a worker has at hand; `tags` are those of every run of the study."""
+
     search: Search
     data: TrainingData
     study: optuna.Study
     client: "MlflowClient"
     lock_name: str
+    tags: Mapping[str, str]
 
 
 def search_and_register(search: Search) -> dict[str, Any]:
@@ -106,11 +110,12 @@ def search_and_register(search: Search) -> dict[str, Any]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = study.open_storage(search.storage, mlflow.get_tracking_uri())
     client = connect()
+    tags = {**source_tags(training, data), STUDY_TAG: name, tracking.COMMAND_TAG: "hpo"}
     with translated(f"begin study '{name}'"), locked(client, lock_name):
         found = _study(name, storage, training, data)
-        run_id = _parent_run(client, found, training)
-    work = _Work(search, data, found, client, lock_name)
-    with tracking.tracked_run(name, _tags(name), run_id):
+        run_id = _parent_run(client, found, training, tags)
+    work = _Work(search, data, found, client, lock_name, tags)
+    with tracking.tracked_run(name, tags, run_id):
         if result := _result(found, search.trials):
             return {**result, "trials": _counts(found)}
         _run_trials(work)
@@ -150,25 +155,29 @@ def _study(
     return found
 
 
-def _parent_run(client: "MlflowClient", found: optuna.Study, training: TrainingRequest) -> str:
+def _parent_run(
+    client: "MlflowClient",
+    found: optuna.Study,
+    training: TrainingRequest,
+    tags: Mapping[str, str],
+) -> str:
     """The run that the trials are nested under; `mlflow run` brings its own."""
     from mlflow.exceptions import MlflowException
 
     own, known = os.environ.get("MLFLOW_RUN_ID"), found.user_attrs.get(_PARENT)
     if known and not own:
-        with suppress(MlflowException):
-            if client.get_run(known).info.lifecycle_stage == "active":
+        try:
+            if patiently(lambda: client.get_run(known)).info.lifecycle_stage == "active":
                 return str(known)
+        except MlflowException as error:
+            if error_code(error) not in MISSING:  # the store is busy or away, not the run
+                raise
         log.info("the study's run is gone from this tracking store: a new one is made")
-    with tracking.tracked_run(found.study_name, _tags(found.study_name)) as run:
+    with tracking.tracked_run(found.study_name, tags) as run:
         if not own:
             tracking.log_resolved({**asdict(training), "study": found.study_name})
         found.set_user_attr(_PARENT, run.info.run_id)
         return str(run.info.run_id)
-
-
-def _tags(name: str) -> dict[str, str]:
-    return {STUDY_TAG: name, tracking.COMMAND_TAG: "hpo"}
 
 
 def _run_trials(work: _Work) -> None:
@@ -189,8 +198,8 @@ def _run_trials(work: _Work) -> None:
 
 def _run_trial(work: _Work, trial: optuna.Trial) -> None:
     try:
-        with _trial_run(work, trial):
-            value = _objective(work, trial)
+        with _trial_run(work, trial) as run_id:
+            value = _objective(work, trial, run_id)
             work.study.tell(trial, value)
     except optuna.TrialPruned:
         work.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
@@ -208,15 +217,15 @@ def _run_trial(work: _Work, trial: optuna.Trial) -> None:
 
 
 @contextmanager
-def _trial_run(work: _Work, trial: optuna.Trial) -> Iterator[None]:
+def _trial_run(work: _Work, trial: optuna.Trial) -> Iterator[str]:
     """The trial's own run, under the study's, with the reason where it does not end well."""
     import mlflow
 
-    tags = {STUDY_TAG: work.study.study_name, TRIAL_TAG: str(trial.number)}
+    tags = {**work.tags, TRIAL_TAG: str(trial.number)}
     pruned: optuna.TrialPruned | None = None
-    with tracking.nested_run(f"trial {trial.number}", tags):
+    with tracking.nested_run(f"trial {trial.number}", tags) as run:
         try:
-            yield
+            yield run.info.run_id
         except optuna.TrialPruned as error:
             pruned = error  # a pruned trial is no failed run
             mlflow.set_tag("state", "pruned")
@@ -229,7 +238,7 @@ def _trial_run(work: _Work, trial: optuna.Trial) -> Iterator[None]:
         raise pruned
 
 
-def _objective(work: _Work, trial: optuna.Trial) -> float:
+def _objective(work: _Work, trial: optuna.Trial, run_id: str) -> float:
     """PCA on the valid side of a model with the trial's hyperparameters."""
     import mlflow
 
@@ -237,18 +246,24 @@ def _objective(work: _Work, trial: optuna.Trial) -> float:
     space = space_of(training.model, training.effort)
     values = {name: _suggest(trial, name, at) for name, at in space.items()}
     mlflow.log_params(values)
+    dataset = tracking.log_records(data.store.path, data.digest, "training")
+    curve = tracking.Curve()
 
     def on_epoch(epoch: int, figures: dict[str, float]) -> None:
+        curve.add(epoch, figures)
         if epoch % study.ROUNDS_A_REPORT == 0:
             trial.report(figures[VALUE], epoch)
             if trial.should_prune():
-                mlflow.log_metric(VALUE, figures[VALUE], step=epoch)
                 raise optuna.TrialPruned
 
     model = build(training.model, training.effort, training.seed, values)
-    model.fit(data.train, data.valid, on_epoch)
+    try:
+        model.fit(data.train, data.valid, on_epoch)
+    finally:  # a trial that is pruned has a curve, too
+        curve.log(run_id)
     value = _valid_pca(model, data)
-    mlflow.log_metric(VALUE, value)
+    # After the curve, whose last point has the same step: the model is that of its best epoch.
+    tracking.log_final({VALUE: value}, curve.last_epoch, None, dataset)
     return value
 
 
@@ -299,7 +314,7 @@ def _train_best(work: _Work, best: FrozenTrial) -> dict[str, Any]:
 
     training = work.search.training
     tags = {
-        STUDY_TAG: work.study.study_name,
+        **work.tags,
         TRIAL_TAG: str(best.number),
         IDENTITY_TAG: work.study.user_attrs[_IDENTITY],
     }

@@ -18,6 +18,8 @@ PARENT_TAG = "parent_model_uri"
 DATASET_TAG = "dataset_digest"
 EVALUATION_TAG = "evaluation_digest"
 FEATURES_TAG = "feature_version"
+COMPARISON_TAG = "comparison"
+"""The same for all that was trained on one side of a split and judged on the other."""
 METRIC_PREFIX = "metric."
 """Before the name of a figure in the tags of a version: a run's own can be logged over."""
 

@@ -1,6 +1,7 @@
 """`hetfeat hpo`: one study, any number of calls and workers, one registered best."""
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -10,14 +11,18 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import adapting
+import mlflow
 import optuna
 import pytest
 import stores
+from mlflow.exceptions import MlflowException
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from sqlalchemy.exc import IntegrityError
 
 import mlproject
 from hetfeat.errors import RequestError, WorkFailed
@@ -51,6 +56,14 @@ def stored(folder: Path, storage: str = "") -> optuna.Study:
     return optuna.load_study(study_name=NAME, storage=storage or journal)
 
 
+def nested_of(result: dict[str, Any]) -> list[Any]:
+    """The runs under the study's run: those of trials and of the best."""
+    client = connect()
+    best = client.get_run(result["run_id"])
+    query = f"tags.`mlflow.parentRunId` = '{best.data.tags['mlflow.parentRunId']}'"
+    return list(client.search_runs([best.info.experiment_id], query))
+
+
 def worker(project: Path, folder: Path, *arguments: str) -> subprocess.Popen[str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_")}
     return subprocess.Popen(
@@ -78,8 +91,7 @@ def test_registers_the_best_under_one_parent_and_goes_on(here, capfd):
     best = client.get_run(first["run_id"])
     parent = client.get_run(best.data.tags["mlflow.parentRunId"])
     assert parent.data.metrics["best.valid_pca"] == first["best"]["value"]
-    query = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'"
-    nested = client.search_runs([parent.info.experiment_id], query)
+    nested = nested_of(first)
     trials = {run.data.tags["study_trial"]: run for run in nested if run != best}
     assert set(trials) == {"0", "1"}
     of_best = next(
@@ -100,16 +112,19 @@ def test_registers_the_best_under_one_parent_and_goes_on(here, capfd):
     assert "another seed" in refused(capfd, "--seed", "5")
 
 
-SLOW_FIRST = """
-import sys, time
-from registry import tuning_hyperparameters as hpo
-def hang(work, trial):
-    trial.suggest_float("learning_rate", 0.02, 0.4, log=True)
-    print("in the trial", flush=True, file=sys.stderr)
-    time.sleep(600)
-hpo._objective = hang
+WAITS_IN_MID_TRIAL = """
+import pathlib, sys, time
+import optuna
+report, until = optuna.Trial.report, pathlib.Path(sys.argv[1])
+def wait(trial, value, step):
+    report(trial, value, step)
+    if not until.exists():
+        print("in mid-trial", flush=True, file=sys.stderr)
+    while not until.exists():
+        time.sleep(0.05)
+optuna.Trial.report = wait
 import mlproject
-mlproject.main(sys.argv[1:])
+mlproject.main(sys.argv[2:])
 """
 
 
@@ -126,27 +141,38 @@ def storage(request) -> Iterator[str]:
     optuna.delete_study(study_name=NAME, storage=url)
 
 
-def test_two_workers_share_a_study_and_a_killed_one_costs_nothing(here, project, storage):
+def test_a_killed_worker_costs_its_own_trial_alone(here, project, storage):
+    """Two are in mid-trial when one of them is killed; a third comes later."""
     asked = ("hpo", *COMMON, "--trials", "6", "--json", "--storage", storage)
-    killed = worker(project, here, "-c", SLOW_FIRST, *asked)
-    assert any("in the trial" in line for line in killed.stderr)
+    begun = [worker(project, here, "-c", WAITS_IN_MID_TRIAL, file, *asked) for file in "ab"]
+    for one in begun:
+        said = list(itertools.takewhile(lambda line: "in mid-trial" not in line, one.stderr))
+        assert one.poll() is None, said
+    killed, alive = begun
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
+    (here / "b").touch()
 
-    workers = [worker(project, here, "-m", "mlproject", *asked) for _ in range(2)]
+    workers = [alive, worker(project, here, "-m", "mlproject", *asked)]
     printed = [process.communicate(timeout=240) for process in workers]
-    assert [process.returncode for process in workers] == [0, 0], printed
+    assert [process.returncode for process in workers] == [0, 0], "".join(e for _, e in printed)
     results = [json.loads(out) for out, _ in printed]
     assert results[0]["version"] == results[1]["version"] == 1
-
-    trials = stored(here, storage).get_trials()
-    counted = [trial for trial in trials if study.NOT_COUNTED not in trial.user_attrs]
-    lost = [trial for trial in trials if trial not in counted]
-    assert len(counted) == 6
-    assert lost[0].user_attrs[study.NOT_COUNTED] == "its worker is gone"
-    who = {json.loads(trial.user_attrs[study.WORKER])["pid"] for trial in counted}
-    assert who <= {process.pid for process in workers}
     assert len(connect().search_model_versions(f"name = '{results[0]['model']}'")) == 1
+
+    by = {process.pid: [] for process in (*workers, killed)}
+    for trial in (trials := stored(here, storage).get_trials()):
+        by[json.loads(trial.user_attrs[study.WORKER])["pid"]].append(trial)
+    (lost,) = by[killed.pid]
+    assert lost.user_attrs[study.NOT_COUNTED] == "its worker is gone"
+    assert by[alive.pid][0].number < 2, "the trial it was in"
+    assert study.NOT_COUNTED not in by[alive.pid][0].user_attrs
+    counted = [trial.number for trial in trials if study.NOT_COUNTED not in trial.user_attrs]
+    assert len(counted) == 6
+    ended = [
+        run.data.tags["study_trial"] for run in nested_of(results[0]) if "state" in run.data.tags
+    ]
+    assert sorted(map(int, ended)) == counted, "each has one run that ended"
 
 
 KILLED_ONCE_REGISTERED = """
@@ -195,10 +221,10 @@ def test_a_deleted_run_of_the_study_is_replaced(here, capfd):
 def fails_at(*numbers: int):
     objective = hpo._objective
 
-    def failing(work, trial):
+    def failing(work, trial, run_id):
         if trial.number in numbers:
             raise MemoryError("too large")
-        return objective(work, trial)
+        return objective(work, trial, run_id)
 
     return failing
 
@@ -217,16 +243,15 @@ def test_all_trials_failing_is_a_failure(here, monkeypatch, capfd):
     assert "MemoryError: too large" in capfd.readouterr().err.splitlines()[-1]
 
 
-def test_trials_see_the_valid_side_only(here, monkeypatch):
+def test_trials_see_the_valid_side_only(here):
     """With a test side that cannot be read, every trial still has its value."""
     request = training.TrainingRequest(Path("records"), None, "xgb", "by_task", (), "quick", 0)
     data = training.load_data(request)
     object.__setattr__(data, "test", None)
-    monkeypatch.setattr("mlflow.log_params", lambda values: None)
-    monkeypatch.setattr("mlflow.log_metric", lambda *given, **named: None)
     made = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
-    work = hpo._Work(hpo.Search(request, 1, "", None), data, made, None, "")
-    assert 0 < hpo._objective(work, made.ask()) <= 1
+    work = hpo._Work(hpo.Search(request, 1, "", None), data, made, None, "", {})
+    with mlflow.start_run() as run:
+        assert 0 < hpo._objective(work, made.ask(), run.info.run_id) <= 1
 
 
 @pytest.mark.parametrize(
@@ -253,6 +278,30 @@ def test_a_copy_of_mlflows_database_is_known_by_its_tables(here, tmp_path):
 def test_a_database_of_its_own_serves(here, capfd):
     result = call(capfd, "--trials", "1", "--storage", "sqlite:///optuna.db")
     assert result["trials"]["done"] == 1
+
+
+def test_workers_that_make_the_tables_at_once_both_have_them(monkeypatch):
+    storage, met = optuna.storages.RDBStorage, []
+
+    def opened(url):
+        if not met.append(url) and len(met) == 1:
+            raise IntegrityError(
+                "CREATE TABLE studies", None, Exception("pg_type_typname_nsp_index")
+            )
+        return storage(url)
+
+    monkeypatch.setattr(optuna.storages, "RDBStorage", opened)
+    assert study.open_storage("sqlite://", "").get_all_studies() == []
+
+
+def test_a_store_that_is_busy_has_not_lost_the_run_of_the_study():
+    def away(run_id):
+        raise MlflowException("no answer")
+
+    made = optuna.create_study()
+    made.set_user_attr(hpo._PARENT, "0" * 32)
+    with pytest.raises(MlflowException, match="no answer"):
+        hpo._parent_run(SimpleNamespace(get_run=away), made, None, {})
 
 
 def test_a_bad_trial_is_pruned_early():
@@ -316,7 +365,7 @@ def test_two_workers_may_give_up_the_same_trial(monkeypatch):
 def test_a_trial_that_another_worker_gave_up_ends_no_worker(monkeypatch, error):
     made = optuna.create_study()
 
-    def given_up_meanwhile(work, trial):
+    def given_up_meanwhile(work, trial, run_id):
         made.tell(trial.number, state=optuna.trial.TrialState.FAIL)
         if error:
             raise error
@@ -324,5 +373,5 @@ def test_a_trial_that_another_worker_gave_up_ends_no_worker(monkeypatch, error):
 
     monkeypatch.setattr(hpo, "_trial_run", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(hpo, "_objective", given_up_meanwhile)
-    hpo._run_trial(hpo._Work(None, None, made, None, ""), made.ask())
+    hpo._run_trial(hpo._Work(None, None, made, None, "", {}), made.ask())
     assert made.trials[0].state == optuna.trial.TrialState.FAIL

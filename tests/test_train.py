@@ -125,6 +125,28 @@ def test_final_metrics_reach_the_run_and_the_logged_model(trained):
     assert trained.run.data.metrics["constant.pca"] == 0.5
 
 
+def test_final_metrics_are_linked_to_the_model_at_the_step_of_the_last_epoch(trained):
+    """MLflow links what a run logged at the model's step, which is 0 unless it is told."""
+    curve = trained.client.get_metric_history(trained.result["run_id"], "valid_loss")
+    last = max(curve, key=lambda point: point.step)
+    (made,) = trained.run.outputs.model_outputs
+    assert made.step == last.step > 0
+    linked = trained.client.get_logged_model(made.model_id).metrics
+    at = {(metric.key, metric.step) for metric in linked if not metric.key.startswith("system/")}
+    assert {(name, last.step) for name in (*trained.result["metrics"], "train_s")} < at
+    assert {step for _, step in at} == {last.step}
+    assert {metric.value for metric in linked if metric.key == "valid_loss"} == {last.value}
+    (judged,) = [metric for metric in linked if metric.key == "pca"]
+    assert trained.store.digest().startswith(judged.dataset_digest)
+
+
+def test_the_run_says_what_it_took(trained):
+    """However short: MLflow's own samples begin after a while."""
+    took = trained.run.data.metrics
+    assert 0 < took["system.cpu_s"] < 300
+    assert 50 < took["system.peak_memory_mb"] < 20_000
+
+
 def test_the_data_set_is_an_input_of_the_run(trained):
     (given,) = trained.run.inputs.dataset_inputs
     assert trained.store.digest().startswith(given.dataset.digest)

@@ -112,6 +112,20 @@ def test_a_pruned_training_is_judged_by_the_labels_of_the_whole(registry_here, c
     assert pruned["baselines"] == whole["baselines"]
 
 
+def test_runs_that_compare_share_a_tag(here, capfd):
+    """What the UI's search field finds by it, the compare page takes."""
+    xgb, lgbm = (
+        train(capfd, model, "--seed", seed) for model, seed in (("xgb", "1"), ("lgbm", "0"))
+    )
+    other = train(capfd, "xgb", "--split", "by_target", "--holdout", "b")
+    client = connect()
+    tags = [client.get_run(made["run_id"]).data.tags for made in (xgb, lgbm, other)]
+    assert tags[0]["comparison"] == tags[1]["comparison"] != tags[2]["comparison"]
+    experiment = client.get_run(xgb["run_id"]).info.experiment_id
+    found = client.search_runs([experiment], f"tags.comparison = '{tags[0]['comparison']}'")
+    assert {run.info.run_id for run in found} == {xgb["run_id"], lgbm["run_id"]}
+
+
 def test_two_hardware_families_from_nothing(registry_here, capfd):
     stores.make_store(registry_here / "records", tasks=6)
     stores.make_store(registry_here / "gpus", tasks=6, family="gpu-nvidia")

@@ -19,14 +19,17 @@ def _as_text(value: Mapping[str, Any]) -> str:
 
 @_cli.command("compare", render=_as_text, short_help="Print runs side by side.")
 @_cli.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
-def command(runs: Sequence[str]) -> Mapping[str, Any]:
+@_cli.option(
+    "--system", type=_cli.SWITCH, default="false", help="Give samples of the machine, too."
+)
+def command(runs: Sequence[str], system: bool) -> Mapping[str, Any]:
     """Prints figures of runs side by side, and the parameters in which they differ.
 
     A RUN is the id of a run, or a version that it made, such as models:/NAME/3.
     """
     from registry.compare import compare
 
-    found = compare(runs)
+    found = compare(runs, system=system)
     columns = [given if "/" in given or "@" in given else given[:12] for given in runs]
     return {
         "runs": found.runs,

@@ -1,0 +1,62 @@
+"""What the machine does while a run lasts, as MLflow's own system metrics."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+import psutil
+from mlflow.environment_variables import (
+    MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING as WANTED,
+)
+from mlflow.environment_variables import (
+    MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL as INTERVAL,
+)
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+log = logging.getLogger(__name__)
+
+FIRST_S, LONGEST_S, GROWTH = 0.5, 60.0, 1.2
+"""Between two samples: at first, at most, and each to the one before."""
+
+
+@contextlib.contextmanager
+def monitored(run_id: str, resumed: bool) -> Iterator[None]:
+    """Logs processor, memory, disk and network of this machine into a run during the block.
+
+    MLflow's variables hold: MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=false logs nothing, an interval
+    that is set is kept to. A machine that cannot be sampled fails no run.
+
+    Args:
+        run_id: Of a run that goes on.
+        resumed: Whether it may have samples already, which are gone on from.
+    """
+    if WANTED.is_set() and not WANTED.get():
+        yield
+        return
+    try:
+        monitor = Monitor(run_id, sampling_interval=FIRST_S, resume_logging=resumed)
+    except Exception as error:
+        log.warning("no system metrics: %s: %s", type(error).__name__, error)
+        yield
+        return
+    monitor.start()
+    try:
+        yield
+    finally:
+        monitor.finish()
+
+
+class Monitor(SystemMetricsMonitor):
+    """Samples ever more rarely: a run of seconds has some, one of days not too many."""
+
+    def monitor(self) -> None:
+        """What the thread does."""
+        psutil.cpu_percent()  # the first answer that a thread gets is always 0
+        self._shutdown_event.wait(self.sampling_interval)
+        super().monitor()
+
+    def publish_metrics(self, metrics: dict[str, float]) -> None:
+        """Logs a sample."""
+        super().publish_metrics(metrics)
+        if not INTERVAL.is_set():
+            self.sampling_interval = min(self.sampling_interval * GROWTH, LONGEST_S)

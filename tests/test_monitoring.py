@@ -1,0 +1,96 @@
+"""Samples of the machine that a run has beside its own figures."""
+
+import threading
+import time
+from itertools import accumulate
+
+import mlflow
+import pytest
+
+from registry import tracking
+from registry.client import connect
+from registry.monitoring import FIRST_S, INTERVAL, LONGEST_S, WANTED, Monitor
+
+PROCESSOR = "system/cpu_utilization_percentage"
+
+
+@pytest.fixture(autouse=True)
+def here(registry_here, monkeypatch):
+    return registry_here
+
+
+def busy(seconds: float, run_id: str | None = None) -> str:
+    """A run that computes for a while; returns its id."""
+    with tracking.tracked_run("train busily", {}, run_id) as run:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            pass
+    return str(run.info.run_id)
+
+
+def samples(run_id: str) -> list:
+    return connect().get_metric_history(run_id, PROCESSOR)
+
+
+def test_a_run_of_two_seconds_has_samples():
+    run_id = busy(2.0)
+    values = [sample.value for sample in samples(run_id)]
+    assert len(values) >= 2
+    assert min(values) > 0, "a thread's first reading is 0, and no sample"
+    figures = connect().get_run(run_id).data.metrics
+    assert figures["system/system_memory_usage_megabytes"] > 0
+
+
+def test_mlflows_variables_are_heeded(monkeypatch):
+    monkeypatch.setenv(INTERVAL.name, "0.05")
+    assert len(samples(busy(1.0))) >= 5
+    monkeypatch.setenv(WANTED.name, "false")
+    assert samples(busy(0.5)) == []
+    monkeypatch.setenv(WANTED.name, "true")
+    run_id = busy(0.5)
+    assert sorted({sample.step for sample in samples(run_id)}) == list(range(len(samples(run_id))))
+
+
+def test_a_run_that_goes_on_goes_on_with_its_samples(monkeypatch):
+    monkeypatch.setenv(INTERVAL.name, "0.05")
+    run_id = busy(0.5)
+    before = len(samples(run_id))
+    busy(0.5, run_id)
+    steps = [sample.step for sample in samples(run_id)]
+    assert len(steps) > before > 0
+    assert len(set(steps)) == len(steps)
+
+
+def test_samples_become_rare_unless_the_user_set_the_interval(monkeypatch):
+    def waits_s(count: int) -> list[float]:
+        with mlflow.start_run() as run:
+            monitor = Monitor(run.info.run_id, sampling_interval=FIRST_S)
+            found = []
+            for _ in range(count):
+                found.append(monitor.sampling_interval)
+                monitor.publish_metrics({})
+        return found
+
+    waits = waits_s(1500)
+    assert waits == sorted(waits) and waits[-1] == LONGEST_S
+    of_seconds = sum(at < 5 for at in accumulate(waits))
+    assert of_seconds >= 5
+    assert sum(waits) > 24 * 3600, "a day has fewer than this"
+    monkeypatch.setenv(INTERVAL.name, "7")
+    assert set(waits_s(3)) == {7.0}
+
+
+def test_a_machine_that_cannot_be_sampled_fails_no_run(monkeypatch, caplog):
+    monkeypatch.setattr("psutil.net_io_counters", lambda: None)  # as without /proc/net
+    run = connect().get_run(busy(0.1))
+    assert run.info.status == "FINISHED"
+    assert "no system metrics" in caplog.text
+    assert not any(name.startswith("system/") for name in run.data.metrics)
+
+
+def test_the_sampling_ends_with_the_run(monkeypatch):
+    monkeypatch.setenv(INTERVAL.name, "0.05")
+    with pytest.raises(RuntimeError), tracking.tracked_run("train badly", {}) as run:
+        raise RuntimeError
+    assert connect().get_run(run.info.run_id).info.status == "FAILED"
+    assert "SystemMetricsMonitor" not in {thread.name for thread in threading.enumerate()}
