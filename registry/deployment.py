@@ -24,6 +24,7 @@ from hetfeat.devices.host import need_cross_compiler
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
+from hetfeat.measure.base import need_cpu
 from hetfeat.models.table import load_model
 from hetfeat.search.strategies import check_strategies
 from hetfeat.tune.loop import EVOLUTION
@@ -95,13 +96,14 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         What `--json` prints.
 
     Raises:
-        RequestError: No such device, network, model or stage.
+        RequestError: No such device, network, model or stage, or a device that is no CPU.
         WorkFailed: The compiled network is wrong.
     """
     signing_key()  # one that cannot be used shows before anything is tuned
     check_strategies([wanted.search])
     slug = network_slug(wanted.network)
     profile = find_profile(wanted.device)
+    need_cpu(profile)
     source = _pull_model(_model_to_ask(wanted), wanted.stage, profile)
     request = DeployRequest(
         network=wanted.network,

@@ -1,5 +1,7 @@
 """The profiles of known devices: complete, with their sources, and of targets that TVM reads."""
 
+from dataclasses import replace
+
 import pytest
 
 from hetfeat.devices.presets import preset, preset_names
@@ -67,6 +69,13 @@ class TestPreset:
     def test_it_is_found_by_name_and_not_measured_here(self, name):
         with pytest.raises(RequestError, match="route is local"):
             LocalMeasurer(find_profile(name))
+
+
+def test_a_gpu_is_not_measured_here_either():
+    """Whatever its route says: the programs would be timed on this CPU."""
+    here = replace(preset("nvidia-t4"), route={"kind": "local"})
+    with pytest.raises(RequestError, match="target is cuda; expected a CPU"):
+        LocalMeasurer(here)
 
 
 @pytest.fixture(scope="module")
