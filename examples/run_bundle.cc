@@ -4,7 +4,8 @@
 //
 // Headers are those of the wheel apache-tvm-ffi (apache-tvm's own runtime headers include one that
 // its wheel lacks, tvm/support/io.h), libraries those of both; docs/deploy.md has the command that
-// compiles this. Unlike run.py it verifies nothing: check the copy first.
+// compiles this. It refuses a CPU that lacks instruction sets of the bundle; unlike run.py it verifies
+// neither digests nor a signature: check the copy first.
 
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
@@ -13,6 +14,7 @@
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +22,8 @@
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <set>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -107,8 +111,43 @@ void WriteNpy(const Tensor& tensor, const std::string& path) {
   if (!file) throw std::runtime_error("cannot write " + path);
 }
 
+std::string Without(std::string text, const std::string& characters) {
+  auto is_one = [&](char c) { return characters.find(c) != std::string::npos; };
+  text.erase(std::remove_if(text.begin(), text.end(), is_one), text.end());
+  return text;
+}
+
+// Names of CPU features by LLVM where Linux has others; those of run.py.
+const std::map<std::string, std::string> kCpuFlags = {
+    {"sse3", "pni"}, {"lzcnt", "abm"}, {"bmi", "bmi1"}, {"neon", "asimd"}, {"dotprod", "asimddp"},
+    {"fullfp16", "asimdhp"}, {"sve2aes", "sveaes"}, {"sve2bitperm", "svebitperm"},
+    {"sve2sha3", "svesha3"}, {"sve2sm4", "svesm4"}};
+
+// Throws where this CPU would end in an illegal instruction: the library must not be opened then.
+void CheckCpu(const json::Object& manifest) {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::set<std::string> flags;
+  for (std::string line; flags.empty() && std::getline(cpuinfo, line);) {
+    if (line.rfind("flags", 0) != 0 && line.rfind("Features", 0) != 0) continue;
+    std::istringstream words(line.substr(line.find(':') + 1));
+    for (std::string word; words >> word;) flags.insert(Without(word, "_"));
+  }
+  std::string missing;
+  for (const auto& feature : manifest[ffi::String("code_features")].cast<json::Array>()) {
+    std::string name(feature.cast<ffi::String>());
+    std::string flag = Without(name, ".-");
+    auto known = kCpuFlags.find(flag);
+    if (!flags.count(known == kCpuFlags.end() ? flag : known->second)) missing += " " + name;
+  }
+  if (!missing.empty()) {
+    throw std::runtime_error("a bundle for a CPU with instruction sets that this one lacks:" +
+                             missing + "; deploy the network to this device");
+  }
+}
+
 int Run(const std::string& bundle, const std::string& input, const std::string& output) {
   auto manifest = json::Parse(ReadFile(bundle + "/bundle.json")).cast<json::Object>();
+  CheckCpu(manifest);
   // TVM reads this when its first parallel kernel runs; alone it takes half of the cores.
   auto threads = std::to_string(manifest[ffi::String("threads")].cast<int64_t>());
   setenv("TVM_NUM_THREADS", threads.c_str(), 1);

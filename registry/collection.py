@@ -11,6 +11,7 @@ from hetfeat.dataset.notes import evaluation_tasks
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
+from hetfeat.measure.base import need_cpu
 from hetfeat.measure.choice import measurers_of
 from hetfeat.progress import progress as progress_of
 from hetfeat.records import Task
@@ -75,7 +76,12 @@ def prepare(
     """What `measure` needs: store, devices as it knows them, tasks and their modules by hash.
 
     The tasks are those of the first device's target.
+
+    Raises:
+        RequestError: A device is no CPU, or there is no such network.
     """
+    for profile in profiles:
+        need_cpu(profile)
     imported = _imported(networks)  # a wrong name shows before anything is written
     store = RecordStore.create(out)
     # One store, one set of figures for a device.

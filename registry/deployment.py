@@ -24,9 +24,11 @@ from hetfeat.devices.host import need_cross_compiler
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
+from hetfeat.measure.base import need_cpu
 from hetfeat.models.table import load_model
 from hetfeat.search.strategies import check_strategies
 from hetfeat.tune.loop import EVOLUTION
+from hetfeat.workloads.exported import function_digest
 from hetfeat.workloads.networks import load_network, network_slug
 from registry import tracking
 from registry.client import connect, translated
@@ -94,13 +96,14 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         What `--json` prints.
 
     Raises:
-        RequestError: No such device, network, model or stage.
+        RequestError: No such device, network, model or stage, or a device that is no CPU.
         WorkFailed: The compiled network is wrong.
     """
     signing_key()  # one that cannot be used shows before anything is tuned
     check_strategies([wanted.search])
     slug = network_slug(wanted.network)
     profile = find_profile(wanted.device)
+    need_cpu(profile)
     source = _pull_model(_model_to_ask(wanted), wanted.stage, profile)
     request = DeployRequest(
         network=wanted.network,
@@ -112,6 +115,7 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         trials=wanted.trials,
         seed=wanted.seed,
         search=wanted.search,
+        digest=function_digest(wanted.network, wanted.batch, wanted.seed),
     )
     found = None if wanted.refresh else existing(request, wanted.out)
     if found and (version := _registered(wanted.out, bundle_name(slug, profile.name))):
@@ -150,7 +154,8 @@ def compile_and_register(journal: Path, out: Path) -> dict[str, Any]:
     request = DeployRequest.of_journal(journal)
     if out.exists():
         raise RequestError(f"'{out}', which exists", "a new folder", "choose another --out")
-    if network_slug(request.network) != request.slug:
+    now = function_digest(request.network, request.batches, request.seed)
+    if (network_slug(request.network), now) != (request.slug, request.digest):
         raise RequestError(
             f"network '{request.network}', which has changed since '{journal}' was begun",
             f"the one of then, {request.slug}",

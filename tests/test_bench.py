@@ -119,5 +119,5 @@ def test_an_untuned_network_that_is_too_slow_there_costs_no_deployment(monkeypat
         raise WorkFailed("the bundle on device 'lab' (timeout)", "one that runs", "deploy again")
 
     monkeypatch.setattr(remote, "on_device", fail)
-    assert remote.latency_if_it_runs(device, Path("untuned"), 3) is None
+    assert remote.latency_if_it_runs(device, Path("untuned"), 3, lambda *_: None) is None
     assert "was not timed" in caplog.text

@@ -3,21 +3,21 @@
 import base64
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from built import rewrite, run_py
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hetfeat.deploy import runtime, signing
+from hetfeat.deploy.bundle import Sample, Variant, write_bundle
 from hetfeat.deploy.runtime import BundleError, LoadedBundle, check_cpu
 from hetfeat.deploy.verify import rows_are_independent
 from hetfeat.errors import RequestError
@@ -55,7 +55,7 @@ def keys(tmp_path_factory) -> SimpleNamespace:
 
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory, child_environment, keys) -> list[Path]:
-    """One network built twice: two processes, folders, hash seeds."""
+    """One network built twice, of traces drawn alike: two processes, folders, hash seeds."""
     folders = [tmp_path_factory.mktemp(name) / name for name in ("first", "the other")]
     environment = child_environment | {
         "SOURCE_DATE_EPOCH": "1700000000",
@@ -90,26 +90,6 @@ def no_tvm(monkeypatch):
     monkeypatch.setitem(sys.modules, "tvm", None)
 
 
-def rewrite(bundle: Path, **facts) -> None:
-    """Changes the manifest, and the digests in it to fit the files."""
-    path = bundle / runtime.MANIFEST
-    manifest = json.loads(path.read_text()) | facts
-    for name in manifest["files"]:
-        manifest["files"][name] = hashlib.sha256((bundle / name).read_bytes()).hexdigest()
-    path.write_text(json.dumps(manifest))
-
-
-def run_py(bundle: Path, *arguments: str, python: str | Path = sys.executable):
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    return subprocess.run(
-        [str(python), str(bundle / "run.py"), *arguments],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=bundle.parent,
-    )
-
-
 def test_the_same_input_gives_the_same_bytes(twins):
     digests = [
         {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
@@ -117,15 +97,22 @@ def test_the_same_input_gives_the_same_bytes(twins):
     ]
     assert set(digests[0]) == FILES
     assert digests[0] == digests[1]
-    assert json.loads((twins[0] / "bundle.json").read_text())["created"] == "2023-11-14T22:13:20Z"
+    manifest = json.loads((twins[0] / "bundle.json").read_text())
+    assert manifest["created"] == "2023-11-14T22:13:20Z"
+    schedules = [json.loads(task["trace"])[0] for task in manifest["tasks"]]
+    assert len(schedules) >= 3 and all(schedules)
 
 
-def test_parameters_of_all_batch_sizes_are_stored_once(built):
-    manifest = json.loads((built / "bundle.json").read_text())
+def test_parameters_of_batch_sizes_that_are_laid_out_alike_are_stored_once(tmp_path, device):
+    executable = SimpleNamespace(export_library=lambda path, fcompile: Path(path).touch())
+    alike, *others = (np.full((2, 2), value, np.float32) for value in range(3))
+    variants = [Variant(n, executable, [alike, other]) for n, other in enumerate(others, 1)]
+    write_bundle(tmp_path / "bundle", variants, device, Sample([alike], alike, 0.0), {})
+    manifest = json.loads((tmp_path / "bundle" / "bundle.json").read_text())
     first, second = (set(variant["parameters"]) for variant in manifest["variants"])
-    with np.load(built / "params.npz", allow_pickle=False) as stored:
+    with np.load(tmp_path / "bundle" / "params.npz", allow_pickle=False) as stored:
         assert set(stored.files) == first | second
-    assert first & second
+    assert len(first & second) == 1
 
 
 class TestCheck:
@@ -319,53 +306,6 @@ class TestRows:
         assert rows_are_independent(loaded, network, batch) == independent
 
 
-def test_a_fresh_environment_with_tvm_and_numpy_alone_runs_it(copied, tmp_path, project):
-    pins = tomllib.loads((project / "pyproject.toml").read_text())["project"]["dependencies"]
-    wanted = [p for p in pins if p.split("==")[0] in ("apache-tvm", "apache-tvm-ffi", "numpy")]
-    assert len(wanted) == 3
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    installed = subprocess.run(
-        [str(python), "-m", "pip", "install", "-q", *wanted], capture_output=True, text=True
-    )
-    if installed.returncode:
-        pytest.skip(f"pip cannot install {', '.join(wanted)}: {installed.stderr.strip()[-200:]}")
-    output = tmp_path / "y.npy"
-    line = ("--input", str(copied / "sample_input_0.npy"), "--output", str(output))
-    for arguments in (("--check",), line):
-        done = run_py(copied, *arguments, python=python)
-        assert done.returncode == 0, done.stderr
-    expected = np.load(copied / "sample_output.npy", allow_pickle=False)
-    np.testing.assert_allclose(np.load(output, allow_pickle=False), expected, rtol=1e-4, atol=1e-5)
-
-
 def test_an_output_that_is_a_folder_is_refused(built, tmp_path):
     done = run_py(built, "--input", str(built / "sample_input_0.npy"), "--output", str(tmp_path))
     assert (done.returncode, "a file in a folder that exists" in done.stderr) == (2, True)
-
-
-def test_the_cpp_example_runs_it(built, tmp_path, project):
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no g++ to compile the example with")
-    import tvm
-    import tvm_ffi
-
-    tvm_home, ffi_home = (Path(m.__file__).parent for m in (tvm, tvm_ffi))
-    program = tmp_path / "run_bundle"
-    subprocess.run(
-        [compiler, "-std=c++17", str(project / "examples" / "run_bundle.cc")]
-        + [f"-I{ffi_home / 'include'}", "-Wl,--no-as-needed", "-ltvm_runtime", "-ltvm_ffi"]
-        + [f"-L{home / 'lib'}" for home in (tvm_home, ffi_home)]
-        + [f"-Wl,-rpath,{home / 'lib'}" for home in (tvm_home, ffi_home)]
-        + ["-o", str(program)],
-        check=True,
-    )
-    output = tmp_path / "y.npy"
-    sample = built / "sample_input_0.npy"
-    done = subprocess.run(
-        [str(program), str(built), str(sample), str(output)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    expected = np.load(built / "sample_output.npy", allow_pickle=False)
-    np.testing.assert_allclose(np.load(output, allow_pickle=False), expected, rtol=1e-4, atol=1e-5)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import nets
 import numpy as np
 import pytest
 import trained
@@ -102,11 +103,12 @@ class TestCompiling:
         refused = hetfeat(capfd, "compile", "--from", journal, "--out", out)
         assert refused.code == 2 and said in refused.errors
 
-    def test_a_network_that_has_changed_since_is_told(self, deployed, tmp_path, capfd):
+    @pytest.mark.parametrize("noted", [{"slug": "tiny_0a1b2c3d"}, {"digest": "0a1b2c3d"}])
+    def test_a_network_that_has_changed_since_is_told(self, deployed, tmp_path, capfd, noted):
         journal = tmp_path / "copy.journal"
         shutil.copytree(deployed.folder / "bundle.journal", journal)
         request = json.loads((journal / "request.json").read_text())
-        (journal / "request.json").write_text(json.dumps(request | {"slug": "tiny_0a1b2c3d"}))
+        (journal / "request.json").write_text(json.dumps(request | noted))
         refused = hetfeat(capfd, "compile", "--from", str(journal), "--out", str(tmp_path / "b"))
         assert refused.code == 2 and "which has changed since" in refused.errors
 
@@ -238,9 +240,14 @@ class TestDeploying:
         assert again.value["run_id"] != deployed.report["run_id"]
         assert again.value["bundle_version"] != deployed.report["bundle_version"]
 
-    def test_another_request_does_not_overwrite_it(self, deployed, registry, capfd):
+    @pytest.mark.parametrize(("batch", "tiny"), [("2", nets.tiny), ("1", nets.mixed)])
+    def test_another_request_does_not_overwrite_it(
+        self, deployed, registry, capfd, monkeypatch, batch, tiny
+    ):
+        """Nor does a function of the same name that was edited find it."""
+        monkeypatch.setattr(nets, "tiny", tiny)
         before = (deployed.path / "bundle.json").read_bytes()
-        other = hetfeat(capfd, *deploy_line(registry, "bundle", "nets:tiny", "--batch", "2"))
+        other = hetfeat(capfd, *deploy_line(registry, "bundle", "nets:tiny", "--batch", batch))
         assert other.code == 2
         assert "--refresh true" in other.errors.splitlines()[-1]
         assert (deployed.path / "bundle.json").read_bytes() == before

@@ -1,6 +1,7 @@
 """What `hetfeat deploy` refuses before it does anything, and what it may replace."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import trained
@@ -37,6 +38,8 @@ def test_refresh_replaces_a_bundle_of_an_older_format(tmp_path):
         (("--network", "nets:two_outputs"), "2 outputs"),
         (("--device", "laptop"), "'local'"),
         (("--device", "missing.yaml"), "missing.yaml"),
+        (("--device", "nvidia-t4"), "'nvidia-t4', whose target is cuda; expected a CPU"),
+        (("--device", "gpu-here.yaml"), "'here', whose target is cuda; expected a CPU"),
         (("--model", "costmodel.nonsense"), "costmodel.nonsense"),
         (("--model", f"models:/{trained.MODEL}/9"), "version 9"),
         (("--stage", "nowhere"), "staging"),
@@ -55,9 +58,11 @@ def test_wrong_requests_are_one_line_and_write_nothing(
     registry, device, device_file, capfd, options, said
 ):
     from hetfeat.devices.probe import remember
+    from hetfeat.devices.profile import save_profile
     from registry.client import connect
 
     remember(device)
+    save_profile(replace(device, target={"kind": "cuda", "arch": "sm_75"}), Path("gpu-here.yaml"))
     line = dict(zip(("--device", "--network"), (str(device_file), "nets:tiny"), strict=True))
     line |= {options[0]: options[1], "--out": "unwanted"}
     runs = len(connect().search_runs(experiment_ids(connect())))

@@ -9,6 +9,7 @@ import fleets
 import numpy as np
 import pytest
 
+from hetfeat.dataset import notes
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
 from hetfeat.deploy.remote import device as remote
@@ -17,6 +18,7 @@ from hetfeat.deploy.verify import sample_of
 from hetfeat.devices.profile import save_profile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceLost
+from hetfeat.measure.remote import lane
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.tvm import as_target, import_network, lower
 from registry.deployment import Wanted, deploy_and_register
@@ -59,8 +61,14 @@ def wanted(there, folder, **given) -> Wanted:
     return dataclasses.replace(asked, **given)
 
 
-def test_deploying_over_rpc(there, registry_here):
+def test_deploying_over_rpc(there, registry_here, monkeypatch):
+    """Once as if the server had become another while the bundle was verified there."""
+    monkeypatch.setattr(remote, "REST_S", 0.1)
+    verdicts = iter(["3 GFLOP/s"])
+    monkeypatch.setattr(remote, "last_probe", lambda worker, profile: next(verdicts, None))
     report = deploy_and_register(wanted(there, registry_here))
+    (kept_apart,) = notes.noted(registry_here / "bundle.journal", notes.QUARANTINE)
+    assert kept_apart["reason"] == "3 GFLOP/s"
     assert report["device"] == "there"
     assert report["trials"] == 8
     assert report["max_abs_error"] <= report["tolerance"]
@@ -94,8 +102,47 @@ def deployed(device, tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def quarantined() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def keep(quarantined):
+    """Takes the reasons for which servers are turned away."""
+    return lambda measurements, reason: quarantined.append(reason)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_the_last_probe_discredits_does_not_count(
+    there, deployed, monkeypatch, keep, quarantined, fails
+):
+    monkeypatch.setattr(remote, "REST_S", 0.1)
+    verdicts = iter(["3 GFLOP/s, not within 2 times 100"])
+    monkeypatch.setattr(lane, "slow_or_fast", lambda profile, gflops: next(verdicts, None))
+    tried = []
+
+    def prove(on):
+        tried.append(on.run(bundle.sample_inputs(deployed)))
+        if fails and len(tried) == 1:
+            raise WorkFailed("an output that is off", "a right one", "deploy anew")
+        return len(tried)
+
+    assert remote.on_device(there, deployed, prove, keep) == 2
+    assert quarantined == ["3 GFLOP/s, not within 2 times 100"]
+
+
+def test_a_failure_on_the_device_itself_counts(there, deployed, keep, quarantined):
+    def prove(on):
+        raise WorkFailed("an output that is off", "a right one", "deploy anew")
+
+    with pytest.raises(WorkFailed, match="off"):
+        remote.on_device(there, deployed, prove, keep)
+    assert quarantined == []
+
+
 @pytest.mark.fleet
-def test_a_server_that_dies_while_a_bundle_is_verified(there, fleet, deployed):
+def test_a_server_that_dies_while_a_bundle_is_verified(there, fleet, deployed, keep):
     """Everything is done again on the other one."""
     inputs = bundle.sample_inputs(deployed)
     tried = []
@@ -107,24 +154,25 @@ def test_a_server_that_dies_while_a_bundle_is_verified(there, fleet, deployed):
                 server.kill_session()
         return on.run(inputs)
 
-    output = remote.on_device(there, deployed, run)
+    output = remote.on_device(there, deployed, run, keep)
     assert len(tried) == 2
     assert np.array_equal(output, bundle.load_bundle(deployed).run(inputs))
 
 
 @pytest.mark.fleet
-def test_nobody_to_verify_on(there, fleet, deployed, monkeypatch):
+def test_nobody_to_verify_on(there, deployed, monkeypatch, keep, quarantined):
     monkeypatch.setattr(remote, "ATTEMPTS", 2)
     monkeypatch.setattr(remote, "REST_S", 0.1)
     other = dataclasses.replace(there, threads=there.threads + 1)
     with pytest.raises(DeviceLost, match="not 3 on as many or more"):
-        remote.on_device(other, deployed, lambda on: on)
+        remote.on_device(other, deployed, lambda on: on, keep)
+    assert quarantined == ["2 threads on 2 cores, not 3 on as many or more"] * 2
 
 
 @pytest.mark.fleet
-def test_a_changed_bundle_is_not_sent(there, deployed, tmp_path, monkeypatch):
+def test_a_changed_bundle_is_not_sent(there, deployed, tmp_path, monkeypatch, keep):
     monkeypatch.setattr(remote, "ATTEMPTS", 1)
     copied = shutil.copytree(deployed, tmp_path / "bundle")
     (copied / "sample_output.npy").write_bytes(b"changed")
     with pytest.raises(WorkFailed, match="has changed"):
-        remote.on_device(there, copied, lambda on: on)
+        remote.on_device(there, copied, lambda on: on, keep)

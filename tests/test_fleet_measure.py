@@ -264,5 +264,5 @@ def test_an_interrupt_ends_it_at_once(fleet, measurer):
 
 def test_a_gpu_is_refused(device):
     profile = dataclasses.replace(device, target={"kind": "cuda"})
-    with pytest.raises(RequestError, match="over RPC"):
+    with pytest.raises(RequestError, match="target is cuda; expected a CPU"):
         RemoteMeasurer(profile, lambda found, reason: None)

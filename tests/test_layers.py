@@ -82,3 +82,21 @@ def test_nothing_imports_the_door(project: Path):
         or (isinstance(node, ast.ImportFrom) and node.module == "mlproject")
     ]
     assert offenders == []
+
+
+def test_no_file_is_fetched_from_a_device(project: Path):
+    """An RPC session's `download`: a server is not trusted with what is written or loaded here."""
+    offenders = [
+        f"{path}:{node.lineno}"
+        for path, tree in sources(project)
+        if path.startswith("hetfeat/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "download"
+    ]
+    assert offenders == []
+
+
+def test_the_patent_is_named_beside_what_it_describes(project: Path):
+    beside = (project / "hetfeat" / "search" / "README.md").read_text()
+    for text in (beside, (project / "docs" / "search.md").read_text()):
+        assert "US patent 11,842,178 B2" in text

@@ -57,6 +57,13 @@ MISTAKES = {
     "deploy --network missing.onnx": "network 'missing.onnx' (No such file or directory); ...",
     "deploy --device missing.yaml": "device profile missing.yaml; expected a readable YAML file; "
     "...",
+    # devices that cannot be measured
+    "deploy --device nvidia-t4 --network nets:tiny": "device 'nvidia-t4', whose target is cuda; "
+    "expected a CPU (llvm): nothing is measured or tuned on a GPU so far; choose another --device",
+    "collect --device nvidia-t4 --network nets:tiny": "device 'nvidia-t4', whose target is cuda; "
+    "...",
+    "transfer --device nvidia-t4 --network nets:tiny": "device 'nvidia-t4', whose target is cuda; "
+    "...",
     # contents
     "import empty --format ansor --device lab": "'empty', which looks like an empty folder; ...",
     "import notes.txt --format ansor --device lab": "'notes.txt', which looks like text that "

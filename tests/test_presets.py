@@ -1,5 +1,10 @@
 """The profiles of known devices: complete, with their sources, and of targets that TVM reads."""
 
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+
 import pytest
 
 from hetfeat.devices.presets import preset, preset_names
@@ -18,6 +23,8 @@ PAPER = (
     "intel-xeon-gold-5115",
 )
 """Table 1."""
+NVIDIA = {p.target["arch"]: p for p in map(preset, preset_names()) if p.family == "gpu-nvidia"}
+"""One of each architecture."""
 OF_CPUS = {"num_cores", "vector_unit_bytes", "cache_line_bytes"}
 OF_GPUS = {
     "vector_unit_bytes",
@@ -69,6 +76,13 @@ class TestPreset:
             LocalMeasurer(find_profile(name))
 
 
+def test_a_gpu_is_not_measured_here_either():
+    """Whatever its route says: the programs would be timed on this CPU."""
+    here = replace(preset("nvidia-t4"), route={"kind": "local"})
+    with pytest.raises(RequestError, match="target is cuda; expected a CPU"):
+        LocalMeasurer(here)
+
+
 @pytest.fixture(scope="module")
 def network():
     """A small network as a Relax module."""
@@ -96,18 +110,47 @@ def test_a_program_of_its_design_space_is_built_for_a_cpu_of_the_paper(name, net
     assert int.from_bytes(header[18:], "little") == ELF_MACHINES[found.family]
 
 
-@pytest.mark.tvm
-@pytest.mark.parametrize("name", [n for n in PAPER if preset(n).family.startswith("gpu")])
-def test_kernels_are_generated_for_a_gpu_of_the_paper(name, network):
+def compiled(network, found):
+    """A network compiled for a GPU, and the source of its kernels."""
     from hetfeat.deploy.tvm import compile_network
     from hetfeat.workloads.tvm import as_target, lower
 
-    found = preset(name)
-    compiled = compile_network(lower(network, as_target(found.target)), found, [], {})
-    (host,) = compiled.executable.mod.imports
+    made = compile_network(lower(network, as_target(found.target)), found, [], {}).executable
+    (host,) = made.mod.imports
     (kernels,) = host.imports
     assert kernels.kind == "cuda"
-    assert kernels.inspect_source().count("__launch_bounds__") >= 4  # declared and defined
+    return made, kernels.inspect_source()
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize("name", [n for n in PAPER if preset(n).family.startswith("gpu")])
+def test_kernels_are_generated_for_a_gpu_of_the_paper(name, network):
+    _, source = compiled(network, preset(name))
+    assert source.count("__launch_bounds__") >= 4  # declared and defined
+
+
+@pytest.mark.slow
+@pytest.mark.tvm
+@pytest.mark.parametrize("arch", sorted(NVIDIA))
+def test_a_kernel_is_compiled_for_an_nvidia_gpu(arch):
+    """By nvcc, if it is here and knows the GPU: 13 begins at sm_75, and of older ones the source
+    has to do."""
+    from hetfeat.deploy.cuda import compile_kernels
+    from hetfeat.workloads.networks import load_network
+    from hetfeat.workloads.tvm import import_network
+
+    made, source = compiled(import_network(load_network("nets:dense")), NVIDIA[arch])
+    assert "__launch_bounds__" in source
+    if arch in known_to_nvcc():
+        kernels = compile_kernels(made, NVIDIA[arch].target)
+        assert re.findall(rb"\.target (sm_\d+)", kernels) == [arch.encode()]
+
+
+def known_to_nvcc() -> list[str]:
+    if shutil.which("nvcc") is None:
+        return []
+    line = ["nvcc", "--list-gpu-code"]
+    return subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_there_is_no_other():

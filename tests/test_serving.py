@@ -48,6 +48,37 @@ def image(colour: tuple[int, ...], size: tuple[int, int], mode: str = "RGB", kin
     return as_text(buffer.getvalue())
 
 
+def photograph() -> bytes:
+    """A JPEG of 40 by 30 pixels: each colour grows another way, and noise lies over all."""
+    across, down = np.meshgrid(np.linspace(0, 200, 40), np.linspace(0, 200, 30))
+    noise = np.random.default_rng(0).integers(0, 56, (30, 40, 3))
+    pixels = np.stack([across, down, 200 - (across + down) / 2], -1) + noise
+    buffer = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+NOTES_THREADS = """
+import os, sys
+
+first = True
+
+def note(event, arguments):
+    global first
+    if event == "os.putenv" and arguments[0] == b"TVM_NUM_THREADS":
+        line = os.fsdecode(b"=".join(arguments))
+    elif event == "import" and arguments[0] == "tvm" and first:
+        first, line = False, "tvm"
+    else:
+        return
+    with open({notes!r}, "a") as file:
+        file.write(line + "\\n")
+
+sys.addaudithook(note)
+"""
+"""A `sitecustomize` of the server: what a process sets, /proc does not show."""
+
+
 def damaged_image() -> str:
     """A PNG of several parts whose second is none."""
     noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
@@ -159,7 +190,12 @@ def served(tmp_path_factory, new_registry, child_environment):
     command += ["--env-manager", "local", "--host", "127.0.0.1", "--port", str(port)]
     log = folder / "log"
     # Neither hetfeat nor torch is on the server's path: the bundle brings what it needs.
-    environment = {k: v for k, v in child_environment.items() if k != "PYTHONPATH"}
+    noted, hook = folder / "noted", folder / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(NOTES_THREADS.format(notes=str(noted)))
+    unset = {"PYTHONPATH", "TVM_NUM_THREADS"}
+    environment = {k: v for k, v in child_environment.items() if k not in unset}
+    environment["PYTHONPATH"] = str(hook)
     # MLflow starts uvicorn by name.
     scripts = Path(uvicorn.__file__).parents[4] / "bin"
     environment["PATH"] = os.pathsep.join([str(scripts), environment["PATH"]])
@@ -175,7 +211,7 @@ def served(tmp_path_factory, new_registry, child_environment):
     try:
         url = f"http://127.0.0.1:{port}"
         wait_for(f"{url}/ping", server, log)
-        yield SimpleNamespace(url=f"{url}/invocations", bundle=bundle)
+        yield SimpleNamespace(url=f"{url}/invocations", bundle=bundle, noted=noted)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGTERM)
@@ -229,6 +265,27 @@ class TestServer:
     def test_a_png(self, served):
         found = ask(served.url, {"inputs": [image((9, 99, 199), (40, 30))]})
         assert np.shape(found.value) == (1, 10)
+
+    def test_a_photograph_gives_what_the_bundle_computes_of_it(self, served):
+        """Of 40 by 30 pixels, all of them different: cropped to 30 by 30, then scaled."""
+        from hetfeat.deploy.bundle import load_bundle
+
+        photo = photograph()
+        with Image.open(io.BytesIO(photo)) as opened:
+            fitted = opened.resize((16, 16), Image.Resampling.BICUBIC, box=(5, 0, 35, 30))
+        mean, deviation = np.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])
+        pixels = ((np.asarray(fitted) / 255 - mean) / deviation).transpose(2, 0, 1)
+        expected = load_bundle(served.bundle).run([pixels[None].astype(np.float32)])
+        found = np.float32(ask(served.url, {"inputs": [as_text(photo)]}).value)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        grey = np.float32(ask(served.url, {"inputs": [image((128, 128, 128), (40, 30))]}).value)
+        assert np.abs(found - grey).max() > 100 * np.abs(found - expected).max()
+
+    def test_its_threads_are_the_manifest_s(self, served):
+        """The server sets them before it loads TVM, which reads them once."""
+        threads = json.loads((served.bundle / "bundle.json").read_text())["threads"]
+        threads = min(threads, len(os.sched_getaffinity(0)))
+        assert served.noted.read_text().splitlines() == [f"TVM_NUM_THREADS={threads}", "tvm"]
 
     def test_many_clients_at_once_get_each_their_own(self, served, images, expected):
         def client(row: int) -> None:

@@ -148,6 +148,22 @@ def test_a_design_space_without_tiles_ends(strategy):
     assert search.ask(BATCH) == []
 
 
+def test_what_was_told_is_looked_at_once():
+    looked = []
+
+    class Noted(Program):
+        @property
+        def key(self):
+            looked.append(self)
+            return super().key
+
+    search = TileSearch("gbfs", TASK, Device(), 0)
+    search.tell([measured(Noted(TASK, program(EXTENT // n, n).trace)) for n in (1, 2, 4)])
+    before = len(looked)
+    searched(search, 3)
+    assert len(looked) == before
+
+
 def test_the_tuner_takes_one(tmp_path):
     device = Device()
     journal = RecordStore.create(tmp_path / "journal")

@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 
+import nets
 import pytest
 import torch
 
 from hetfeat.errors import RequestError
+from hetfeat.workloads.exported import function_digest
 from hetfeat.workloads.networks import load_network, network_slug
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
@@ -147,6 +149,61 @@ class TestNames:
     )
     def test_slugs(self, name, slug):
         assert network_slug(name) == slug
+
+
+class TestFunctionDigest:
+    def test_two_processes_agree(self, child_environment):
+        code = (
+            "from hetfeat.workloads.exported import function_digest\n"
+            "print(function_digest('nets:tiny', (1, 2), 3))\n"
+        )
+        found = subprocess.run(
+            [sys.executable, "-c", code],
+            env=child_environment | {"PYTHONHASHSEED": "7"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert found.stdout.strip() == function_digest("nets:tiny", (1, 2), 3)
+
+    @pytest.mark.parametrize("edit", ["operator", "weight", "constant", "shape"])
+    def test_it_follows_what_the_function_returns(self, monkeypatch, edit):
+        class Edited(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.dense = torch.nn.Linear(64, 16)
+
+            def forward(self, x):
+                if "operator" in edits:
+                    return self.dense(x).relu()
+                return self.dense(x) + torch.tensor([2.0 if "constant" in edits else 1.0])
+
+        def edited(batch):
+            module = Edited()
+            if "weight" in edits:
+                with torch.no_grad():
+                    module.dense.bias += 1
+            return module, (torch.randn(2 if "shape" in edits else 1, 64),)
+
+        edits: list[str] = []
+        monkeypatch.setattr(nets, "dense", edited)
+        before = function_digest("nets:dense", (1,), 0)
+        assert function_digest("nets:dense", (1,), 0) == before
+        edits.append(edit)
+        assert function_digest("nets:dense", (1,), 0) != before
+
+    def test_names_and_files_have_none(self):
+        assert function_digest("resnet18", (1,), 0) is None
+        assert function_digest("c:nets.onnx", (1,), 0) is None
+
+    def test_what_torch_cannot_export_is_told(self, monkeypatch):
+        class Branching(torch.nn.Module):
+            def forward(self, x):
+                return x if x.sum() > 0 else -x
+
+        monkeypatch.setattr(nets, "dense", lambda batch: (Branching(), (torch.ones(batch, 4),)))
+        with pytest.raises(RequestError, match="nets_dense', which TVM cannot import"):
+            function_digest("nets:dense", (1,), 0)
 
 
 @pytest.mark.parametrize("library", ["as installed", "broken"])

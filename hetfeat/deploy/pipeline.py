@@ -8,9 +8,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetfeat.dataset.notes import quarantine
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
@@ -24,6 +26,7 @@ from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.choice import measurer_of
 from hetfeat.measure.exclusive import building
+from hetfeat.measure.remote.lane import Quarantine
 from hetfeat.models.labels import leaked_records
 from hetfeat.progress import At, progress
 from hetfeat.records import Program, Task
@@ -112,8 +115,11 @@ def deploy(
             bundle.write_bundle(Path(work) / "untuned", [plain], profile, sample, facts)
             return Path(work) / "untuned"
 
-        prove = _proved_here if profile.route.get("kind") == "local" else _proved_there
-        verified, measured = prove(request, networks, profile, draft, untuned)
+        if profile.route.get("kind") == "local":
+            verified, measured = _proved_here(request, networks, profile, draft, untuned)
+        else:
+            keep = partial(quarantine, journal or journal_path(out))
+            verified, measured = _proved_there(request, networks, profile, draft, untuned, keep)
         latency = measured["bundle"]
         assert latency is not None
         report = {
@@ -295,6 +301,7 @@ def _proved_there(
     profile: DeviceProfile,
     draft: Path,
     untuned: Callable[[], Path],
+    keep: Quarantine,
 ) -> tuple[Verified, dict[str, Latency | None]]:
     """Verifies and times on a server of the device; other engines do not run there."""
     rounds = ROUNDS[request.effort]
@@ -307,8 +314,8 @@ def _proved_there(
 
     if len(networks) > 1:
         bundle.add_facts(draft, {"any_rows": True})  # before it is loaded there
-    verified, measured = on_device(profile, draft, prove)
-    plain = latency_if_it_runs(profile, untuned(), UNTUNED_ROUNDS)
+    verified, measured = on_device(profile, draft, prove, keep)
+    plain = latency_if_it_runs(profile, untuned(), UNTUNED_ROUNDS, keep)
     return verified, dict.fromkeys(PEERS) | measured | {"untuned": plain}
 
 

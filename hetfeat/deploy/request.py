@@ -36,6 +36,7 @@ class DeployRequest:
             to the cost model alone.
         seed: Seed of weights, inputs and search.
         search: Strategy that proposes programs.
+        digest: What `workloads.exported.function_digest` makes of the network.
     """
 
     network: str
@@ -47,6 +48,7 @@ class DeployRequest:
     trials: int | None
     seed: int
     search: str = EVOLUTION
+    digest: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The request as a manifest keeps it."""
@@ -111,11 +113,13 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
     if not out.exists():
         return None
     manifest = bundle.read_manifest(out)
-    # Bundles made before there was a choice of searches do not name one.
-    if {"search": EVOLUTION, **manifest.get("request", {})} != request.as_json():
+    # Older bundles do not say how they were searched for, nor what their function returned.
+    older = {"search": EVOLUTION, "digest": None}
+    if {**older, **manifest.get("request", {})} != request.as_json():
         raise RequestError(
             f"'{out}', a bundle of {manifest.get('network', 'a network')} from another request",
-            "the same network, device, model version, effort, trials, batch, search and seed",
+            "the same network, by what a function returns, and the same device, model version, "
+            "effort, trials, batch, search and seed",
             "choose another --out, or pass --refresh true to replace it",
         )
     report: dict[str, Any] = manifest["report"]

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import Protocol, Self
 
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import WorkFailed
+from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.records import ErrorKind, Measurement, Program, Task
 
 
@@ -63,6 +63,21 @@ class DeviceMeasurer(Measurer, Protocol):
 
         `cold` times runs whose weights have left the caches, as they run in a network.
         """
+
+
+def need_cpu(profile: DeviceProfile) -> None:
+    """Refuses a device whose programs cannot be measured, and so not be tuned.
+
+    Raises:
+        RequestError: Its target is no CPU.
+    """
+    kind = profile.target.get("kind")
+    if kind != "llvm":
+        raise RequestError(
+            f"device '{profile.name}', whose target is {kind}",
+            "a CPU (llvm): nothing is measured or tuned on a GPU so far",
+            "choose another --device",
+        )
 
 
 def measured(

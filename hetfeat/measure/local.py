@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
-from hetfeat.measure.base import in_order, measured
+from hetfeat.measure.base import in_order, measured, need_cpu
 from hetfeat.measure.children import RESTART_BYTES, Children
 from hetfeat.measure.exclusive import building, timing
 from hetfeat.measure.patience import BUILD_TIMEOUT_S
@@ -43,6 +43,9 @@ class LocalMeasurer(Children):
         builders: Children that build; by default one a thread of the device.
         kill_floor_s: Where given, a program is killed, too, once it has taken this long and too
             long for a program that is not much slower than the best so far.
+
+    Raises:
+        RequestError: Not a device whose route is local, or not a CPU.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class LocalMeasurer(Children):
                 "a device whose route is local",
                 "pass --device local, or the file of a profile that `hetfeat devices probe` wrote",
             )
+        need_cpu(profile)
         super().__init__(
             profile, child, builders or profile.threads, build_timeout_s, memory_limit_bytes
         )

@@ -1,5 +1,6 @@
 """Evolution guided by a cost model: vary the best, rank many, measure few."""
 
+import heapq
 import random
 from collections.abc import Callable, Sequence
 
@@ -102,9 +103,8 @@ class Evolution:
         """
         pool: dict[str, Program] = {}
         if self._latency_s:
-            fastest = sorted(self._latency_s, key=self._latency_s.__getitem__)[:PARENTS]
             varied = round(VARIED_SHARE * size)
-            self._add(pool, self._proposer.vary(self._task, fastest, varied, self._draw()))
+            self._add(pool, self._proposer.vary(self._task, self._fastest(), varied, self._draw()))
         self._add(pool, self._proposer.sample(self._task, size - len(pool), self._draw()))
         if self.score is None:
             return list(pool.values())
@@ -120,8 +120,7 @@ class Evolution:
         assert self.draft is not None
         if not self._sketches:
             self._sketches = self._proposer.sample(self._task, SKETCH_SAMPLES, self._draw())
-        fastest = sorted(self._latency_s, key=self._latency_s.__getitem__)[:PARENTS]
-        known = [*fastest, *(program.trace for program in (*parents, *self._sketches))]
+        known = [*self._fastest(), *(program.trace for program in (*parents, *self._sketches))]
         pool: dict[str, Program] = {}
         self._add(pool, self._sketches)
         if known:
@@ -130,6 +129,10 @@ class Evolution:
             missing = size - len(pool)
             self._add(pool, self._proposer.sample(self._task, missing, self._draw()))
         return list(pool.values())
+
+    def _fastest(self) -> list[str]:
+        """Traces of the fastest programs measured, fastest first."""
+        return heapq.nsmallest(PARENTS, self._latency_s, key=self._latency_s.__getitem__)
 
     @staticmethod
     def _ranked(programs: list[Program], score: Score) -> list[Program]:

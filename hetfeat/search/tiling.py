@@ -37,6 +37,7 @@ class TileSearch:
         self._strategy, self._task, self._proposer = strategy, task, proposer
         self._seed, self._starts = seed, starts
         self._told: list[Measurement] = []
+        self._known: set[str] = set()
         self._tiles: TraceTiles | None = None
         self._search: StateSearch | None = None
 
@@ -45,11 +46,9 @@ class TileSearch:
         if self._search is None and not self._begun():
             draw = self._seed + len(self._told)  # what failed is not drawn again
             first = [*self._starts(), *self._proposer.sample(self._task, count, draw)]
-            known = {m.program.key for m in self._told}
-            fresh = {p.key: p for p in first if p.key not in known}
+            fresh = {p.key: p for p in first if p.key not in self._known}
             return list(fresh.values())[:count]
         assert self._search is not None and self._tiles is not None
-        known = {m.program.key for m in self._told}
         fruitless = 0
         while fruitless < FRUITLESS and (states := self._search.ask(count)):
             fruitless += len(states)
@@ -57,13 +56,14 @@ class TileSearch:
             programs = self._proposer.apply(self._task, traces)
             applied = {tiled(program.trace)[1] for program in programs}
             self._search.tell([Timed(state, None) for state in states if state not in applied])
-            if fresh_programs := [p for p in programs if p.key not in known]:
+            if fresh_programs := [p for p in programs if p.key not in self._known]:
                 return fresh_programs
         return []
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
         """See `Search.tell`."""
         self._told += measurements
+        self._known.update(measurement.program.key for measurement in measurements)
         if self._search is not None:
             self._pass_on(measurements)
 

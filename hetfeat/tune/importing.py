@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pyarrow as pa
 
 from hetfeat.dataset.schema import from_table, with_stores
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.children import Children
+from hetfeat.measure.local import CHILD
 
 
 class FeatureExtraction(ExitStack):
@@ -16,7 +16,7 @@ class FeatureExtraction(ExitStack):
 
     def __init__(self) -> None:
         super().__init__()
-        self._measurer: LocalMeasurer | None = None
+        self._children: Children | None = None
         self._modules: dict[str, str] = {}
 
     def __call__(
@@ -32,12 +32,11 @@ class FeatureExtraction(ExitStack):
         self._modules |= modules
         if not self._modules or not records.num_rows:
             return records
-        if self._measurer is None:
-            here = replace(profile, route={"kind": "local"})  # nothing is timed
-            self._measurer = self.enter_context(LocalMeasurer(here))
+        if self._children is None:  # nothing is timed: the device may be elsewhere, or a GPU
+            self._children = self.enter_context(Children(profile, CHILD, profile.threads))
         programs = [measurement.program for measurement in from_table(records)]
         for task in {program.task for program in programs}:
             if task.hash in self._modules:
-                self._measurer.add_task(task, self._modules[task.hash])
-        found = self._measurer.with_features(programs)
+                self._children.add_task(task, self._modules[task.hash])
+        found = self._children.with_features(programs)
         return with_stores(records, [program.stores for program in found])

@@ -74,7 +74,7 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
         from hetfeat.workloads.files import load_file
 
         return _of_float32(load_file(Path(name), network_slug(name), batch))
-    if ":" in name:
+    if is_function(name):
         return _of_float32(_from_function(name, batch))
     if name.startswith("bert_"):
         return _bert(name, batch)
@@ -112,7 +112,8 @@ def split_batch(name: str) -> tuple[str, int]:
 def network_slug(name: str) -> str:
     """A network's name as it enters names of bundles and records.
 
-    That of a file ends in digits of its digest: two files of one name are two networks.
+    That of a file ends in digits of its digest: two files of one name are two networks. That of
+    a `module:function` is its name alone; `exported.function_digest` says what is behind it.
 
     Raises:
         RequestError: There is no such file.
@@ -125,9 +126,14 @@ def network_slug(name: str) -> str:
     return f"{network_slug(path.stem) or 'network'}_{digest(path)[:DIGEST_DIGITS]}"
 
 
+def is_function(name: str) -> bool:
+    """Whether a name is `module:function`."""
+    return ":" in name and not name.endswith(FILES)
+
+
 def is_plain_name(name: str) -> bool:
     """Whether a name stands for code of ours or torchvision's, not for a file or function."""
-    return ":" not in name and not name.endswith(FILES)
+    return not name.endswith(FILES) and not is_function(name)
 
 
 def _of_float32(network: Network) -> Network:

@@ -16,6 +16,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.records import Task
+from hetfeat.workloads.exported import REFUSALS, exported, not_importable
 from hetfeat.workloads.graph.constants.tvm import fold_constants
 from hetfeat.workloads.graph.functions.tvm import vectorise_functions
 from hetfeat.workloads.graph.rows.tvm import pad_rows
@@ -71,18 +72,13 @@ def import_network(network: Network) -> tvm.IRModule:
 
                 _check_outputs(network.name, outputs_of(network))
                 return import_tflite(network)
-            program = torch.export.export(network.module, network.inputs)
+            program = exported(network)
             _check_outputs(network.name, len(program.graph_signature.user_outputs))
             return from_exported_program(
                 program, keep_params_as_input=False, unwrap_unit_return_tuple=True
             )
-        except (NotImplementedError, AssertionError, ValueError, RuntimeError) as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise RequestError(
-                f"network '{network.name}', which TVM cannot import ({first})",
-                f"operators that {network.kind}'s importer in TVM knows",
-                "replace those operators in the network",
-            ) from error
+        except REFUSALS as error:
+            raise not_importable(network, error) from error
 
 
 def _check_outputs(name: str, outputs: int) -> None:

@@ -1,10 +1,14 @@
+import uuid
+
 import pytest
 
 from hetfeat.errors import RequestError
 from registry import mirror
 from registry.mirror import State
+from registry.pull import pull
 from registry.rollback import earlier, rollback
 from registry.stages import history, promote
+from registry.versions import metric_tags
 
 
 def shown(client, name: str) -> State:
@@ -62,6 +66,21 @@ def test_nothing_to_go_back_to(make_version, model_name):
         rollback(model_name)
     with pytest.raises(RequestError, match=model_name):
         rollback(f"{model_name}x")
+
+
+def test_what_is_pulled_after_a_rollback_is_the_bundle_before(client, make_version):
+    name = f"network.tiny.{uuid.uuid4().hex[:8]}"
+    figures = metric_tags({"latency_ms": 1.0, "max_abs_error": 0.0, "tolerance": 1.0})
+    bundles = [{"bundle.json": b"{}", "lib_1.so": code} for code in (b"before", b"after")]
+    for version, files in enumerate(bundles, 1):
+        make_version(name, files, **figures)
+        for stage in ("staging", "production"):
+            promote(name, version, stage)
+    assert (pull(name, "production").folder / "lib_1.so").read_bytes() == b"after"
+    rollback(name)
+    pulled = pull(name, "production")
+    assert pulled.version.version == 1
+    assert (pulled.folder / "lib_1.so").read_bytes() == b"before"
 
 
 def test_a_repeated_version_counts_once():

@@ -15,7 +15,7 @@ from hetfeat.deploy.bench import Latency
 from hetfeat.deploy.bundle import Array, read_manifest, sample_inputs
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
-from hetfeat.measure.remote.lane import connect, lost
+from hetfeat.measure.remote.lane import Quarantine, connect, last_probe, lost
 from hetfeat.measure.worker import Lost, Worker
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,10 @@ T = TypeVar("T")
 
 class _Broken(Exception):
     """The session broke, or the server failed."""
+
+
+class _Discredited(Exception):
+    """The server turned out not to be the device."""
 
 
 class DeviceBundle:
@@ -75,31 +79,49 @@ class DeviceBundle:
         return reply.get("value")
 
 
-def on_device(profile: DeviceProfile, folder: Path, do: Callable[[DeviceBundle], T]) -> T:
+def on_device(
+    profile: DeviceProfile,
+    folder: Path,
+    do: Callable[[DeviceBundle], T],
+    quarantine: Quarantine,
+) -> T:
     """What `do` returns for a bundle on a server of the device; from the start if one is lost.
+
+    Nothing counts that came of a server whose speed, probed once more after it, is not the
+    device's.
+
+    Args:
+        profile: The device.
+        folder: The bundle.
+        do: Called with the bundle on a server, perhaps several times.
+        quarantine: Is told why a server was turned away.
 
     Raises:
         DeviceLost: No server held out, in so many attempts.
         WorkFailed: Raised by `do`, or a bundle that fails on every server.
     """
     worker = Worker(CHILD, [json.dumps(profile.target)], profile.threads)
-    trouble, met = "", False
+    trouble, failed = "", False
     with tempfile.TemporaryDirectory(prefix="hetfeat-bundle-") as work:
         try:
             for attempt in range(ATTEMPTS):
                 time.sleep(REST_S if attempt else 0.0)
-                _, found = connect(worker, profile, SESSION_S)
+                report, found = connect(worker, profile, SESSION_S)
                 trouble = found or ""
                 if found is None:
-                    met = True
                     try:
-                        return do(DeviceBundle(worker, folder, Path(work)))
+                        return _believed(worker, profile, folder, Path(work), do)
                     except _Broken as broken:
-                        trouble = str(broken)
+                        trouble, failed = str(broken), True
+                    except _Discredited as mismatch:
+                        trouble = str(mismatch)
+                        quarantine((), trouble)
+                elif report is not None:
+                    quarantine((), trouble)
                 log.warning("device '%s': %s", profile.name, trouble)
         finally:
             worker.stop()
-    if met:
+    if failed:
         raise WorkFailed(
             f"the bundle on device '{profile.name}' ({trouble})",
             "a bundle that runs there",
@@ -108,10 +130,39 @@ def on_device(profile: DeviceProfile, folder: Path, do: Callable[[DeviceBundle],
     raise lost(profile, trouble)
 
 
-def latency_if_it_runs(profile: DeviceProfile, folder: Path, rounds: int) -> Latency | None:
+def _believed(
+    worker: Worker,
+    profile: DeviceProfile,
+    folder: Path,
+    work: Path,
+    do: Callable[[DeviceBundle], T],
+) -> T:
+    """What `do` returns, or the failure that it tells of.
+
+    Raises:
+        _Discredited: The server was not the device after it: neither counts.
+        _Broken: As `DeviceBundle`.
+    """
+    try:
+        done = do(DeviceBundle(worker, folder, work))
+    except WorkFailed:
+        _probe_again(worker, profile)
+        raise
+    _probe_again(worker, profile)
+    return done
+
+
+def _probe_again(worker: Worker, profile: DeviceProfile) -> None:
+    if (mismatch := last_probe(worker, profile)) is not None:
+        raise _Discredited(mismatch)
+
+
+def latency_if_it_runs(
+    profile: DeviceProfile, folder: Path, rounds: int, quarantine: Quarantine
+) -> Latency | None:
     """Latency of the untuned bundle on the device; None where it does not run, or not in time."""
     try:
-        return on_device(profile, folder, lambda there: there.latency(rounds))
+        return on_device(profile, folder, lambda there: there.latency(rounds), quarantine)
     except WorkFailed as error:
         log.warning("the untuned network was not timed: %s", error)
         return None

@@ -77,6 +77,10 @@ class BundleService:
         """See `Session.connect`."""
         return self._session.connect(**given)
 
+    def gflops(self, enough: float) -> float:
+        """See `Session.gflops`."""
+        return self._session.gflops(enough)
+
     def load(self, folder: str) -> None:
         """Checks a bundle, and sends its libraries and parameters."""
         self._bundle = _There(Path(folder), self._session)

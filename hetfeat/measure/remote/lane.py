@@ -108,7 +108,7 @@ class Lane:
                 return f"a session ended in a program ({kind})"
             old = len(done) >= SHARE or time.monotonic() - began_s > SHARE_S
             job = None if old else batch.take(WAIT_S)
-        reason = self._last_probe() if done else None
+        reason = last_probe(self.worker, self._profile) if done else None
         close(self.worker)
         if reason is None:
             batch.settle([measurement for _, measurement in done])
@@ -137,16 +137,6 @@ class Lane:
         if "error" in reply:
             return (), "run"
         return (reply["value"], None) if reply["value"] is not None else ((), "crash")
-
-    def _last_probe(self) -> str | None:
-        """Why what the session measured must not count, or None."""
-        try:
-            reply = self.worker.ask(
-                {"do": "gflops", "enough": fast_enough(self._profile)}, PROBE_TIMEOUT_S
-            )
-        except Lost:
-            return None  # a broken link says nothing against what came before
-        return slow_or_fast(self._profile, reply["value"]) if "value" in reply else None
 
 
 def connect(
@@ -182,6 +172,15 @@ def connect(
     if reason is not None:
         close(worker)
     return report, reason
+
+
+def last_probe(worker: Worker, profile: DeviceProfile) -> str | None:
+    """Why what a session found out must not count, or None; asked before it ends."""
+    try:
+        reply = worker.ask({"do": "gflops", "enough": fast_enough(profile)}, PROBE_TIMEOUT_S)
+    except Lost:
+        return None  # a broken link says nothing against what came before
+    return slow_or_fast(profile, reply["value"]) if "value" in reply else None
 
 
 def close(worker: Worker) -> None:

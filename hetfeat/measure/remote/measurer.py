@@ -17,8 +17,8 @@ from hetfeat.devices import host
 from hetfeat.devices.fleet.control import status
 from hetfeat.devices.fleet.route import route_of
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import RequestError, WorkFailed
-from hetfeat.measure.base import in_order, measured
+from hetfeat.errors import WorkFailed
+from hetfeat.measure.base import in_order, measured, need_cpu
 from hetfeat.measure.children import RESTART_BYTES, Children
 from hetfeat.measure.exclusive import building
 from hetfeat.measure.patience import BUILD_TIMEOUT_S
@@ -62,12 +62,7 @@ class RemoteMeasurer(Children):
         run_timeout_s: float = RUN_TIMEOUT_S,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        if profile.target.get("kind") != "llvm":
-            raise RequestError(
-                f"device '{profile.name}' ({profile.target.get('kind')}) over RPC",
-                "a CPU",
-                "measure on the machine that has it",
-            )
+        need_cpu(profile)
         super().__init__(profile, CHILD, host.usable_cores(), build_timeout_s)
         self._route = route_of(profile)
         memory = str(psutil.virtual_memory().total // 2)

@@ -1,0 +1,75 @@
+"""Networks as torch exports them, and what tells two of them apart."""
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hetfeat.errors import RequestError
+from hetfeat.workloads.networks import Network, is_function, load_network
+
+if TYPE_CHECKING:
+    import torch
+
+REFUSALS = (NotImplementedError, AssertionError, ValueError, RuntimeError)
+"""What torch's exporter and TVM's importers raise for a network that they do not know."""
+
+
+def exported(network: Network) -> "torch.export.ExportedProgram":
+    """A network of torch as a program of its operators.
+
+    Raises:
+        RequestError: torch cannot export it.
+    """
+    import torch
+
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            return torch.export.export(network.module, network.inputs)
+        except REFUSALS as error:
+            raise not_importable(network, error) from error
+
+
+def not_importable(network: Network, error: Exception) -> RequestError:
+    """The error for a network that `error` says cannot become a Relax module."""
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return RequestError(
+        f"network '{network.name}', which TVM cannot import ({first})",
+        f"operators that {network.kind}'s importer in TVM knows",
+        "replace those operators in the network",
+    )
+
+
+def function_digest(name: str, batches: Sequence[int], seed: int) -> str | None:
+    """SHA-256 of the networks that a `module:function` returns: operators, weights, input shapes.
+
+    That of its source would miss the weights that it reads and the modules that it imports.
+
+    Args:
+        name: Of a network.
+        batches: Batch sizes it is asked for.
+        seed: As in `load_network`.
+
+    Returns:
+        None for a network that is no function: its slug tells it from all others.
+
+    Raises:
+        RequestError: As `load_network`, or torch cannot export it.
+    """
+    if not is_function(name):
+        return None
+    import torch
+
+    total = hashlib.sha256()
+    for batch in batches:
+        network = load_network(name, batch, seed)
+        program = exported(network)
+        total.update(program.graph_module.code.encode())
+        shapes = [f"{value.dtype} {list(value.shape)}" for value in network.inputs]
+        total.update(" ".join(shapes).encode())
+        for key, value in sorted({**program.state_dict, **program.constants}.items()):
+            if isinstance(value, torch.Tensor):
+                total.update(f"{key} {value.dtype} {list(value.shape)}".encode())
+                total.update(value.detach().flatten().view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
