@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import nets
+import numpy as np
 import pytest
 import trained
 from door import hetfeat
@@ -27,6 +30,35 @@ def test_refresh_replaces_a_bundle_of_an_older_format(tmp_path):
     discard(old)
     assert not journal_path(old).exists()
     assert (old / "bundle.json").exists()
+
+
+def test_a_function_finds_its_bundle_until_it_is_edited(device, device_file, tmp_path, monkeypatch):
+    """No more is made than the manifest: what would be deployed is not."""
+    from hetfeat.deploy.bundle import Sample, Variant, write_bundle
+    from hetfeat.errors import RequestError
+    from registry import deployment
+
+    def instead(request, profile, source, out, found, refresh):
+        return request, found
+
+    monkeypatch.setattr(deployment, "_deploy_in_run", instead)
+    wanted = deployment.Wanted(
+        *(str(device_file), "nets:dense", "none", None, "quick", 8, (1, 2), False),
+        out=tmp_path / "bundle",
+        seed=0,
+    )
+    request, found = deployment.deploy_and_register(wanted)
+    assert found is None
+    executable = SimpleNamespace(export_library=lambda path, fcompile: Path(path).touch())
+    value = np.ones((1, 1), np.float32)
+    report = {"interrupted": False}
+    facts = {"request": request.as_json(), "report": report}
+    variants = [Variant(1, executable, [value])]
+    write_bundle(wanted.out, variants, device, Sample([value], value, 0.0), facts)
+    assert deployment.deploy_and_register(wanted) == (request, report)
+    monkeypatch.setattr(nets, "dense", nets.mixed)
+    with pytest.raises(RequestError, match="--refresh true"):
+        deployment.deploy_and_register(wanted)
 
 
 @pytest.mark.parametrize(
