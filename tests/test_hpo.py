@@ -120,8 +120,10 @@ def wait(trial, value, step):
     report(trial, value, step)
     if not until.exists():
         print("in mid-trial", flush=True, file=sys.stderr)
-    while not until.exists():
-        time.sleep(0.05)
+    for _ in range(6000):  # a test that fails leaves nobody waiting for ever
+        if until.exists():
+            break
+        time.sleep(0.1)
 optuna.Trial.report = wait
 import mlproject
 mlproject.main(sys.argv[2:])
