@@ -33,7 +33,7 @@ LEADERS = 8
 """How many of the fastest have their neighbours in the pool, and the neighbours' own."""
 ANYWHERE = 500
 """Random states in the pool: what is fast far from the fastest so far is not found by moves."""
-CURIOSITY, BOREDOM = 0.5, 0.06
+CURIOSITY, BOREDOM = 1.0, 0.06
 """Standard deviations below the mean by which a candidate is judged, and by how many that grows
 with each measurement since the last gain: a search that is stuck looks further."""
 PATIENCE = 60
