@@ -10,11 +10,12 @@ from hetfeat.errors import RequestError
 from hetfeat.search.base import Timed
 from hetfeat.search.gbfs import FAN_OUT, GreedyBestFirst
 from hetfeat.search.na2c import ActorCritic, NeighbourhoodA2C, Step
+from hetfeat.search.process import Covariance, Process, Seen
 from hetfeat.search.rnn import Controller, RnnSearch
 from hetfeat.search.run import run_search
 from hetfeat.search.space import gemm_space
 from hetfeat.search.strategies import STRATEGIES
-from hetfeat.search.surrogate import SurrogateSearch, kernel, kernel_diagonal
+from hetfeat.search.surrogate import SurrogateSearch
 from hetfeat.search.warm import model_prior, recorded_prior, warmed_search
 from hetfeat.search.xgb import PLAN, Scores, XgbSearch
 
@@ -163,11 +164,42 @@ class TestXgb:
         assert np.mean(np.array(scores)[failing]) < 0.2 < 0.8 < np.mean(np.array(scores)[~failing])
 
 
+class TestProcess:
+    def test_the_covariance_by_hand(self):
+        a, b = np.array([[0.0, 1.0, 0.0]]), np.array([[0.5, 1.0, 1.0]])
+        of = Covariance(positions=2, pairs=0.5)
+        linear = 4 * 0.25 / 2
+        assert of(a, b)[0, 0] == pytest.approx(np.exp(-1.5) + linear + 0.5 * linear**2)
+        assert of.diagonal(a)[0] == pytest.approx(of(a, a)[0, 0]) == pytest.approx(2.5)
+
+    @pytest.mark.parametrize(("together", "pairs"), [(True, 0.5), (False, 0.0)])
+    def test_the_evidence_tells_whether_positions_add_in_pairs(self, together, pairs):
+        x = np.random.default_rng(0).random((60, 4))
+        y = (x[:, 0] - 0.5) * (x[:, 1] - 0.5) if together else x[:, 0] + x[:, 1] - 1
+        found = [Process.of(Covariance(4, weight), x, y / y.std()) for weight in (0.0, 0.5)]
+        assert max(found, key=lambda process: process.evidence).covariance.pairs == pairs
+
+    def test_a_pick_makes_what_is_like_it_less_curious(self):
+        process = Process.of(Covariance(1, 0.0), np.array([[0.5]]), np.array([0.0]))
+        there = np.array([[0.0], [0.01], [0.99]])
+        assert process.lowest(there, np.zeros(3), 1.0, 2) == [0, 2]
+
+    def test_how_often_two_divides_is_seen_where_the_order_does_not_tell(self, tmp_path):
+        configurations = {f"{x},{y}": 1.0 + x for x in (16, 32, 48, 64) for y in (0, 1, 2, 4)}
+        content = spaces.cache(configurations, tune_params_keys=["X", "Y"])
+        seen = Seen(spaces.recorded(tmp_path, content))
+        assert seen.positions == 2
+        x = seen([(16, 0), (32, 0), (48, 4), (64, 1)])
+        assert x[:, :2] == pytest.approx(np.array([[0, 0], [1, 0], [2, 3], [3, 1]]) / 3)
+        assert x[:, 2:] == pytest.approx(np.array([[4], [5], [4], [6]]) / 2)
+
+
 class TestSurrogate:
-    def test_the_kernel_by_hand(self):
-        a, b = np.array([[0.0, 1.0]]), np.array([[0.5, 1.0]])
-        assert kernel(a, b)[0, 0] == pytest.approx(np.exp(-0.5) + 4 * 0.25 / 2)
-        assert kernel_diagonal(a)[0] == pytest.approx(kernel(a, a)[0, 0]) == pytest.approx(2.0)
+    def test_states_that_no_moves_lead_to_are_candidates(self, tmp_path):
+        space = spaces.islands(tmp_path)
+        search = SurrogateSearch(space, 0)
+        search.tell(space.measure(space.states[:1]))
+        assert {space.states[-1], space.states[-2]} & set(search._pool())
 
     def test_neighbours_that_the_model_expects_to_be_fast_come_first(self):
         """Only the innermost factor of m matters: all picks have a larger one than the best."""

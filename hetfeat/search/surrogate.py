@@ -1,12 +1,11 @@
-"""Our own search: greedy as G-BFS, but a Gaussian process says which neighbours to measure.
+"""Our own search: greedy as G-BFS, but a Gaussian process says which states to measure.
 
-Candidates are the unvisited neighbours of the fastest states, and for the very fastest those two
-moves away. Of these it takes the lowest confidence bound of the log time (Srinivas et al. 2010),
-one after another, each with the variance that is left once those before it are known, so that the
-picks of a batch do not crowd. The kernel is fixed: a linear part, what each position adds wherever
-one is, and a part that falls with the moves between two states. Nothing is fitted but the weights,
-so that it costs little beside a measurement. Where it is stuck it looks further, and lets G-BFS
-choose every other batch.
+Candidates are the unvisited states up to two moves from the fastest, and others from anywhere. Of
+these it takes the lowest confidence bound of the log time (Srinivas et al. 2010), one after
+another, each with the variance that is left once those before it are known, so that the picks of a
+batch do not crowd. Of the process nothing is fitted but the weights, and whether positions add
+something in pairs, so that it costs little beside a measurement. Where it is stuck it looks
+further, and lets G-BFS choose every other batch.
 """
 
 import bisect
@@ -17,10 +16,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from hetfeat.search.base import Space, State, Timed
 from hetfeat.search.gbfs import FAN_OUT
+from hetfeat.search.process import PAIRS, Covariance, Floats, Process, Seen
 from hetfeat.search.visits import Visits
 
 if TYPE_CHECKING:
@@ -31,15 +30,15 @@ START = 8
 PICKS = 4
 """Most states chosen with one model."""
 LEADERS = 8
-FAR_LEADERS = 2
-"""How many of the fastest have their neighbours in the pool, and how many also theirs."""
-CURIOSITY, BOREDOM = 0.5, 0.06
+"""How many of the fastest have their neighbours in the pool, and the neighbours' own."""
+ANYWHERE = 500
+"""Random states in the pool: what is fast far from the fastest so far is not found by moves."""
+CURIOSITY, BOREDOM = 1.0, 0.06
 """Standard deviations below the mean by which a candidate is judged, and by how many that grows
 with each measurement since the last gain: a search that is stuck looks further."""
 PATIENCE = 60
 """Measurements without a gain after which every other batch is G-BFS's: a model that keeps the
 search in one valley must not keep all of it there."""
-NOISE = 1e-2
 CLIP = 1.5
 """Log times further above the best than this are all the same: slow is slow."""
 KEPT = 300
@@ -48,8 +47,6 @@ FAILURES = 50
 """The latest failures, which count as the slowest."""
 PROMISING = 256
 """A prior's fastest states, which are candidates, too."""
-
-Floats = npt.NDArray[np.float64]
 
 
 class SurrogateSearch:
@@ -67,6 +64,8 @@ class SurrogateSearch:
         self._space, self._prior = space, prior
         self._rng = random.Random(seed)
         self._visits = Visits(space, self._rng)
+        self._seen = Seen(space)
+        self._around: dict[State, list[State]] = {}
         self._promising = deque(prior.ranking[:PROMISING] if prior else ())
         self._ran: list[Timed] = []  # the fastest first
         self._turn = False
@@ -121,45 +120,40 @@ class SurrogateSearch:
     def _pool(self) -> list[State]:
         """Candidates, none of them visited."""
         pool = {state: None for state in self._promising if state not in self._visits}
-        leaders = 0
+        around: dict[State, list[State]] = {}
         for timed in self._ran:
-            near = [state for _, state in self._space.moves(timed.state)]
-            unvisited = [state for state in near if state not in self._visits]
-            if unvisited:
-                pool.update(dict.fromkeys(unvisited))
-                if leaders < FAR_LEADERS:
-                    far = (state for via in unvisited for _, state in self._space.moves(via))
-                    pool.update((state, None) for state in far if state not in self._visits)
-                leaders += 1
-            if leaders == LEADERS:
+            moves = self._space.moves(timed.state)
+            if any(state not in self._visits for _, state in moves):
+                found = self._around.get(timed.state) or self._near(timed.state)
+                around[timed.state] = found
+                pool.update((state, None) for state in found if state not in self._visits)
+            if len(around) == LEADERS:
                 break
+        self._around = around  # most leaders stay for a while
+        size = self._space.size
+        numbers = [self._rng.randrange(size) for _ in range(min(ANYWHERE, size))]
+        anywhere = map(self._space.state_at, numbers)
+        pool.update((state, None) for state in anywhere if state not in self._visits)
         return list(pool)
 
-    def _choose(self, pool: Sequence[State], count: int) -> list[State]:
-        """The candidates of lowest confidence bound, each after those before it."""
-        from scipy.linalg import cho_factor, cho_solve, solve_triangular
+    def _near(self, state: State) -> list[State]:
+        """States up to two moves away."""
+        near = [moved for _, moved in self._space.moves(state)]
+        farther = (moved for via in near for _, moved in self._space.moves(via))
+        return list(dict.fromkeys([*near, *farther]))
 
+    def _choose(self, pool: Sequence[State], count: int) -> list[State]:
+        """The candidates of lowest confidence bound."""
         states, log_times = self._training()
-        x, candidates = (self._space.vectors(s).astype(np.float64) for s in (states, pool))
         expected, expected_there = self._expected(states, log_times, pool)
         rest = log_times - expected
         scale = rest.std() + 1e-9
-        factor = cho_factor(kernel(x, x) + NOISE * np.eye(len(x)), lower=True)
-        across = kernel(candidates, x)
-        mean = expected_there / scale + across @ cho_solve(factor, rest / scale)
-        known = solve_triangular(factor[0], across.T, lower=True)
-        variance = kernel_diagonal(candidates) - (known**2).sum(axis=0)
+        x, positions = self._seen(states), self._seen.positions
+        processes = (Process.of(Covariance(positions, w), x, rest / scale) for w in PAIRS)
+        process = max(processes, key=lambda process: process.evidence)
         curiosity = CURIOSITY + BOREDOM * self._since_gain
-        chosen: list[int] = []
-        for _ in range(count):
-            bound = mean - curiosity * np.sqrt(np.maximum(variance, 0.0))
-            bound[chosen] = np.inf
-            at = int(np.argmin(bound))
-            chosen.append(at)
-            left = kernel(candidates, candidates[[at]])[:, 0] - known.T @ known[:, at]
-            row = left / np.sqrt(max(variance[at], 0.0) + NOISE)
-            known, variance = np.vstack([known, row]), variance - row**2
-        return [pool[at] for at in chosen]
+        lowest = process.lowest(self._seen(pool), expected_there / scale, curiosity, count)
+        return [pool[at] for at in lowest]
 
     def _training(self) -> tuple[list[State], Floats]:
         """What the model is made of: states and their log times over the best."""
@@ -184,21 +178,6 @@ class SurrogateSearch:
         here, there = (np.minimum(self._prior(s) - best, CLIP) for s in (states, pool))
         trust = max(0.0, float(np.cov(here, log_times)[0, 1] / (here.var() + 1e-3)))
         return mean + trust * (here - here.mean()), mean + trust * (there - here.mean())
-
-
-def kernel(a: Floats, b: Floats) -> Floats:
-    """Covariance of states, float64 [a, b], from their vectors in 0..1."""
-    from scipy.spatial.distance import cdist
-
-    near: Floats = np.exp(-cdist(a, b, "cityblock"))
-    linear: Floats = 4 * (a - 0.5) @ (b - 0.5).T / a.shape[1]
-    return near + linear
-
-
-def kernel_diagonal(a: Floats) -> Floats:
-    """Variance of each state, float64 [a]."""
-    diagonal: Floats = 1 + 4 * ((a - 0.5) ** 2).sum(axis=1) / a.shape[1]
-    return diagonal
 
 
 def _seconds(timed: Timed) -> float:
