@@ -26,6 +26,7 @@ SHARE = 0.12
 """Of the public records, chosen by `hetfeat prune`: they are 300,000."""
 OURS, TVM = "xgb,lgbm,mlp,attention", "tvm_xgb,tvm_mlp,tvm_xgb_tuned"
 MACHINES = "*znver3*,*znver4*,*znver5*"
+PROFILES = "*znver5-avx2-2t,*znver5-sse42-2t,*znver5-avx512-1t"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ STEPS = [
         holdout=MACHINES,
         without="hardware,task,program,trace,hardware_shuffled,hardware_of_nearest",
     ),
-    models("profiles", "own", "by_target", "xgb,tvm_xgb", holdout="*-znver5-*", seeds="0"),
+    models("profiles", "own", "by_target", "xgb,tvm_xgb", holdout=PROFILES, seeds="0"),
     models("public", "public", "within_task,by_task,by_target", f"{OURS},nest_sum,nest_tlp"),
     models("public_left_out", "public", "by_target", "xgb", without="hardware,hardware_shuffled"),
     models("classes", "public", "by_class", "xgb", without="none,hardware"),

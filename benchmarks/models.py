@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -301,8 +301,9 @@ def run_missing(given: argparse.Namespace, script: str) -> None:
         return None if told.returncode else told.stdout.splitlines()[-1]
 
     with ThreadPoolExecutor(given.jobs) as pool:
-        for cell, told in zip(missing, pool.map(figures_of_child, missing), strict=True):
-            line = line_of(cell, digest)
+        cells = {pool.submit(figures_of_child, cell): cell for cell in missing}
+        for future in as_completed(cells):
+            line, told = line_of(cells[future], digest), future.result()
             if told is None:
                 print(f"failed: {line}", file=sys.stderr)
                 continue
