@@ -154,8 +154,13 @@ ABLATIONS = {
 def figures_of(cell: Cell, store: RecordStore) -> dict[str, float]:
     """Trains and judges a cell, in this process."""
     examples = assemble(store).examples
-    if cell.model in ON_NESTS:
-        examples = with_nests(store, examples)
+    return figures_on(
+        cell, store, with_nests(store, examples) if cell.model in ON_NESTS else examples
+    )
+
+
+def figures_on(cell: Cell, store: RecordStore, examples: Examples) -> dict[str, float]:
+    """The same, on what a store's records are read as."""
     dense = evaluation_tasks(store.path)
     train, valid, test = ABLATIONS[cell.without](sides_of(examples, cell, dense))
     if cell.model == REMEASURED:

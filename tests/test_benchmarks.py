@@ -9,7 +9,9 @@ import pytest
 import stores
 
 from hetfeat.dataset.splits import split_examples
+from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import assemble
+from hetfeat.records import Measurement, Program, Task
 
 # At the end: nothing of the project is to be found in another place.
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
@@ -17,6 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 import loop_nests
 import model_baselines
 import model_losses
+import recorded_devices
 
 LEFT, RIGHT, OUT = [64, 16], [16, 32], [64, 32]
 MATMUL = [
@@ -179,3 +182,21 @@ class TestModelLosses:
             return model_losses.figures_of(cell, store)["pca"]
 
         assert pca("no store columns") < pca("none") - 0.1
+
+
+def test_recorded_spaces_are_read_as_programs_with_their_devices(tmp_path):
+    store = RecordStore.create(tmp_path / "s")
+    task = Task("1", "gemm", ((8,),), "float32", 0.0)
+    for name, tile_s in (("slow", 2.0), ("fast", 1.0)):
+        store.add_device(stores.profile(name, threads=2 if name == "slow" else 4))
+        programs = [Program(task, json.dumps({"unroll": 1, "tile": 2**i})) for i in range(5)]
+        store.append(
+            Measurement(program, name, (tile_s * 2.0**i,), None, 0.0, "kernel tuner")
+            for i, program in enumerate(programs)
+        )
+    read = recorded_devices.examples_of(store, seed=0)
+    assert len(read) == 10
+    tiles = read.batch.trace[:, 0]  # the parameters by name: tile, unroll
+    assert (read.latency_s == tiles * np.where(read.device == "slow", 2, 1)).all()
+    threads = read.batch.hardware[:, 0]
+    assert (threads == np.where(read.device == "slow", 1, 2)).all()

@@ -105,6 +105,17 @@ def test_a_parameter_that_a_class_lacks_is_nan():
     assert value(gpu, columns.HARDWARE, "lanes") == 5
 
 
+def test_the_architecture_of_a_target_tells_of_its_multiprocessors():
+    def threads(**target):
+        profile = DeviceProfile("g", "gpu-nvidia", {"kind": "cuda", **target}, 1)
+        return value(hardware_vector(profile), columns.HARDWARE, "multiprocessor_threads")
+
+    assert threads(arch="sm_75") == 10
+    assert threads(arch="sm_90a") == threads(arch="sm_90") == 11
+    assert math.isnan(threads(arch="sm_999"))
+    assert math.isnan(threads())
+
+
 def test_a_store_and_its_programs_give_the_same_features(tmp_path):
     store = stores.make_store(tmp_path / "s", devices=("a",), tasks=3, per_task=4)
     examples = assemble(store).examples

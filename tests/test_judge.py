@@ -124,3 +124,18 @@ def test_a_search_is_guided_by_what_there_is(draft, monkeypatch):
     programs = stores.programs(stores.task(0), 5, seed=3)
     assert np.array_equal(search.score(programs), judge.model.predict(batch_of(programs, HERE)))
     assert (search.draft is not None) is (draft == "of its operator")
+
+
+def test_the_measured_programs_of_a_task_are_its_support_set(monkeypatch):
+    judge = Judge(source(), HERE, seed=0)
+    read = []
+    monkeypatch.setattr(
+        XgbModel, "predict", lambda self, batch, support: read.append(sorted(support.program))
+    )
+    search, mine = Evolution(stores.task(0), None, None, 0), measured(range(1), 4)
+    judge.guide(search, stores.task(0), None)
+    for heard in (measured(range(1, 2), 3), mine[:2], mine[2:]):
+        judge.hear(heard)
+        search.score(stores.programs(stores.task(0), 5, seed=3))
+    keys = [m.program.key for m in mine]
+    assert read == [[], sorted(keys[:2]), sorted(keys)]

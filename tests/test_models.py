@@ -155,14 +155,6 @@ def test_save_and_load_give_equal_predictions(name, sides, tmp_path, seed, effor
     assert by_anchor == by_task
 
 
-def test_of_folders_without_anchors_tasks_are_what_was_seen(saved):
-    head = json.loads((saved / "model.json").read_text())
-    del head["seen_anchors"]
-    (saved / "model.json").write_text(json.dumps(head))
-    loaded = load_model(saved)
-    assert loaded.seen_anchors == loaded.seen and loaded.seen
-
-
 def test_loaded_in_another_process_without_pickle_it_predicts_the_same(saved, model, project):
     program = """
 import sys

@@ -8,17 +8,16 @@ import stores
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 
 from hetfeat.dataset.splits import split_examples
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
 from hetfeat.features.columns import RELATIVE, STORE
-from hetfeat.models.engines.attention import _memory, read
+from hetfeat.models.engines.attention import _memory
 from hetfeat.models.engines.attention_net import LABELS, AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
-from hetfeat.models.engines.net import CHUNK, WEIGHTS, steps_of, torch_threads
+from hetfeat.models.engines.net import CHUNK, steps_of, torch_threads
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
@@ -70,17 +69,6 @@ def test_networks_read_how_a_store_stands_to_its_task_and_device(examples):
         assert rank > 0.8, RELATIVE[column].name
 
 
-def test_a_network_saved_before_that_reads_stores_alone(examples):
-    scaling = Scaling.of(examples.batch)
-    before = Scaling(
-        {n: t[: len(STORE)] if "steps" in n else t for n, t in scaling.tensors.items()}
-    )
-    steps = scaling(examples.batch).steps
-    torch.testing.assert_close(before(examples.batch).steps, steps[:, : len(STORE)])
-    alone = examples.batch.without_stores()
-    assert Scaling.of(alone).step_width not in (len(STORE), len(STORE) + len(RELATIVE))
-
-
 def test_programs_of_different_tasks_are_never_compared():
     margins = torch.zeros(4, requires_grad=True)
     apart = loss_of(margins, targets([1.0, 2.0, 3.0, 4.0]), torch.arange(4), RANK)
@@ -130,8 +118,8 @@ def test_inputs_are_standardised_and_hold_no_nan(examples):
 
 
 def reversed_speed(examples: Examples) -> Examples:
-    """The slowest is the fastest: a device on which the trained head is wrong."""
-    return dataclasses.replace(examples, latency_s=1e-8 / examples.latency_s)
+    """The slowest is the fastest, by more: a device on which the trained head is wrong."""
+    return dataclasses.replace(examples, latency_s=1e-16 / examples.latency_s**3)
 
 
 def accuracy(scores, examples: Examples) -> float:
@@ -182,22 +170,6 @@ def test_what_programs_do_not_tell_of_is_not_carried_over():
     known = _memory(vectors[:30], margins[:30], slowness)
     answers = known.answer(vectors[30:], margins[30:])
     torch.testing.assert_close(answers, known.trust * margins[30:])
-
-
-def test_the_memory_of_a_model_saved_before_it_was_weighed_is_not_heeded(attention, tmp_path):
-    made, unseen = attention
-    made.save(tmp_path / "model")
-    weights = load_file(tmp_path / "model" / WEIGHTS)
-    weights["heed"].fill_(1)
-    save_file(weights, tmp_path / WEIGHTS)
-    heeding = read(tmp_path, {WEIGHTS}, made.settings)
-    del weights["heed"]
-    save_file(weights, tmp_path / WEIGHTS)
-    before = read(tmp_path, {WEIGHTS}, made.settings)
-    batch, support = unseen.batch, unseen.take(np.arange(8))
-    assert float(heeding.net.heed) == 1
-    assert float(before.net.heed) == 0
-    assert (heeding.margins(batch, support) != before.margins(batch, support)).any()
 
 
 def test_a_support_set_beside_a_larger_one_is_read_as_it_is_alone():

@@ -209,3 +209,40 @@ def test_fine_tuning_twice_gives_the_same_trees(name, examples):
     made.fit(examples, examples)
     first, again = (made.fine_tune(examples).predict(examples.batch) for _ in "12")
     np.testing.assert_array_equal(again, first)
+
+
+def opposites() -> Examples:
+    """Two devices, told apart by one column alone, that order the same programs in reverse."""
+    count = 40
+    speed = np.tile(np.arange(count), 2)
+    trace = np.zeros((2 * count, len(columns.TRACE)), np.float32)
+    trace[:, 0] = speed
+    hardware = np.full((2 * count, len(columns.HARDWARE)), np.nan, np.float32)
+    hardware[:, -1] = np.repeat([1, 3], count)
+    none = np.zeros(2 * count + 1, np.int64)
+    batch = Batch(
+        np.zeros((0, len(columns.STORE)), np.float32),
+        none,
+        trace,
+        np.zeros((0, WIDTH), np.float32),
+        none,
+        np.zeros((2 * count, len(columns.TASK)), np.float32),
+        hardware,
+    )
+    latency_s = np.where(hardware[:, -1] == 1, 1.1**speed, 1.1 ** (count - speed))
+    names = np.where(hardware[:, -1] == 1, "a", "b").astype(object)
+    task, shapes = np.full(2 * count, "task", object), np.full(2 * count, "[[8]]", object)
+    return Examples(batch, latency_s, task, names, task, speed.astype(str).astype(object), shapes)
+
+
+@pytest.mark.parametrize("name", ["xgb", "lgbm"])
+@pytest.mark.parametrize(("value", "nearest"), [(1.9, "a"), (2.1, "b"), (0.0, "a"), (9.0, "b")])
+def test_a_new_device_is_taken_for_the_nearest_known(name, value, nearest):
+    known = opposites()
+    model = build(name, "quick", 0, {})
+    model.fit(known, known)
+    own = known.take(np.flatnonzero(known.device == nearest))
+    new = replace(own.batch, hardware=np.where(own.batch.hardware > 0, value, np.nan))
+    said = model.predict(replace(new, hardware=new.hardware.astype(np.float32)))
+    assert (said == model.predict(own.batch)).all()
+    assert len(set(said.tolist())) > 1

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from hetfeat.devices.nvidia import multiprocessor
 from hetfeat.devices.presets import preset, preset_names
 from hetfeat.devices.probe import find_profile
 from hetfeat.errors import RequestError
@@ -53,6 +54,10 @@ class TestPreset:
         assert has == (OF_GPUS if found.family.startswith("gpu") else OF_CPUS)
         assert found.threads == (found.num_cores or 1)
         assert "Parameters: " in found.source
+
+    def test_the_multiprocessors_of_its_architecture_are_known(self, name):
+        found = preset(name)
+        assert (multiprocessor(found.target) is not None) == (found.family == "gpu-nvidia")
 
     def test_no_figure_passes_for_measured(self, name):
         found = preset(name)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hetfeat.errors import DataError
 
-FEATURES_VERSION = 4
+FEATURES_VERSION = 5
 """Version of the whole set, logged with each run; a model's own check is by column."""
 
 
@@ -142,11 +142,15 @@ HARDWARE = (
     Column("l2_gb_s", "log2(GB/s)"),
     Column("l3_gb_s", "log2(GB/s)"),
     Column("fork_join_us", "log2(microseconds)"),
-    Column("datasheet_gflops", "log2(GFLOP/s)"),
-    Column("datasheet_gb_s", "log2(GB/s)"),
+    Column("multiprocessor_capability", "log2(compute capability)"),
+    Column("multiprocessor_fp32_lanes", "log2(count)"),
+    Column("multiprocessor_threads", "log2(count)"),
+    Column("multiprocessor_shared_memory_bytes", "log2(bytes)"),
+    Column("multiprocessor_registers", "log2(count)"),
 )
-"""Columns of a device, named after the fields of `DeviceProfile`; NaN where it has none, or where
-nobody has measured it."""
+"""Columns of a device, named after the fields of `DeviceProfile` and of `Multiprocessor`; NaN where
+it has none, or where nobody has measured it. Data sheets are left out: of a few devices they tell
+no more than which one it is (docs/models.md)."""
 
 PRIMITIVES = (
     *("Split", "Fuse", "Reorder", "AddUnitLoop", "Parallel", "Vectorize", "Unroll", "Bind"),

@@ -73,6 +73,12 @@ def table_names(kind: str) -> list[str]:
     ]
 
 
+def hardware_columns(kind: str) -> range:
+    """Where in a table the columns of `HARDWARE` stand, in order."""
+    width = len(table_names(kind))
+    return range(width - len(HARDWARE), width)
+
+
 def flat_features(batch: Batch) -> Floats:
     """The programs of a batch as rows, float32 [n, len(table_names("flat"))].
 

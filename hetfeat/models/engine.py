@@ -210,9 +210,8 @@ class EngineModel:
             curve = head["calibration"]
             model._calibration = Calibration(tuple(curve["score"]), tuple(curve["y"]))
             model.seen = head["seen"]
-            # older folders have neither
-            model.seen_anchors = head.get("seen_anchors", model.seen)
-            model.with_stores = head.get("with_stores")
+            model.seen_anchors = head["seen_anchors"]
+            model.with_stores = head["with_stores"]
             model._fitted = engine.read(folder, set(head["files"]), model.settings)
             model.draft = _draft_model().read(folder, set(head["files"]))
         except misfits as error:

@@ -39,6 +39,9 @@ VALID_SHARE = 0.2
 class Judge:
     """Scores candidates with the source model, fine-tuned on what the device said of others.
 
+    A model that can (`attention`) also reads the measured programs of the candidate's own task, as
+    its support set: from the first one on, and those since the last fine-tuning.
+
     The gate: at 64 measured programs, 256, and so on, the source is compared with a model of the
     measured programs alone, by cross-validation; a source that orders them worse, by more than two
     standard errors over tasks, is dropped, and so is one that orders them no better than chance.
@@ -54,6 +57,15 @@ class Judge:
         self.source, self.profile, self.seed = source, profile, seed
         self.model = source
         self._gate_at = FIRST_FIT
+        self._measured: dict[str, list[Measurement]] = {}
+        self._support: dict[str, Examples] = {}
+
+    def hear(self, found: Sequence[Measurement]) -> None:
+        """Takes programs into the support sets of their tasks."""
+        for measurement in found:
+            task = measurement.program.task.hash
+            self._measured.setdefault(task, []).append(measurement)
+            self._support.pop(task, None)
 
     def learn(self, known: Sequence[Measurement]) -> None:
         """Takes in everything measured on the device so far."""
@@ -72,14 +84,17 @@ class Judge:
         """Lets a task's search ask for the judgement of now, if it is one that does."""
         if not isinstance(search, Evolution):
             return
-        search.score = self._score if self.model is not None else None
+        search.score = partial(self._score, task) if self.model is not None else None
         draft = self.model.draft if self.model is not None else None
         known = draft is not None and task.operator in draft.operators
         search.draft = partial(self._drafted, task, measurer) if known else None
 
-    def _score(self, programs: Sequence[Program]) -> Floats:
+    def _score(self, task: Task, programs: Sequence[Program]) -> Floats:
         assert self.model is not None
-        return self.model.predict(batch_of(programs, self.profile))
+        if task.hash not in self._support:
+            measured = self._measured.get(task.hash, [])
+            self._support[task.hash] = examples_of(measured, self.profile)
+        return self.model.predict(batch_of(programs, self.profile), self._support[task.hash])
 
     def _drafted(
         self,

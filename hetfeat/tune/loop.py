@@ -199,6 +199,7 @@ def tune(
     started = time.monotonic() - earlier_s
     known = [m for table in journal.scan(device=profile.name) for m in from_table(table)]
     judge = Judge(model, profile, seed)
+    judge.hear(known)
     if strategy == EVOLUTION:  # no other asks it
         judge.learn(known)
     states = []
@@ -237,6 +238,7 @@ def tune(
                     done.append(found)
             finally:  # also what came before an interrupt
                 state.tell(done)
+                judge.hear(done)
                 known += done
                 tuned.trials += len(done)
                 tuned.failed += sum(m.latency_s is None for m in done)

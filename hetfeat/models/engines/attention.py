@@ -140,8 +140,6 @@ def fine_tune(
 def read(folder: Path, files: set[str], settings: AttentionParameters) -> FittedAttention:
     """The network of a folder."""
     weights, scaling = nets.read_weights(folder, files)
-    # Models of before had no regression, beside which their memory only harms.
-    weights.setdefault("heed", torch.zeros(()))
     net = AttentionNet(settings, scaling.step_width, weights["known"])
     net.load_state_dict(weights)
     return FittedAttention(net.eval(), scaling)

@@ -89,8 +89,6 @@ class Scaling:
         """The programs of a batch, standardised."""
         if self.step_width == len(STORE) + len(RELATIVE):
             steps, offsets = _stores(batch), batch.offsets
-        elif self.step_width == len(STORE):  # a model saved when networks did not read the relation
-            steps, offsets = batch.stores, batch.offsets
         else:
             steps, offsets = _primitives(batch.steps), batch.step_offsets
         return Inputs(

@@ -1,6 +1,7 @@
 """XGBoost as an engine."""
 
 import dataclasses
+import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import xgboost
 
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.features.spilled import scratch_folder
-from hetfeat.models.aggregate import table_names, table_of
+from hetfeat.models.aggregate import hardware_columns, table_names, table_of
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
 from hetfeat.models.gbdt import GbdtParameters
@@ -58,7 +59,8 @@ def train(settings: GbdtParameters, train: Side, valid: Side, on_epoch: OnEpoch 
     def boosted(matrix: Any, judged: Any) -> XgbTrees:
         callback = _Callback(watch, check, judged)
         booster = _boost(settings, objective, matrix, settings.rounds, [callback], None)
-        return XgbTrees(booster[: watch.best_epoch + 1], settings.stores)
+        booster = booster[: watch.best_epoch + 1]
+        return XgbTrees(_between_devices(booster, train, settings.stores), settings.stores)
 
     if learn.in_memory:
         return boosted(xgboost.DMatrix(learn.whole()), xgboost.DMatrix(check.whole()))
@@ -119,6 +121,33 @@ def _boost(
         callbacks=callbacks,
         verbose_eval=False,
     )
+
+
+def _between_devices(booster: Any, side: Side, stores: str) -> Any:
+    """The same trees, their thresholds of hardware columns midway between devices that they divide.
+
+    XGBoost puts a threshold at the value of the greater one, LightGBM in between: a new device is
+    then taken for the lesser one, whichever it is nearer to.
+    """
+    hardware = np.concatenate(
+        [np.unique(piece.loaded().hardware, axis=0) for piece in side.examples.batch.pieces()]
+    )
+    values = {
+        column: np.unique(hardware[:, i][np.isfinite(hardware[:, i])])
+        for i, column in enumerate(hardware_columns(stores))
+    }
+    model = json.loads(booster.save_raw("json"))
+    for tree in model["learner"]["gradient_booster"]["model"]["trees"]:
+        thresholds = tree["split_conditions"]
+        for node, (column, child) in enumerate(
+            zip(tree["split_indices"], tree["left_children"], strict=True)
+        ):
+            if child < 0 or column not in values:
+                continue
+            above = np.searchsorted(values[column], np.float32(thresholds[node]))
+            if 0 < above < len(values[column]):
+                thresholds[node] = float(values[column][above - 1 : above + 1].mean())
+    return xgboost.Booster(model_file=bytearray(json.dumps(model).encode()))
 
 
 class _Parts(xgboost.DataIter):
