@@ -1,11 +1,14 @@
 """Trees on features in memory and on features in a file: peak memory, processor time, accuracy.
 
     python benchmarks/external_memory.py --records 10000 30000 100000 [--models xgb,lgbm]
+        [--group-mb 1300]
 
 The stores are those of `store_scaling.py`, in tasks of 512 programs. A cell is a process that does
 what `hetfeat train` does without MLflow: reads the store, divides it, trains, judges the test side.
 Shown are the peak of its resident memory and its processor time, both with start-up and reading,
-and what the same cell reached: equal figures are equal trees.
+and what the same cell reached: equal figures are equal trees. With `--group-mb` each process runs
+in a memory cgroup of that size (version 1, as root), and how features are kept is chosen as in
+training, `chosen`, beside keeping them in memory.
 """
 
 import argparse
@@ -22,16 +25,19 @@ from store_scaling import make_store
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import assemble
+from hetfeat.features.spilled import room_bytes
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.hyperparameters import build
 
-WAYS = {"memory": math.inf, "file": 0}
+WAYS = {"memory": lambda: math.inf, "file": lambda: 0, "chosen": room_bytes}
 """Bytes of features that may stay in memory."""
+GROUP = Path("/sys/fs/cgroup/memory/hetfeat-external-memory")
+KILLED = 9
 
 
 def train(folder: Path, model: str, way: str, rounds: int) -> dict[str, float]:
     store = RecordStore.open(folder)
-    examples = assemble(store, room_bytes=WAYS[way]).examples
+    examples = assemble(store, room_bytes=WAYS[way]()).examples
     split = split_examples(examples, "within_task", seed=0)
     sides = [examples.take(side) for side in (split.train, split.valid, split.test)]
     del examples
@@ -42,12 +48,15 @@ def train(folder: Path, model: str, way: str, rounds: int) -> dict[str, float]:
     return {"valid_loss": losses[-1], "pca": judged.metrics["pca"]}
 
 
-def measured(folder: Path, model: str, way: str, rounds: int) -> str:
-    """A row of the table, from a child of its own."""
-    command = [sys.executable, __file__, "--one", str(folder), "--models", model, "--way", way]
-    child = subprocess.Popen([*command, "--rounds", str(rounds)], stdout=subprocess.PIPE, text=True)
+def measured(folder: Path, model: str, way: str, rounds: int, enter: list[str]) -> str:
+    """A row of the table, from a child of its own; `enter` is what a command begins with."""
+    command = [*enter, sys.executable, __file__, "--one", str(folder), "--models", model]
+    command += ["--way", way, "--rounds", str(rounds)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     told = child.stdout.read()
     _, status, usage = os.wait4(child.pid, 0)
+    if os.waitstatus_to_exitcode(status) == -KILLED:
+        return f"{model} | {way} | killed | | |"
     if status:
         raise SystemExit(f"{model} with features in a {way} failed")
     figures = json.loads(told)
@@ -62,12 +71,18 @@ def main() -> None:
     parser.add_argument("--models", default="xgb,lgbm")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--folder", type=Path, help="Where the stores lie meanwhile.")
+    parser.add_argument("--group-mb", type=int, help="of a memory cgroup; by default there is none")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--way", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         print(json.dumps(train(given.one, given.models, given.way, given.rounds)))
         return
+    enter = []
+    if given.group_mb:
+        GROUP.mkdir(exist_ok=True)
+        (GROUP / "memory.limit_in_bytes").write_text(str(given.group_mb << 20))
+        enter = ["sh", "-c", f'echo $$ > {GROUP}/cgroup.procs && exec "$@"', "sh"]
     print("| records | model | features in | peak memory | processor | valid loss | PCA |")
     print("| ---: | --- | --- | ---: | ---: | ---: | ---: |", flush=True)
     for records in given.records:
@@ -75,8 +90,8 @@ def main() -> None:
             store = Path(folder) / "store"
             make_store(store, records, stores=True, block=512, sides=range(16, 416))
             for model in given.models.split(","):
-                for way in WAYS:
-                    row = measured(store, model, way, given.rounds)
+                for way in ("memory", "chosen" if given.group_mb else "file"):
+                    row = measured(store, model, way, given.rounds, enter)
                     print(f"| {records:,} | {row} |", flush=True)
 
 

@@ -1,5 +1,7 @@
 """What this machine says of itself, read from the operating system."""
 
+import contextlib
+import math
 import os
 import platform
 import re
@@ -14,7 +16,13 @@ CGROUP_QUOTAS = (
     Path("/sys/fs/cgroup/cpu.max"),
     Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
 )
-CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
+CGROUPS = Path("/proc/self/cgroup")
+CGROUP_MEMORY = (
+    (Path("/sys/fs/cgroup"), "", "memory.max", "memory.current"),
+    (Path("/sys/fs/cgroup/memory"), "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+"""Where the second and the first version of cgroups have a group's memory: the root, the name of
+the controller in `CGROUPS`, the files of its bound and of what it takes."""
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 TVM_SPINS = "10000"
@@ -52,12 +60,28 @@ def need_cross_compiler(device: str, target: Mapping[str, Any]) -> None:
 
 
 def memory_left_bytes() -> float:
-    """What the cgroup lets this process take yet, in bytes; infinite where it sets no bound."""
-    try:
-        bound = int(CGROUP_MEMORY.read_text())
-        return max(0, bound - int(CGROUP_MEMORY.with_name("memory.current").read_text()))
-    except (OSError, ValueError):  # ValueError: "max"
-        return float("inf")
+    """What the cgroup, and those around it, let this process take yet; infinite without a bound."""
+    left = math.inf
+    for root, controller, bound, taken in CGROUP_MEMORY:
+        own = root / _own_group(controller)
+        for group in (own, *own.parents):
+            # ValueError: "max". A container may see its own group at the root alone.
+            with contextlib.suppress(OSError, ValueError):
+                free = int((group / bound).read_text()) - int((group / taken).read_text())
+                left = min(left, max(0, free))
+            if group == root:
+                break
+    return left
+
+
+def _own_group(controller: str) -> str:
+    """This process's cgroup below the root of a controller, "" where there is none."""
+    with contextlib.suppress(OSError):
+        for line in CGROUPS.read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controller in controllers.split(","):
+                return group.lstrip("/")
+    return ""
 
 
 def memory_free_bytes() -> float:

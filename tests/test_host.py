@@ -1,0 +1,72 @@
+"""What the machine lets this process take."""
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hetfeat.devices import host
+
+V1 = Path("/sys/fs/cgroup/memory")
+GROUPS = {"v2": "0::/box/inner\n", "v1": "4:cpu,memory:/box/inner\n0::/\n"}
+FILES = {
+    "v2": ("memory.max", "memory.current"),
+    "v1": ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+}
+
+
+@pytest.fixture(params=["v2", "v1"])
+def bound(request, tmp_path, monkeypatch):
+    """Sets what a group may take and what it takes, in either version of cgroups."""
+    version = request.param
+    (tmp_path / "self").write_text(GROUPS[version])
+    monkeypatch.setattr(host, "CGROUPS", tmp_path / "self")
+    controller = "" if version == "v2" else "memory"
+    monkeypatch.setattr(host, "CGROUP_MEMORY", ((tmp_path, controller, *FILES[version]),))
+
+    def write(group: str, most: object, taken: int) -> None:
+        folder = tmp_path / group
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, value in zip(FILES[version], (most, taken), strict=True):
+            (folder / name).write_text(f"{value}\n")
+
+    return write
+
+
+def test_without_a_bound_memory_is_not_limited(bound):
+    assert host.memory_left_bytes() == math.inf
+    bound("box/inner", "max", 10)
+    assert host.memory_left_bytes() == math.inf
+
+
+def test_the_narrowest_group_around_counts(bound):
+    bound("box/inner", 1000, 10)
+    assert host.memory_left_bytes() == 990
+    bound("box", 500, 100)
+    assert host.memory_left_bytes() == 400
+
+
+def test_a_container_sees_its_group_at_the_root(bound):
+    bound(".", 700, 800)
+    assert host.memory_left_bytes() == 0
+
+
+def test_a_real_group_is_heeded():
+    group = V1 / f"hetfeat-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("needs cgroups of the first version, and to be root")
+    enter = f"echo $$ > {group}/cgroup.procs && exec {sys.executable} -c"
+    say = "from hetfeat.devices.host import memory_left_bytes; print(memory_left_bytes())"
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(300 << 20))
+        told = subprocess.run(
+            ["sh", "-c", f"{enter} '{say}'"], stdout=subprocess.PIPE, text=True, check=True
+        )
+    finally:
+        group.rmdir()
+    assert 0 < int(told.stdout) < 300 << 20
