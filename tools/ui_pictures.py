@@ -18,11 +18,15 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from PIL import Image
+
 MODEL = "costmodel.cpu-x86"
 MODELS = ("xgb", "lgbm", "mlp")
 MOVES = (("1", "staging"), ("1", "production"), ("2", "staging"))
 PAGE_MS = 25_000
 """Virtual time a page gets to fetch and draw."""
+COLOURS = 96
+"""Enough for a page, and a third of the bytes."""
 BROWSER = [
     *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
     *("--disable-quic", "--no-first-run", "--disable-background-networking"),
@@ -97,6 +101,8 @@ def picture(url: str, path: Path, height: int, folder: str) -> None:
         url,
     ]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    with Image.open(path) as taken:
+        taken.convert("RGB").quantize(COLOURS).save(path, optimize=True)
 
 
 if __name__ == "__main__":
