@@ -60,12 +60,12 @@ def test_a_real_group_is_heeded():
         group.mkdir()
     except OSError:
         pytest.skip("needs cgroups of the first version, and to be root")
-    enter = f"echo $$ > {group}/cgroup.procs && exec {sys.executable} -c"
+    enter = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
     say = "from hetfeat.devices.host import memory_left_bytes; print(memory_left_bytes())"
     try:
         (group / "memory.limit_in_bytes").write_text(str(300 << 20))
         told = subprocess.run(
-            ["sh", "-c", f"{enter} '{say}'"], stdout=subprocess.PIPE, text=True, check=True
+            [*enter, sys.executable, "-c", say], stdout=subprocess.PIPE, text=True, check=True
         )
     finally:
         group.rmdir()

@@ -362,18 +362,3 @@ def wait_for(port: int) -> None:
                 return
         time.sleep(0.1)
     raise TimeoutError(f"nothing listens on {port}")
-
-
-class TestMemoryOfAContainer:
-    def test_is_what_the_cgroup_leaves(self, here, monkeypatch):
-        monkeypatch.undo()
-        monkeypatch.setattr(host, "CGROUP_MEMORY", here / "memory.max")
-        (here / "memory.max").write_text("3000\n")
-        (here / "memory.current").write_text("1000\n")
-        assert host.memory_left_bytes() == 2000
-
-    def test_is_unbounded_without_a_limit(self, here, monkeypatch):
-        monkeypatch.undo()
-        monkeypatch.setattr(host, "CGROUP_MEMORY", here / "memory.max")
-        (here / "memory.max").write_text("max\n")
-        assert host.memory_left_bytes() == float("inf")
