@@ -12,9 +12,11 @@ training, `chosen`, beside keeping them in memory.
 """
 
 import argparse
+import atexit
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,7 +34,6 @@ from hetfeat.models.hyperparameters import build
 WAYS = {"memory": lambda: math.inf, "file": lambda: 0, "chosen": room_bytes}
 """Bytes of features that may stay in memory."""
 GROUP = Path("/sys/fs/cgroup/memory/hetfeat-external-memory")
-KILLED = 9
 
 
 def train(folder: Path, model: str, way: str, rounds: int) -> dict[str, float]:
@@ -55,7 +56,7 @@ def measured(folder: Path, model: str, way: str, rounds: int, enter: list[str]) 
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     told = child.stdout.read()
     _, status, usage = os.wait4(child.pid, 0)
-    if os.waitstatus_to_exitcode(status) == -KILLED:
+    if os.waitstatus_to_exitcode(status) == -signal.SIGKILL:
         return f"{model} | {way} | killed | | |"
     if status:
         raise SystemExit(f"{model} with features in a {way} failed")
@@ -63,6 +64,19 @@ def measured(folder: Path, model: str, way: str, rounds: int, enter: list[str]) 
     cpu = usage.ru_utime + usage.ru_stime
     cells = [model, way, f"{usage.ru_maxrss / 1024:.0f} MB", f"{cpu:.0f} s"]
     return " | ".join([*cells, f"{figures['valid_loss']:.6f}", f"{figures['pca']:.4f}"])
+
+
+def entered(megabytes: int) -> list[str]:
+    """Makes the cgroup, for as long as this process lives; what a command in it begins with."""
+    try:
+        GROUP.mkdir()
+        (GROUP / "memory.limit_in_bytes").write_text(str(megabytes << 20))
+    except OSError as error:
+        raise SystemExit(
+            f"--group-mb needs cgroups of version 1, and to be root: {error}"
+        ) from None
+    atexit.register(GROUP.rmdir)
+    return ["sh", "-c", f'echo $$ > {GROUP}/cgroup.procs && exec "$@"', "sh"]
 
 
 def main() -> None:
@@ -78,11 +92,7 @@ def main() -> None:
     if given.one:
         print(json.dumps(train(given.one, given.models, given.way, given.rounds)))
         return
-    enter = []
-    if given.group_mb:
-        GROUP.mkdir(exist_ok=True)
-        (GROUP / "memory.limit_in_bytes").write_text(str(given.group_mb << 20))
-        enter = ["sh", "-c", f'echo $$ > {GROUP}/cgroup.procs && exec "$@"', "sh"]
+    enter = entered(given.group_mb) if given.group_mb else []
     print("| records | model | features in | peak memory | processor | valid loss | PCA |")
     print("| ---: | --- | --- | ---: | ---: | ---: | ---: |", flush=True)
     for records in given.records:

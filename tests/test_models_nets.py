@@ -8,16 +8,17 @@ import stores
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from hetfeat.dataset.splits import split_examples
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
 from hetfeat.features.columns import RELATIVE, STORE
-from hetfeat.models.engines.attention import _memory
+from hetfeat.models.engines.attention import _memory, read
 from hetfeat.models.engines.attention_net import LABELS, AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
-from hetfeat.models.engines.net import CHUNK, steps_of, torch_threads
+from hetfeat.models.engines.net import CHUNK, WEIGHTS, steps_of, torch_threads
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
@@ -67,6 +68,11 @@ def test_networks_read_how_a_store_stands_to_its_task_and_device(examples):
     for column in np.flatnonzero(told):
         rank = np.corrcoef(relation[:, column], steps[:, len(STORE) + column])[0, 1]
         assert rank > 0.8, RELATIVE[column].name
+
+
+def test_sequences_of_primitives_are_told_from_those_of_stores(examples):
+    alone = Scaling.of(examples.batch.without_stores())
+    assert alone.step_width not in (len(STORE), len(STORE) + len(RELATIVE))
 
 
 def test_programs_of_different_tasks_are_never_compared():
@@ -170,6 +176,23 @@ def test_what_programs_do_not_tell_of_is_not_carried_over():
     known = _memory(vectors[:30], margins[:30], slowness)
     answers = known.answer(vectors[30:], margins[30:])
     torch.testing.assert_close(answers, known.trust * margins[30:])
+
+
+def test_a_saved_memory_is_heeded_as_its_weight_says(attention, tmp_path):
+    made, unseen = attention
+    made.save(tmp_path / "model")
+    weights = load_file(tmp_path / "model" / WEIGHTS)
+    heeding, deaf = (heeded(weights, heed, made.settings, tmp_path) for heed in (1.0, 0.0))
+    batch, support = unseen.batch, unseen.take(np.arange(8))
+    assert float(heeding.net.heed) == 1
+    assert float(deaf.net.heed) == 0
+    assert (heeding.margins(batch, support) != deaf.margins(batch, support)).any()
+
+
+def heeded(weights, heed, parameters, folder):
+    weights["heed"].fill_(heed)
+    save_file(weights, folder / WEIGHTS)
+    return read(folder, {WEIGHTS}, parameters)
 
 
 def test_a_support_set_beside_a_larger_one_is_read_as_it_is_alone():
