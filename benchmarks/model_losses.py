@@ -112,7 +112,7 @@ def main() -> None:
     if not (given.cell or given.table):
         for model in given.models.split(","):
             for variant in variants(model, given.only.split(",")):
-                settings = json.dumps(variant.parameters)
+                settings = json.dumps(json.loads(given.settings) | variant.parameters)
                 own = {"models": model, "without": variant.fold, "settings": settings}
                 models.run_missing(argparse.Namespace(**(vars(given) | own)), __file__)
         given.table = True

@@ -139,8 +139,10 @@ def jobs(curve: Sequence[float], seeds: int) -> Iterator[tuple[str, float, int]]
         yield from (("random", share, seed) for share in curve if share not in PRUNED)
 
 
-def folded_examples(store: RecordStore, tasks: int | None) -> Examples:
+def folded_examples(store: RecordStore, tasks: int | None, measured: int | None) -> Examples:
     examples = some_tasks(assemble(store).examples, tasks)
+    if measured:
+        examples = measured_often(examples, measured)
     batch = examples.batch
     return replace(examples, batch=Folded(flat_features(batch), batch.task))
 
@@ -150,14 +152,24 @@ def some_tasks(examples: Examples, count: int | None) -> Examples:
     return examples.take(np.flatnonzero(np.isin(examples.task.astype(str), names[:count])))
 
 
+def measured_often(examples: Examples, count: int) -> Examples:
+    """Of each task that a device has so many programs of, so many drawn at random."""
+    rng = np.random.default_rng(0)
+    often = [rows for rows in by_group(group_codes(examples)[0]) if len(rows) >= count]
+    print(f"{len(often)} tasks x {count} measurements", flush=True)
+    drawn = [rng.choice(rows, count, replace=False) for rows in often]
+    return examples.take(np.sort(np.concatenate(drawn)))
+
+
 def run(given: argparse.Namespace) -> None:
     store = RecordStore.open(given.records)
-    examples = folded_examples(store, given.tasks)
+    examples = folded_examples(store, given.tasks, given.measured)
     networks, holdout = store.networks(), tuple(given.holdout)
     if given.split == "by_task" and not holdout and (dense := evaluation_tasks(store.path)):
         networks["evaluation"], holdout = dict.fromkeys(dense, 1), ("evaluation",)
     head = {"store": given.name or given.records.name, "split": given.split}
     head |= {"digest": store.digest(), "holdout": given.holdout, "tasks": given.tasks}
+    head["measured"] = given.measured
     given.out.parent.mkdir(parents=True, exist_ok=True)
     done = {line_key(line) for line in lines_of(given.out)}
     for method, fraction, seed in jobs(given.curve, given.seeds):
@@ -174,8 +186,8 @@ def run(given: argparse.Namespace) -> None:
 
 
 def line_key(line: dict[str, Any]) -> str:
-    names = ("digest", "tasks", "split", "holdout", "method", "fraction", "seed")
-    return json.dumps([line[name] for name in names])
+    names = ("digest", "tasks", "measured", "split", "holdout", "method", "fraction", "seed")
+    return json.dumps([line.get(name) for name in names])
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
@@ -280,6 +292,7 @@ def main() -> None:
     parser.add_argument("--records", type=Path)
     parser.add_argument("--name", help="of the records in the table, by default the folder's")
     parser.add_argument("--tasks", type=int, help="only so many, drawn at random")
+    parser.add_argument("--measured", type=int, help="only tasks with so many programs a device")
     parser.add_argument("--split", default="by_task")
     parser.add_argument("--holdout", nargs="*", default=[])
     parser.add_argument("--seeds", type=int, default=3)

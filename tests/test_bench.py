@@ -105,13 +105,35 @@ def test_nobody_else_times_or_builds_during_a_turn(monkeypatch):
 
 
 def test_a_bundle_that_names_no_network_is_timed_without_peers(monkeypatch):
-    manifest = {"variants": [{"batch": 1}], "threads": 1}
+    manifest = {"variants": [{"batch": 1}], "threads": 1, "target": {"kind": "llvm"}}
     monkeypatch.setattr(bench, "read_manifest", lambda folder: manifest)
     monkeypatch.setattr(bench, "compare", lambda engines, *_: dict.fromkeys(engines))
     assert bench.bench_bundle(Path("b"), (), None, 1) == {"bundle, batch 1": None}
     for network in (None, "resnet18"):
         with pytest.raises(RequestError, match="which it does not name"):
             bench.bench_bundle(Path("b"), ("torch",), network, 1)
+
+
+def test_peers_of_a_bundle_for_a_gpu_run_on_it(monkeypatch):
+    manifest = {"variants": [{"batch": 1}], "threads": 1, "target": {"kind": "cuda"}}
+    manifest["request"] = {"network": "resnet18", "slug": "resnet18", "seed": 0}
+    told = {}
+    monkeypatch.setattr(bench, "read_manifest", lambda folder: manifest)
+    monkeypatch.setattr(bench, "compare", lambda engines, *_: told.update(engines) or {})
+    bench.bench_bundle(Path("b"), bench.GPU_PEERS, None, 1)
+    assert all(engine["gpu"] for engine in told.values())
+    assert set(told) == {"bundle, batch 1", "torch", "torch_compile"}
+    with pytest.raises(RequestError, match="torch, torch_compile"):
+        bench.bench_bundle(Path("b"), ("openvino",), None, 1)
+
+
+def test_a_peer_on_a_gpu_needs_a_torch_that_can():
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("it can")
+    with pytest.raises(RequestError, match="a torch without CUDA"):
+        engines.torch_eager({"threads": 1, "network": "resnet18", "batch": 1, "seed": 0, "gpu": 1})
 
 
 def test_an_untuned_network_that_is_too_slow_there_costs_no_deployment(monkeypatch, device, caplog):

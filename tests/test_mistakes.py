@@ -59,7 +59,8 @@ MISTAKES = {
     "...",
     # devices that cannot be measured
     "deploy --device nvidia-t4 --network nets:tiny": "device 'nvidia-t4', whose target is cuda; "
-    "expected a CPU (llvm): nothing is measured or tuned on a GPU so far; choose another --device",
+    "expected a CPU (llvm), or this machine's own NVIDIA GPU: ...; choose another --device, or "
+    "make one with `hetfeat devices probe --gpu true`",
     "collect --device nvidia-t4 --network nets:tiny": "device 'nvidia-t4', whose target is cuda; "
     "...",
     "transfer --device nvidia-t4 --network nets:tiny": "device 'nvidia-t4', whose target is cuda; "

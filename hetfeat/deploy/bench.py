@@ -17,6 +17,8 @@ CHILD = "hetfeat.deploy.engines"
 PEERS = ("torch", "onnxruntime", "openvino")
 MORE_PEERS = ("torch_compile",)
 """Compared with where they are asked for: half a minute goes by before its first run."""
+GPU_PEERS = ("torch", "torch_compile")
+"""Compared with on a GPU; the others are the CPU's here."""
 TURN_S = 0.25
 SETTLE_S = 0.25
 """Before a turn: threads of the engine that ran last spin for a while before they sleep."""
@@ -63,7 +65,7 @@ def bench_bundle(
     from hetfeat.workloads.networks import is_plain_name, network_slug
 
     manifest = read_manifest(folder)
-    known = (*PEERS, *MORE_PEERS)
+    known = GPU_PEERS if manifest["target"]["kind"] == "cuda" else (*PEERS, *MORE_PEERS)
     if unknown := sorted(set(peers) - set(known)):
         raise not_one_of("peer", unknown[0], known, "correct --peers")
     request = {"network": "", "slug": "which it does not name", **manifest.get("request", {})}
@@ -82,6 +84,8 @@ def bench_bundle(
     }
     settings = {"network": network, "batch": batches[0], "seed": request.get("seed")}
     engines |= {peer: {"engine": peer, **settings} for peer in peers}
+    if manifest["target"]["kind"] == "cuda":
+        engines = {name: {**engine, "gpu": True} for name, engine in engines.items()}
     measured = compare(engines, manifest["threads"], rounds)
     return {
         name: {

@@ -16,7 +16,7 @@ from hetfeat.dataset.notes import quarantine
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
-from hetfeat.deploy.bench import PEERS, Latency, compare
+from hetfeat.deploy.bench import GPU_PEERS, PEERS, Latency, compare
 from hetfeat.deploy.remote.device import DeviceBundle, latency_if_it_runs, on_device
 from hetfeat.deploy.request import REQUEST, DeployRequest, Imported, SourceModel, journal_path
 from hetfeat.deploy.verify import Runs, Verified, rows_are_independent, sample_of, verify
@@ -127,7 +127,7 @@ def deploy(
             "device": profile.name,
             "latency_ms": latency.median_ms,
             "latency_range_ms": [latency.low_ms, latency.high_ms],
-            "peers_ms": {name: _median(measured[name]) for name in PEERS},
+            "peers_ms": {n: _median(measured.get(n)) for n in (*PEERS, *_peers(profile))},
             "untuned_ms": _median(measured["untuned"]),
             "batches_ms": {str(b): _median(measured[f"batch {b}"]) for b in request.batches[1:]},
             "tuning_s": tuned.seconds,
@@ -373,15 +373,20 @@ def _bench(
 ) -> dict[str, Latency | None]:
     first, *others = request.batches
     network = {"network": request.network, "batch": first, "seed": request.seed}
-    engines = {"bundle": {"engine": "bundle", "bundle": str(draft)}}
-    peers = {name: {"engine": name, **network} for name in PEERS}
-    log.info("comparing with %s, %d threads each", ", ".join(PEERS), profile.threads)
+    where = {"gpu": True} if profile.target["kind"] == "cuda" else {}
+    engines = {"bundle": {"engine": "bundle", "bundle": str(draft), **where}}
+    peers = {name: {"engine": name, **network, **where} for name in _peers(profile)}
+    log.info("comparing with %s, %d threads each", ", ".join(peers), profile.threads)
     measured = compare({**engines, **peers}, profile.threads, ROUNDS[request.effort])
     for batch in others:
         one = {f"batch {batch}": {**engines["bundle"], "batch": batch}}
         measured |= compare(one, profile.threads, UNTUNED_ROUNDS)
-    plain = {"untuned": {"engine": "bundle", "bundle": str(untuned)}}
+    plain = {"untuned": {"engine": "bundle", "bundle": str(untuned), **where}}
     return measured | compare(plain, profile.threads, UNTUNED_ROUNDS, first_needed=False)
+
+
+def _peers(profile: DeviceProfile) -> tuple[str, ...]:
+    return GPU_PEERS if profile.target["kind"] == "cuda" else PEERS
 
 
 def _leaked(source: SourceModel | None, profile: DeviceProfile, tasks: Iterable[Task]) -> int:

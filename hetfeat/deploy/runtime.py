@@ -300,8 +300,14 @@ def _on_gpu(folder: Path, manifest: dict[str, Any]) -> tuple[Any, Any, Any]:
         tvm_ffi.register_global_func(
             "tvm_callback_cuda_compile", lambda source: kernels, override=True
         )
-        library = tvm.runtime.load_module(str(path))
-        return relax.VirtualMachine(library, device)["main"]
+        main = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)["main"]
+
+        def run(*arguments: Any) -> Any:
+            output = main(*arguments)
+            device.sync()  # a GPU goes on after the call
+            return output
+
+        return run
 
     return load, *on_device(device)
 

@@ -75,8 +75,8 @@ def need_cpu(profile: DeviceProfile) -> None:
     if kind != "llvm":
         raise RequestError(
             f"device '{profile.name}', whose target is {kind}",
-            "a CPU (llvm): nothing is measured or tuned on a GPU so far",
-            "choose another --device",
+            "a CPU (llvm), or this machine's own NVIDIA GPU: others are not measured so far",
+            "choose another --device, or make one with `hetfeat devices probe --gpu true`",
         )
 
 

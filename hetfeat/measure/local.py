@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Self
 
+from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
 from hetfeat.measure.base import in_order, measured, need_cpu
@@ -27,12 +28,16 @@ RUNS, SLOW_RATIO = 14, 3.0
 best: a first, and three rounds of three repeats (`tvm.run`). Slower ones are run once."""
 
 
+def _builders(profile: DeviceProfile) -> int:
+    return host.usable_cores() if profile.target["kind"] == "cuda" else profile.threads
+
+
 class LocalMeasurer(Children):
     """Proposes and measures programs in persistent children.
 
-    Building uses one child a thread of the device, or `builders`; running is exclusive on the
-    machine, so that a program has all cores to itself. A child that dies or hangs costs the
-    program it was at, nothing else.
+    Building uses one child a thread of the device, for a GPU one a core, or `builders`; running is
+    exclusive on the machine, so that a program has all cores to itself. A child that dies or hangs
+    costs the program it was at, nothing else.
 
     Args:
         profile: The device.
@@ -45,7 +50,8 @@ class LocalMeasurer(Children):
             long for a program that is not much slower than the best so far.
 
     Raises:
-        RequestError: Not a device whose route is local, or not a CPU.
+        RequestError: Not a device whose route is local, or neither a CPU nor an NVIDIA GPU that
+            is here.
     """
 
     def __init__(
@@ -64,9 +70,14 @@ class LocalMeasurer(Children):
                 "a device whose route is local",
                 "pass --device local, or the file of a profile that `hetfeat devices probe` wrote",
             )
-        need_cpu(profile)
+        if profile.target.get("kind") == "cuda":
+            from hetfeat.devices.gpu.tvm import need_gpu
+
+            need_gpu(profile.target["arch"])
+        else:
+            need_cpu(profile)
         super().__init__(
-            profile, child, builders or profile.threads, build_timeout_s, memory_limit_bytes
+            profile, child, builders or _builders(profile), build_timeout_s, memory_limit_bytes
         )
         self._run_timeout_s, self._kill_floor_s = run_timeout_s, kill_floor_s
         self._built: dict[str, tuple[int, int]] = {}

@@ -22,6 +22,8 @@ from hetfeat.schedules.intrinsics import load_for_cpu
 
 TRIES_PER_PROGRAM = 4
 """Draws allowed per program wanted; small tasks have fewer distinct programs than are asked."""
+GPU_TRIES_PER_PROGRAM = 32
+"""The same on a GPU, where nine in ten draws ask for more threads or shared memory than it has."""
 
 FLOAT32_BITS = 32
 
@@ -38,9 +40,11 @@ class TaskSpace:
         load_for_cpu(target.attrs.get("mtriple"))
         self.module = module
         self._context = ms.TuneContext(
-            module, target=target, space_generator="post-order-apply", num_threads=1, rand_state=1
+            module, target=target, space_generator=_rules(target), num_threads=1, rand_state=1
         )
         self._features = StoreFeatures(self._context, cache_line_bytes)
+        gpu = target.kind.name == "cuda"
+        self._tries_per_program = GPU_TRIES_PER_PROGRAM if gpu else TRIES_PER_PROGRAM
 
     @cached_property
     def _sketches(self) -> list[TvmTrace]:
@@ -127,7 +131,7 @@ class TaskSpace:
         self, draw: Any, count: int, seen: set[str]
     ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         found = 0
-        for _ in range(TRIES_PER_PROGRAM * count):
+        for _ in range(self._tries_per_program * count):
             if found == count:
                 return
             try:
@@ -147,6 +151,15 @@ class TaskSpace:
     def _finish(self, schedule: Schedule) -> bool:
         schedule.enter_postproc()
         return all(step.apply(schedule) for step in self._context.space_generator.postprocs)
+
+
+def _rules(target: tvm.target.Target) -> ms.SpaceGenerator:
+    """MetaSchedule's rules for a target; for NVIDIA GPUs those of their lanes.
+
+    It would take those of tensor cores for newer ones, which compute no float32.
+    """
+    kind = "cuda" if target.kind.name == "cuda" else "from-target"
+    return ms.space_generator.PostOrderApply(sch_rules=kind, postprocs=kind, mutator_probs=kind)
 
 
 def replay(module: tvm.IRModule, trace: str) -> Schedule:

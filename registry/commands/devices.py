@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
 from registry.commands import _cli
 
@@ -45,28 +46,34 @@ def show(name: str) -> dict[str, Any]:
 @_cli.option("--isa", type=click.Choice(["avx512", "avx2", "sse42"]), help="Widest vectors used.")
 @_cli.option("--threads", type=click.IntRange(1), help="Threads.  [default: all usable cores]")
 @_cli.option("--tracker", help="HOST:PORT of the tracker by which others reach this machine.")
+@_cli.option("--gpu", type=_cli.SWITCH, default="false", help="This machine's NVIDIA GPU instead.")
 @_cli.option("--out", type=Path, help="YAML file to write.  [default: this machine's cache]")
 def probe_machine(
     name: str | None,
     isa: str | None,
     threads: int | None,
     tracker: str | None,
+    gpu: bool,
     out: Path | None,
 ) -> dict[str, Any]:
-    """Detect this machine and measure its figures anew."""
+    """Detect this machine and measure its figures anew, or describe its GPU."""
     from hetfeat.devices.fleet.route import Address, rpc_route
     from hetfeat.devices.host import cpu_model
     from hetfeat.devices.probe import probe, remember
     from hetfeat.devices.profile import save_profile
 
-    if (isa or threads or tracker) and not out:
+    if (isa or threads or tracker or gpu) and not out:
         raise RequestError(
-            "--isa, --threads or --tracker without --out",
-            "a file, since `local` is the whole machine, here",
+            "--isa, --threads, --tracker or --gpu without --out",
+            "a file, since `local` is the whole CPU, here",
             "add --out FILE",
         )
+    if gpu and (isa or threads or tracker):
+        raise RequestError(
+            "--gpu true with --isa, --threads or --tracker", "a GPU, or a CPU", "leave one out"
+        )
     address = Address.parse(tracker) if tracker else None
-    profile = probe(name, threads, isa)
+    profile = _gpu(name) if gpu else probe(name, threads, isa)
     if address:
         route = rpc_route(address, profile.name, cpu_model())
         profile = dataclasses.replace(profile, route=route)
@@ -75,6 +82,12 @@ def probe_machine(
     else:
         remember(profile)
     return profile.to_dict()
+
+
+def _gpu(name: str | None) -> DeviceProfile:
+    from hetfeat.devices.gpu.tvm import gpu_profile
+
+    return gpu_profile(name)
 
 
 command.add_command(list_devices)
