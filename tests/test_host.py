@@ -49,6 +49,15 @@ def test_the_narrowest_group_around_counts(bound):
     assert host.memory_left_bytes() == 400
 
 
+@pytest.mark.parametrize(
+    "told", ["inactive_file 30\n", "inactive_file 9\nactive_file 50\ntotal_inactive_file 30\n"]
+)
+def test_files_cached_and_not_read_lately_are_left(bound, tmp_path, told):
+    bound("box/inner", 1000, 100)
+    (tmp_path / "box/inner/memory.stat").write_text(told)
+    assert host.memory_left_bytes() == 930
+
+
 def test_a_container_sees_its_group_at_the_root(bound):
     bound(".", 700, 800)
     assert host.memory_left_bytes() == 0
