@@ -36,8 +36,8 @@ UCI_BUDGET = 242
 """0.1 % of UCI SGEMM; of the others it is under 20 evaluations, which say little."""
 NEAR = 0.05
 WARMED = ("gbfs", "surrogate")
-# The settings of `surrogate` were chosen on the spaces Titan X, P100, 2070 S, conv A4000, conv W6600
-# and UCI SGEMM, mostly with other seeds.
+# The settings of `surrogate` were chosen on Titan X, P100, 2070 S, conv A4000, conv W6600 and UCI
+# SGEMM, mostly with other seeds.
 
 RUNS = {
     "V100": "V100",
