@@ -84,6 +84,10 @@ def delayed(setting: Setting) -> None:
     setting.link.delay_s = 0.1
 
 
+def lossy(setting: Setting) -> None:
+    setting.link.loss = 0.05
+
+
 def cut_now_and_then(setting: Setting) -> None:
     draw = random.Random(0)
     while not setting.over.wait(draw.uniform(0.5, 4.0)):
@@ -105,6 +109,7 @@ FAULTS: dict[str, tuple[int, Callable[[Setting], object]]] = {
     "one of two servers is replaced by a machine with more threads": (2, replaced_by_another),
     "the tracker is restarted, 3 s in between": (2, tracker_restarted),
     "the link to the only server takes 100 ms more each way": (1, delayed),
+    "the link to the only server loses 5 % of what is sent": (1, lossy),
     "the link to the only server breaks every 0.5 to 4 s": (1, cut_now_and_then),
     "the link to the only server stands still for 10 s": (1, frozen),
     "the only server is killed for good": (1, lambda s: s.first.kill()),

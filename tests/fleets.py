@@ -1,7 +1,9 @@
 """Trackers and servers on this machine for tests, and a link that can be cut, slowed or stopped."""
 
 import contextlib
+import itertools
 import json
+import random
 import signal
 import socket
 import subprocess
@@ -20,6 +22,8 @@ from hetfeat.errors import WorkFailed
 HOST = "127.0.0.1"
 PROXY_HOST = "127.0.0.2"
 """What a server behind a `Link` tells clients; its port there is the server's own."""
+RESEND_S = 0.2
+"""What Linux waits at least before it sends a lost packet again."""
 STARTER = ThreadPoolExecutor(1)
 """Trackers and servers end with the thread that started them, which must not be a test's timer."""
 
@@ -154,12 +158,14 @@ class Link:
 
     Attributes:
         delay_s: Added to each piece of data, each way.
+        loss: Share of pieces that get lost, and come only when TCP has sent them again.
         frozen: Hands nothing on, and breaks nothing off.
         refuse: Breaks new connections off at once.
     """
 
     def __init__(self, port: int) -> None:
-        self.port, self.delay_s, self.frozen, self.refuse = port, 0.0, False, False
+        self.port, self.delay_s, self.loss = port, 0.0, 0.0
+        self.frozen, self.refuse = False, False
         self.connections = 0
         self._open: list[socket.socket] = []
         self._listening = socket.create_server((PROXY_HOST, port))
@@ -191,10 +197,15 @@ class Link:
                     source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
 
+    def _resending_s(self) -> float:
+        """How long TCP takes to get a piece across: it doubles its patience with each loss."""
+        waits = itertools.takewhile(lambda _: random.random() < self.loss, itertools.count())
+        return sum(RESEND_S * 2**time for time in waits)
+
     def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                time.sleep(self.delay_s)
+                time.sleep(self.delay_s + self._resending_s())
                 while self.frozen:
                     time.sleep(0.05)
                 sink.sendall(data)

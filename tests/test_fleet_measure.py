@@ -200,6 +200,16 @@ def test_a_slow_link_changes_no_latency(measurer, link):
 
 
 @pytest.mark.fleet
+def test_a_link_that_loses_packets_changes_no_latency(measurer, link):
+    link.loss = 0.05
+    wanted = slow(measurer, 3, 0.02)
+    found = measurer.measure(wanted)
+    assert_each_once(found, wanted)
+    assert link.connections > 0
+    assert all(0.02 < m.latency_s < 0.05 for m in found)
+
+
+@pytest.mark.fleet
 def test_a_link_that_breaks_off_now_and_then(measurer, link):
     """Oftener than a program is blamed for a crash: the server denies that there was one."""
     wanted, cuts, over = slow(measurer, 5), [], threading.Event()
