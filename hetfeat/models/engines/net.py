@@ -25,7 +25,7 @@ DAMAGED: tuple[type[Exception], ...] = (SafetensorError, RuntimeError)
 CHUNK = 32
 """Programs of a task that are compared in one step; 16 tasks of 32 are TenSet's batch of 512."""
 THREADS = 2
-_PREDICT = 4096
+_PREDICT = 512
 """Programs scored at once: their activations fit in the caches."""
 _STEEPEST = 1.0
 
