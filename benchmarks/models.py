@@ -190,6 +190,7 @@ def figures_on(cell: Cell, store: RecordStore, examples: Examples) -> dict[str, 
         "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "train_records": len(train),
         "test_records": len(test),
+        "train_rmse": evaluate(model, train, valid, train).metrics["rmse"],
     }
 
 

@@ -48,6 +48,7 @@ class Folded:
 
     flat: Any
     task: Any
+    hardware: Any
 
     def __len__(self) -> int:
         return len(self.flat)
@@ -63,7 +64,7 @@ class Folded:
         return self
 
     def take(self, index: Any) -> "Folded":
-        return Folded(self.flat[index], self.task[index])
+        return Folded(self.flat[index], self.task[index], self.hardware[index])
 
 
 Keep = Callable[[Examples, float, int], Any]
@@ -144,7 +145,7 @@ def folded_examples(store: RecordStore, tasks: int | None, measured: int | None)
     if measured:
         examples = measured_often(examples, measured)
     batch = examples.batch
-    return replace(examples, batch=Folded(flat_features(batch), batch.task))
+    return replace(examples, batch=Folded(flat_features(batch), batch.task, batch.hardware))
 
 
 def some_tasks(examples: Examples, count: int | None) -> Examples:
