@@ -69,7 +69,7 @@ def probe(
     }
     return DeviceProfile(
         # The processor's own micro-architecture, whatever the target is restricted to.
-        name=name or _slug(host.cpu_model(), str(own["mcpu"]), isa, f"{threads}t"),
+        name=name or slug(host.cpu_model(), str(own["mcpu"]), isa, f"{threads}t"),
         family=family,
         target=target,
         threads=threads,
@@ -133,7 +133,7 @@ def home() -> Path:
 def _cache_path() -> Path:
     """Keyed on what would change the profile: a container with other cores probes anew."""
     parts = (platform.machine(), host.cpu_model(), f"{host.usable_cores()}t", f"v{PROFILE_VERSION}")
-    key = _slug(*parts)
+    key = slug(*parts)
     return home() / "devices" / f"{key}.yaml"
 
 
@@ -156,5 +156,6 @@ def _measure(target: dict[str, Any], threads: int) -> dict[str, float]:
     return figures
 
 
-def _slug(*parts: str) -> str:
+def slug(*parts: str) -> str:
+    """Parts as a device's name."""
     return re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")

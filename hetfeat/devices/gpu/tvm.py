@@ -5,10 +5,11 @@ from importlib.metadata import version
 
 import tvm
 
+from hetfeat.devices.probe import slug
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
 
-REGISTERS_BYTES, CACHE_LINE_BYTES, VTHREADS = 16, 64, 8
+VECTOR_BYTES, CACHE_LINE_BYTES, VTHREADS = 16, 64, 8
 """Ansor's hardware parameters of every CUDA device: a vector load, a line, virtual threads."""
 LOCAL_MEMORY_BYTES = 2**31 - 1
 """The same: no bound."""
@@ -51,7 +52,7 @@ def gpu_profile(name: str | None = None) -> DeviceProfile:
     arch, gpu = need_gpu(), tvm.cuda()
     threads, shared = gpu.max_threads_per_block, gpu.max_shared_memory_per_block
     return DeviceProfile(
-        name=name or re.sub(r"[^a-z0-9]+", "-", gpu.device_name.lower()).strip("-"),
+        name=name or slug(gpu.device_name),
         family="gpu-nvidia",
         target={
             "kind": "cuda",
@@ -61,7 +62,7 @@ def gpu_profile(name: str | None = None) -> DeviceProfile:
             "thread_warp_size": gpu.warp_size,
         },
         threads=1,
-        vector_unit_bytes=REGISTERS_BYTES,
+        vector_unit_bytes=VECTOR_BYTES,
         cache_line_bytes=CACHE_LINE_BYTES,
         max_shared_memory_per_block_bytes=shared,
         max_local_memory_per_block_bytes=LOCAL_MEMORY_BYTES,
