@@ -44,8 +44,8 @@ def registry(tmp_path_factory, project, device, device_file):
 @pytest.fixture(autouse=True)
 def timed_alone_and_once(monkeypatch):
     """But for `deployed`: a process of its own, it compares with all peers as users do."""
-    monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
-    monkeypatch.setattr("hetfeat.deploy.pipeline.PEERS", ())
+    monkeypatch.setattr("hetfeat.deploy.proof.ROUNDS", {"quick": 1})
+    monkeypatch.setattr("hetfeat.deploy.proof.PEERS", ())
 
 
 def deploy_line(registry, out: str = "bundle", network: str = "nets:tiny", *more: str):

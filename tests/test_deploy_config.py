@@ -141,8 +141,8 @@ class TestAsking:
 @pytest.mark.tvm
 def test_two_networks_for_real(registry_here, device_file, project, capfd, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(project), str(project / "tests")]))
-    monkeypatch.setattr("hetfeat.deploy.pipeline.ROUNDS", {"quick": 1})
-    monkeypatch.setattr("hetfeat.deploy.pipeline.PEERS", ())
+    monkeypatch.setattr("hetfeat.deploy.proof.ROUNDS", {"quick": 1})
+    monkeypatch.setattr("hetfeat.deploy.proof.PEERS", ())
     write(
         {
             "device": str(device_file),

@@ -16,17 +16,15 @@ from hetfeat.dataset.notes import quarantine
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
-from hetfeat.deploy.bench import GPU_PEERS, PEERS, Latency, compare
-from hetfeat.deploy.remote.device import DeviceBundle, latency_if_it_runs, on_device
+from hetfeat.deploy.bench import Latency
+from hetfeat.deploy.proof import prove
 from hetfeat.deploy.request import REQUEST, DeployRequest, Imported, SourceModel, journal_path
-from hetfeat.deploy.verify import Runs, Verified, rows_are_independent, sample_of, verify
+from hetfeat.deploy.verify import sample_of
 from hetfeat.deploy.ways import contested, lower_fastest, occurrences, tasks_of_all_ways
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.choice import measurer_of
 from hetfeat.measure.exclusive import building
-from hetfeat.measure.remote.lane import Quarantine
 from hetfeat.models.labels import leaked_records
 from hetfeat.progress import At, progress
 from hetfeat.records import Program, Task
@@ -40,10 +38,6 @@ if TYPE_CHECKING:
     from hetfeat.workloads.tvm import NetworkTask
 
 log = logging.getLogger(__name__)
-
-ROUNDS = {"quick": 20, "standard": 20, "full": 40}
-"""Turns of each engine in the comparison: docs/measuring.md tells why so many."""
-UNTUNED_ROUNDS = 2
 
 
 def deploy(
@@ -115,21 +109,16 @@ def deploy(
             bundle.write_bundle(Path(work) / "untuned", [plain], profile, sample, facts)
             return Path(work) / "untuned"
 
-        if profile.route.get("kind") == "local":
-            verified, measured = _proved_here(request, networks, profile, draft, untuned)
-        else:
-            keep = partial(quarantine, journal or journal_path(out))
-            verified, measured = _proved_there(request, networks, profile, draft, untuned, keep)
-        latency = measured["bundle"]
-        assert latency is not None
+        keep = partial(quarantine, journal or journal_path(out))
+        proof = prove(request, networks, profile, draft, untuned, keep)
         report = {
             "network": networks[0].network.name,
             "device": profile.name,
-            "latency_ms": latency.median_ms,
-            "latency_range_ms": [latency.low_ms, latency.high_ms],
-            "peers_ms": {n: _median(measured.get(n)) for n in (*PEERS, *_peers(profile))},
-            "untuned_ms": _median(measured["untuned"]),
-            "batches_ms": {str(b): _median(measured[f"batch {b}"]) for b in request.batches[1:]},
+            "latency_ms": proof.latency.median_ms,
+            "latency_range_ms": [proof.latency.low_ms, proof.latency.high_ms],
+            "peers_ms": {name: _median(found) for name, found in proof.peers.items()},
+            "untuned_ms": _median(proof.untuned),
+            "batches_ms": {str(batch): _median(found) for batch, found in proof.batches.items()},
             "tuning_s": tuned.seconds,
             "build_s": build_s,
             "total_s": tuned.earlier_s + time.monotonic() - started,
@@ -138,8 +127,8 @@ def deploy(
             "resumed": tuned.resumed,
             "interrupted": tuned.interrupted,
             "stopped": tuned.stopped,
-            "max_abs_error": verified.max_abs_error,
-            "tolerance": verified.tolerance,
+            "max_abs_error": proof.verified.max_abs_error,
+            "tolerance": proof.verified.tolerance,
             "model_version": request.model,
             "leaked_records": _leaked(source, profile, [t.task for of in ways for t in of]),
         }
@@ -283,66 +272,6 @@ def _task_facts(task: "NetworkTask", tuned: Tuned) -> dict[str, Any]:
     }
 
 
-def _proved_here(
-    request: DeployRequest,
-    networks: Sequence[Imported],
-    profile: DeviceProfile,
-    draft: Path,
-    untuned: Callable[[], Path],
-) -> tuple[Verified, dict[str, Latency | None]]:
-    """Verifies on this machine, then times beside other engines and beside the `untuned`."""
-    verified = _verify(request, networks, draft, bundle.load_bundle)
-    return verified, _bench(request, profile, draft, untuned())
-
-
-def _proved_there(
-    request: DeployRequest,
-    networks: Sequence[Imported],
-    profile: DeviceProfile,
-    draft: Path,
-    untuned: Callable[[], Path],
-    keep: Quarantine,
-) -> tuple[Verified, dict[str, Latency | None]]:
-    """Verifies and times on a server of the device; other engines do not run there."""
-    rounds = ROUNDS[request.effort]
-    first, *others = request.batches
-
-    def prove(there: DeviceBundle) -> tuple[Verified, dict[str, Latency | None]]:
-        verified = _verify(request, networks, draft, lambda folder: there)
-        batches = {f"batch {batch}": there.latency(UNTUNED_ROUNDS, batch) for batch in others}
-        return verified, {"bundle": there.latency(rounds, first), **batches}
-
-    if len(networks) > 1:
-        bundle.add_facts(draft, {"any_rows": True})  # before it is loaded there
-    verified, measured = on_device(profile, draft, prove, keep)
-    plain = latency_if_it_runs(profile, untuned(), UNTUNED_ROUNDS, keep)
-    return verified, dict.fromkeys(PEERS) | measured | {"untuned": plain}
-
-
-def _verify(
-    request: DeployRequest,
-    networks: Sequence[Imported],
-    draft: Path,
-    load: Callable[[Path], Runs],
-) -> Verified:
-    """Verifies each batch size and, if all allow it, opens the bundle to any number of rows."""
-    if len(networks) > 1:
-        bundle.add_facts(draft, {"any_rows": True})  # only so are the other sizes reached
-    loaded = load(draft)
-    verified = [verify(loaded, found.network, request.seed) for found in networks]
-    independent = [rows_are_independent(loaded, f.network, f.batch) for f in networks]
-    if len(networks) > 1 and not all(independent):
-        raise WorkFailed(
-            f"network '{request.network}', whose rows depend on each other",
-            "rows of their own, to compile it for several batch sizes",
-            "pass --batch with one size",
-        )
-    bundle.add_facts(draft, {"any_rows": all(independent)})
-    worst = max(verified, key=lambda v: v.max_abs_error - v.tolerance)
-    log.info("verified: largest error %.3g", worst.max_abs_error)
-    return worst
-
-
 def _budget(request: DeployRequest, tasks: int) -> Budget:
     budget = BUDGETS[request.effort]
     if request.trials is None:
@@ -366,27 +295,6 @@ def _on_round(
         at(tuned.trials, f"{tuned.resumed} before, {note}" if tuned.resumed else note)
 
     return on_round
-
-
-def _bench(
-    request: DeployRequest, profile: DeviceProfile, draft: Path, untuned: Path
-) -> dict[str, Latency | None]:
-    first, *others = request.batches
-    network = {"network": request.network, "batch": first, "seed": request.seed}
-    where = {"gpu": True} if profile.target["kind"] == "cuda" else {}
-    engines = {"bundle": {"engine": "bundle", "bundle": str(draft), **where}}
-    peers = {name: {"engine": name, **network, **where} for name in _peers(profile)}
-    log.info("comparing with %s, %d threads each", ", ".join(peers), profile.threads)
-    measured = compare({**engines, **peers}, profile.threads, ROUNDS[request.effort])
-    for batch in others:
-        one = {f"batch {batch}": {**engines["bundle"], "batch": batch}}
-        measured |= compare(one, profile.threads, UNTUNED_ROUNDS)
-    plain = {"untuned": {"engine": "bundle", "bundle": str(untuned), **where}}
-    return measured | compare(plain, profile.threads, UNTUNED_ROUNDS, first_needed=False)
-
-
-def _peers(profile: DeviceProfile) -> tuple[str, ...]:
-    return GPU_PEERS if profile.target["kind"] == "cuda" else PEERS
 
 
 def _leaked(source: SourceModel | None, profile: DeviceProfile, tasks: Iterable[Task]) -> int:
