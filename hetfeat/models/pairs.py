@@ -67,7 +67,10 @@ class Pairs:
 
 
 def pairs_of(examples: Examples, seed: int = 0, noise: float = NOISE) -> Pairs:
-    """The pairs of each task on each device; a failed program is slower than any other.
+    """The pairs of each task on each device.
+
+    Failed programs take no part, as in PCA: y = 0 says what they are, and as the slower program
+    of many pairs they would stand in the way of telling apart those that run (docs/models.md).
 
     Args:
         examples: n measured programs.
@@ -75,8 +78,7 @@ def pairs_of(examples: Examples, seed: int = 0, noise: float = NOISE) -> Pairs:
         noise: Least relative difference of latencies, as a share.
     """
     rng = np.random.default_rng(seed)
-    with np.errstate(divide="ignore"):
-        slowness = np.log(np.nan_to_num(examples.latency_s, nan=np.inf))
+    slowness = np.log(examples.latency_s)
     faster: list[Ints] = []
     slower: list[Ints] = []
     for group in by_group(group_codes(examples)[0]):
@@ -87,8 +89,7 @@ def pairs_of(examples: Examples, seed: int = 0, noise: float = NOISE) -> Pairs:
         else:
             i, j = np.triu_indices(len(rows), k=1)
             first, second = rows[i], rows[j]
-        with np.errstate(invalid="ignore"):  # two failures: inf - inf
-            lead = slowness[second] - slowness[first]
+        lead = slowness[second] - slowness[first]
         faster += [first[lead > np.log1p(noise)], second[-lead > np.log1p(noise)]]
         slower += [second[lead > np.log1p(noise)], first[-lead > np.log1p(noise)]]
     none = [np.empty(0, np.int32)]
