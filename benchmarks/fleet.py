@@ -1,12 +1,13 @@
 """Tuning over TVM's RPC: time with one server and with two, and what breaking things costs.
 
-    PYTHONPATH=. python benchmarks/fleet.py speed [--trials 32] [--rounds 3]
+    PYTHONPATH=. python benchmarks/fleet.py speed [--trials 32] [--rounds 3] [--slower-s 0]
     PYTHONPATH=. python benchmarks/fleet.py faults [--trials 32] [--only "nothing"]
 
 `speed` tunes matrix products on one server and on two, in turns; each server is pinned to a core of
-its own, and building shares those cores. `faults` breaks something in the middle of a tuning and
-compares what was asked for with what the journal holds. Both print Markdown; docs/fleet.md holds
-their last run.
+its own, and building shares those cores. With `--slower-s` a server is held so much longer for each
+program, without any work: as by devices that are slower, and whose cores build nothing. `faults`
+breaks something in the middle of a tuning and compares what was asked for with what the journal
+holds. Both print Markdown; docs/fleet.md holds their last run.
 """
 
 import argparse
@@ -195,7 +196,21 @@ def faults(only: str | None, trials: int) -> None:
         print("|", " | ".join(map(str, cells)), "|", flush=True)
 
 
-def speed(trials: int, rounds: int) -> None:
+@contextmanager
+def slower_devices(by_s: float) -> Iterator[None]:
+    """Holds the session's server for longer than a program runs."""
+    ask = Worker.ask
+
+    def waiting(self: Worker, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        if request["do"] == "run_file":
+            time.sleep(by_s)
+        return ask(self, request, timeout_s)
+
+    with mock.patch.object(Worker, "ask", waiting):
+        yield
+
+
+def speed(trials: int, rounds: int, slower_s: float) -> None:
     fleet = fleets.Fleet("bench")
     seconds: dict[int, list[float]] = {1: [], 2: []}
     print("| round | servers | trials | s |\n| --- | --- | --- | --- |")
@@ -203,7 +218,8 @@ def speed(trials: int, rounds: int) -> None:
         for servers in (1, 2) if number % 2 == 0 else (2, 1):
             for core in range(servers):
                 fleet.start_server(threads=1, core=core)
-            row = tuned_over(over_rpc(fleet), SPEED_SIZES, trials)
+            with slower_devices(slower_s):
+                row = tuned_over(over_rpc(fleet), SPEED_SIZES, trials)
             fleet.stop_servers()
             seconds[servers].append(row["seconds"])
             print(f"| {number + 1} | {servers} | {row['recorded']} | {row['seconds']:.1f} |")
@@ -217,10 +233,11 @@ def main() -> None:
     parser.add_argument("what", choices=["speed", "faults"])
     parser.add_argument("--trials", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--slower-s", type=float, default=0.0, help="for each program, by speed")
     parser.add_argument("--only", choices=list(FAULTS))
     given = parser.parse_args()
     if given.what == "speed":
-        speed(given.trials, given.rounds)
+        speed(given.trials, given.rounds, given.slower_s)
     else:
         faults(given.only, given.trials)
 

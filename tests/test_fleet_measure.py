@@ -190,18 +190,9 @@ def link(fleet):
 
 
 @pytest.mark.fleet
-def test_a_slow_link_changes_no_latency(measurer, link):
-    link.delay_s = 0.05
-    wanted = slow(measurer, 3, 0.02)
-    found = measurer.measure(wanted)
-    assert_each_once(found, wanted)
-    assert link.connections > 0
-    assert all(0.02 < m.latency_s < 0.05 for m in found)
-
-
-@pytest.mark.fleet
-def test_a_link_that_loses_packets_changes_no_latency(measurer, link):
-    link.loss = 0.05
+@pytest.mark.parametrize(("trouble", "value"), [("delay_s", 0.05), ("loss", 0.05)])
+def test_a_slow_or_lossy_link_changes_no_latency(measurer, link, trouble, value):
+    setattr(link, trouble, value)
     wanted = slow(measurer, 3, 0.02)
     found = measurer.measure(wanted)
     assert_each_once(found, wanted)
