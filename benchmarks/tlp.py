@@ -51,7 +51,7 @@ class TlpNet(nn.Module):
 class Tlp:
     """As much of the contract of a cost model as judging it needs."""
 
-    def __init__(self, seed: int, rounds: int = 50) -> None:
+    def __init__(self, seed: int, rounds: int = 10) -> None:
         self.settings = MlpParameters(
             rounds=rounds,
             patience=rounds,

@@ -58,12 +58,6 @@ def test_the_loss_of_a_pair_by_hand():
     assert right.item() == pytest.approx(np.log(1 + np.exp(-3)))
 
 
-def test_a_failed_program_makes_no_pair():
-    margins = torch.zeros(2, requires_grad=True)
-    loss_of(margins, targets([1.0, np.inf]), torch.zeros(2, dtype=torch.long), RANK).backward()
-    assert margins.grad.tolist() == [0, 0]
-
-
 def test_networks_read_how_a_store_stands_to_its_task_and_device(examples):
     batch = examples.batch
     program = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))

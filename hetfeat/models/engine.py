@@ -102,7 +102,7 @@ class EngineModel:
     def fit(self, train: Examples, valid: Examples, on_epoch: OnEpoch | None = None) -> None:
         """Learns from `train` (one task is enough) until `valid` improves no more.
 
-        A failed program has y = 0 and is compared with no other.
+        A failed program has y = 0.
 
         Raises:
             DataError: A side is empty or has no two programs of a task that differ, or a record

@@ -69,8 +69,8 @@ class Pairs:
 def pairs_of(examples: Examples, seed: int = 0, noise: float = NOISE) -> Pairs:
     """The pairs of each task on each device.
 
-    Failed programs take no part, as in PCA: y = 0 says what they are, and as the slower program
-    of many pairs they would stand in the way of telling apart those that run (docs/models.md).
+    Failed programs take no part, as in PCA: y = 0 says what they are, and trees that are to order
+    them, too, tell those that run apart less well (docs/models.md).
 
     Args:
         examples: n measured programs.

@@ -60,10 +60,10 @@ def loss_of(
 
 
 def _pairs(slowness: torch.Tensor, group: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Positions of the faster and the slower program of each pair; both ran, as in `pairs_of`."""
+    """Positions of the faster and the slower program of each pair."""
     lead = slowness[None, :] - slowness[:, None]
-    counts = (group[None, :] == group[:, None]) & torch.isfinite(lead)
-    faster, slower = torch.nonzero(counts & (lead > math.log1p(NOISE)), as_tuple=True)
+    same = group[None, :] == group[:, None]
+    faster, slower = torch.nonzero(same & (lead > math.log1p(NOISE)), as_tuple=True)
     return faster, slower
 
 
