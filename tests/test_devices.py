@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,15 @@ class TestRestricting:
     def test_more_threads_than_cores_are_refused(self):
         with pytest.raises(RequestError, match=f"at most {CORES}"):
             probe.probe(threads=CORES + 1)
+
+
+@pytest.mark.parametrize(("percent", "warns"), [(2.0, False), (60.0, True)])
+def test_probing_a_busy_machine_warns(percent, warns, monkeypatch, caplog):
+    done = subprocess.CompletedProcess([], 0, stdout='{"peak_gflops": 1.0}')
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr("psutil.cpu_percent", lambda interval: percent)
+    assert probe._measure({}, 1) == {"peak_gflops": 1.0}
+    assert ("60 % busy with other work" in caplog.text) == warns
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from hetfeat.devices import host
 from hetfeat.devices.presets import preset, preset_names
 from hetfeat.devices.profile import (
@@ -26,6 +28,8 @@ from hetfeat.errors import RequestError, WorkFailed, did_you_mean
 log = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_S = 300
+BUSY_PERCENT, LOOK_S = 20.0, 0.5
+"""How much of all processors may be busy, looked at for so long, before figures are too low."""
 FAMILY_OF_MACHINE = {"x86_64": "cpu-x86", "aarch64": "cpu-arm"}
 
 
@@ -138,6 +142,12 @@ def _cache_path() -> Path:
 
 
 def _measure(target: dict[str, Any], threads: int) -> dict[str, float]:
+    if (busy := psutil.cpu_percent(LOOK_S)) > BUSY_PERCENT:
+        log.warning(
+            "this machine is %.0f %% busy with other work, and its figures will be too low: "
+            "probe it again while nothing else runs",
+            busy,
+        )
     command = [sys.executable, "-m", "hetfeat.devices.tvm", json.dumps(target)]
     environment = os.environ | {"TVM_NUM_THREADS": str(threads)}
     try:

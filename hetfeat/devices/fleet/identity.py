@@ -46,4 +46,8 @@ def slow_or_fast(profile: DeviceProfile, gflops: float) -> str | None:
     peak = profile.peak_gflops
     if peak is None or fast_enough(profile) <= gflops <= peak * SPEED_FACTOR:
         return None
-    return f"{gflops:.3g} GFLOP/s, not within {SPEED_FACTOR:g} times {peak:.3g}"
+    if gflops < peak:
+        found, why = "under half", "a busy one"
+    else:
+        found, why = "over twice", "it was probed while busy: do that again"
+    return f"{gflops:.3g} GFLOP/s, {found} the profile's {peak:.3g}: another machine, or {why}"
