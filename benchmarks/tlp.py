@@ -1,8 +1,9 @@
 """A network like TLP's, over the loops of a program instead of its primitives.
 
-Layers as in Zhai et al. (ASPLOS 2023): linears up to 256, self-attention of 8 heads, two residual
-blocks, a sum over the sequence; LambdaRank. Unlike there, pairs lie inside tasks. It knows neither
-the device nor the task, but through the extents.
+Layers as in Zhai et al. (ASPLOS 2023), half as wide: linears up to 128, self-attention of 8 heads,
+two residual blocks, a sum over the sequence; LambdaRank. Unlike there, pairs lie inside tasks. It
+knows neither the device nor the task, but through the extents. 10 epochs, as `attention` has on
+them in docs/models.md; 50 of the full width take a core more than 20 minutes.
 """
 
 from itertools import pairwise
@@ -21,7 +22,7 @@ from hetfeat.models.nets import MlpParameters
 from hetfeat.models.side import side_of
 from hetfeat.models.watch import Watch
 
-SIZE, HEADS = 256, 8
+SIZE, HEADS = 128, 8
 
 
 class TlpNet(nn.Module):
