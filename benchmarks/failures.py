@@ -1,6 +1,6 @@
-"""What failed programs teach: as the slower ones of pairs, by y = 0 alone (as built), or nothing.
+"""What failed programs teach trees: as slower ones of pairs, by y = 0 alone (as built), or nothing.
 
-    python benchmarks/failures.py --records DIR --out FILE [--models xgb,mlp] [--seeds 0,1,2]
+    python benchmarks/failures.py --records DIR --out FILE [--models xgb,lgbm] [--seeds 0,1,2]
         [--splits within_task,by_task] [--jobs 2]
     python benchmarks/failures.py --out FILE --table
 

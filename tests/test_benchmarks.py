@@ -16,6 +16,7 @@ from hetfeat.records import Measurement, Program, Task
 # At the end: nothing of the project is to be found in another place.
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
+import failures
 import loop_nests
 import model_baselines
 import model_losses
@@ -141,6 +142,26 @@ class TestTunedBaselines:
                 "use_sigmoid": type(network.sigmoid).__name__ == "Sigmoid",
             }
         assert best.settings.items() <= known.items()
+
+
+class TestFailures:
+    def test_each_variant_is_judged_on_the_same_failures(self, tmp_path):
+        store = stores.make_store(tmp_path / "s", per_task=24)
+
+        def figures(variant: str) -> dict:
+            cell = failures.models.Cell("xgb", "within_task", 0, "", variant, "quick", {})
+            return failures.figures_of(cell, store)
+
+        found = [figures(variant) for variant in failures.VARIANTS]
+        assert len({each["failed"] for each in found}) == 1
+        assert len({each["rmse"] for each in found}) == 3
+
+    def test_failures_in_pairs_are_the_slowest(self, tmp_path):
+        examples = failures.assemble(stores.make_store(tmp_path / "s")).examples
+        failed = np.isnan(examples.latency_s)
+        changed = failures.in_pairs(examples).latency_s
+        assert 0 < failed.sum() == len(examples) - len(failures.left_out(examples))
+        assert changed[failed].min() > changed[~failed].max()
 
 
 class TestModelLosses:
