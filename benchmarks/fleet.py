@@ -120,17 +120,28 @@ FAULTS: dict[str, tuple[int, Callable[[Setting], object]]] = {
 
 
 @contextmanager
-def broken_in_a_run(break_it: Callable[[], object]) -> Iterator[None]:
-    """Breaks something while a program runs on a server."""
-    sent, ask = iter(range(10**6)), Worker.ask
+def before_each_run(do: Callable[[], object]) -> Iterator[None]:
+    """Does something while a session holds a server, before it runs a program there."""
+    ask = Worker.ask
 
-    def noting(self: Worker, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        if request["do"] == "run_file" and next(sent) == BREAK_AFTER:
-            threading.Timer(BREAK_S, break_it).start()
+    def doing(self: Worker, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        if request["do"] == "run_file":
+            do()
         return ask(self, request, timeout_s)
 
-    with mock.patch.object(Worker, "ask", noting):
+    with mock.patch.object(Worker, "ask", doing):
         yield
+
+
+def breaking(break_it: Callable[[], object]) -> Callable[[], None]:
+    """Breaks something while a program runs on a server."""
+    sent = iter(range(10**6))
+
+    def count() -> None:
+        if next(sent) == BREAK_AFTER:
+            threading.Timer(BREAK_S, break_it).start()
+
+    return count
 
 
 def tuned_over(profile: DeviceProfile, sizes: Sequence[int], trials: int) -> dict[str, Any]:
@@ -187,27 +198,13 @@ def faults(only: str | None, trials: int) -> None:
         if only and only != name:
             continue
         setting = Setting(servers)
-        with broken_in_a_run(partial(break_it, setting)):
+        with before_each_run(breaking(partial(break_it, setting))):
             row = tuned_over(over_rpc(setting.fleet), FAULT_SIZES, trials)
         setting.close()
         aside = "".join(f"; turned away: {reason}" for reason in row["quarantined"])
         shown = [row[key] for key in ("asked", "recorded", "unmeasured", "twice", "blamed")]
         cells = [name, f"{row['ended']}{aside}", *shown, f"{row['seconds']:.0f}"]
         print("|", " | ".join(map(str, cells)), "|", flush=True)
-
-
-@contextmanager
-def slower_devices(by_s: float) -> Iterator[None]:
-    """Holds the session's server for longer than a program runs."""
-    ask = Worker.ask
-
-    def waiting(self: Worker, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        if request["do"] == "run_file":
-            time.sleep(by_s)
-        return ask(self, request, timeout_s)
-
-    with mock.patch.object(Worker, "ask", waiting):
-        yield
 
 
 def speed(trials: int, rounds: int, slower_s: float) -> None:
@@ -218,7 +215,7 @@ def speed(trials: int, rounds: int, slower_s: float) -> None:
         for servers in (1, 2) if number % 2 == 0 else (2, 1):
             for core in range(servers):
                 fleet.start_server(threads=1, core=core)
-            with slower_devices(slower_s):
+            with before_each_run(partial(time.sleep, slower_s)):
                 row = tuned_over(over_rpc(fleet), SPEED_SIZES, trials)
             fleet.stop_servers()
             seconds[servers].append(row["seconds"])

@@ -112,16 +112,7 @@ def _timed_here(
     timed = compare({"bundle": own, **rivals}, profile.threads, ROUNDS[request.effort])
     latency = timed.pop("bundle")
     assert latency is not None  # `compare` needs the first to work
-    batches = {
-        batch: compare({"bundle": own | {"batch": batch}}, profile.threads, UNTUNED_ROUNDS)[
-            "bundle"
-        ]
-        for batch in others
-    }
-    plain = compare(
-        {"untuned": own | {"bundle": str(untuned)}},
-        profile.threads,
-        UNTUNED_ROUNDS,
-        first_needed=False,
-    )
+    few = profile.threads, UNTUNED_ROUNDS
+    batches = {b: compare({"bundle": own | {"batch": b}}, *few)["bundle"] for b in others}
+    plain = compare({"untuned": own | {"bundle": str(untuned)}}, *few, first_needed=False)
     return Proof(verified, latency, dict.fromkeys(PEERS) | timed, batches, plain["untuned"])
