@@ -137,6 +137,19 @@ class TestModel:
         monkeypatch.setattr("hetfeat.models.draft.KNOWN_RECORDS", 48)  # two tasks, not one
         assert DraftModel.fit(*sides, seed=0).operators == {"conv2d", "matmul"}
 
+    @pytest.mark.parametrize(
+        ("device", "own"),
+        [("znver3-avx2-2t", {"conv2d", "matmul", "winograd"}), ("znver4-avx2-2t", set())],
+    )
+    def test_it_says_of_which_operators_it_has_learnt_sketches_of_ours(
+        self, device, own, monkeypatch
+    ):
+        monkeypatch.setattr("hetfeat.models.draft.SETTINGS", GbdtParameters(rounds=1))
+        store = RecordStore.open(packaged_store())
+        known = assemble(store, devices=[f"amd-epyc-{device}"]).examples
+        assert DraftModel.fit(known, known, seed=0).own >= own
+        assert bool(DraftModel.fit(known, known, seed=0).own) is bool(own)
+
     def test_it_lies_in_the_folder_of_its_model(self, examples, tmp_path):
         known, valid, test = part(examples, range(5)), part(examples, (5, 6)), part(examples, (7,))
         model = XgbModel(GbdtParameters(rounds=20))
@@ -148,6 +161,7 @@ class TestModel:
         loaded = XgbModel.load(tmp_path / "with")
         drafted = as_drafts(test.batch.loaded())
         assert loaded.draft.operators == model.draft.operators
+        assert loaded.draft.own == model.draft.own
         assert np.array_equal(loaded.draft.predict(drafted), model.draft.predict(drafted))
         tuned = loaded.fine_tune(test)
         assert not np.array_equal(tuned.draft.predict(drafted), model.draft.predict(drafted))

@@ -126,6 +126,29 @@ def test_a_search_is_guided_by_what_there_is(draft, monkeypatch):
     assert (search.draft is not None) is (draft == "of its operator")
 
 
+@pytest.mark.parametrize("draft", ["of both", "of TVM's", None])
+def test_sketches_that_a_source_has_not_learnt_take_turns(draft, monkeypatch):
+    judge, task = Judge(source(), HERE, seed=0), stores.task(0)
+    if draft:
+        monkeypatch.setattr("hetfeat.models.draft.KNOWN_RECORDS", 1)
+        known = examples([as_ours(m, draft == "of both") for m in measured(range(12, 30), 360)])
+        judge.source.learn_drafts(known, known)
+    search = Evolution(task, None, None, 0)
+    judge.guide(search, task, None)
+    assert search.in_turns is (draft == "of TVM's")
+    judge.hear([as_ours(m, True) for m in measured(range(1), FIRST_FIT)])
+    judge.guide(search, task, None)
+    assert not search.in_turns
+
+
+def as_ours(found, ours: bool):
+    """Its trace as if of a sketch of ours."""
+    program = found.program
+    steps = '["Parallel",["l1"],[],[]]' if ours else ""
+    trace = program.trace.replace("[[],", f"[[{steps}],", 1)
+    return replace(found, program=replace(program, trace=trace))
+
+
 def test_the_measured_programs_of_a_task_are_its_support_set(monkeypatch):
     judge = Judge(source(), HERE, seed=0)
     read = []

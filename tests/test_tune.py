@@ -14,6 +14,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceLost
 from hetfeat.records import Measurement, Program, Task
+from hetfeat.schedules.trace import is_ours
 from hetfeat.search.evolution import (
     APPLIED_PER_PICK,
     CURIOUS_SHARE,
@@ -43,6 +44,9 @@ TASKS = [
 def quality(program: Program) -> int:
     """A number of 0 to 99; the latency follows from it."""
     return int(json.loads(program.trace)[0][0][2][0])
+
+
+KINDS = ("Number", "Parallel")
 
 
 @dataclass
@@ -341,6 +345,30 @@ class TestEvolution:
         chosen = set(self.search(score, device=FakeDevice(programs=5000)).ask(BATCH))
         favourites = set(sorted(judged, key=self.right_of)[:BATCH])
         assert len(chosen - favourites) >= round(CURIOUS_SHARE * BATCH)
+
+    @pytest.mark.parametrize("in_turns", [True, False])
+    def test_a_model_that_knows_no_sketch_of_ours_does_not_keep_them_out(self, in_turns):
+        class OddAreOurs(FakeDevice):
+            def _program(self, task, number):
+                made = super()._program(task, number)
+                return replace(made, trace=made.trace.replace("Number", KINDS[number % 2]))
+
+        def even(programs):
+            return np.array([-float(is_ours(program.trace)) for program in programs])
+
+        search = self.search(even, device=OddAreOurs(programs=5000))
+        search.in_turns = in_turns
+        for _ in range(2):
+            chosen = search.ask(BATCH)
+            ours = sum(is_ours(program.trace) for program in chosen)
+            assert len(set(chosen)) == BATCH
+            assert ours == BATCH // 2 if in_turns else ours <= 1
+            search.tell([stores.measured(program, DEVICE) for program in chosen])
+
+    def test_where_there_are_none_of_ours_the_model_has_all_picks(self):
+        search = self.search(self.right)
+        search.in_turns = True
+        assert len(set(search.ask(BATCH))) == BATCH
 
     def test_the_same_seed_asks_alike(self):
         one, same, other = (self.search(self.right, seed).ask(BATCH) for seed in (1, 1, 2))

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetfeat.features.batch import Batch, Examples, joined
+from hetfeat.features.columns import TRACE
 from hetfeat.features.drafts import as_drafts
 from hetfeat.models.engines import xgb
 from hetfeat.models.gbdt import GbdtParameters
@@ -26,7 +27,9 @@ SETTINGS = GbdtParameters(rounds=300)
 KNOWN_RECORDS = 100
 """Records of an operator from which on its drafts are ranked. Traces of another say little: a model
 that had seen no Winograd convolution led to programs of it 1.3 times as slow."""
-_OPERATORS = "operators"
+_OPERATORS, _OWN = "operators", "own"
+_PARALLEL = [column.name for column in TRACE].index("primitive_Parallel")
+"""Of sketches of ours alone, before post-processing (`schedules.trace.is_ours`)."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,12 @@ class DraftModel:
     Attributes:
         trees: What has been learnt.
         operators: Of the tasks whose drafts it can rank.
+        own: Those of which it has learnt sketches of ours, too.
     """
 
     trees: xgb.XgbTrees
     operators: frozenset[str]
+    own: frozenset[str] = frozenset()
 
     @classmethod
     def fit(cls, train: Examples, valid: Examples, seed: int) -> Self | None:
@@ -49,9 +54,10 @@ class DraftModel:
         learn, check = side_of(known, seed=seed), side_of(judged, known, seed=seed)
         if not len(learn.pairs) or not len(check.pairs):
             return None
-        names, counts = np.unique(known.operator.astype(str), return_counts=True)
-        operators = frozenset(names[counts >= KNOWN_RECORDS].tolist())
-        return cls(xgb.train(replace(SETTINGS, seed=seed), learn, check, None), operators)
+        names = known.operator.astype(str)
+        ours = np.concatenate([p.loaded().trace[:, _PARALLEL] > 0 for p in known.batch.pieces()])
+        trees = xgb.train(replace(SETTINGS, seed=seed), learn, check, None)
+        return cls(trees, _often(names), _often(names[ours]))
 
     def predict(self, batch: Batch) -> npt.NDArray[np.float64]:
         """Scores of programs, higher is faster, float64 [n]; they need no per-store features."""
@@ -66,7 +72,8 @@ class DraftModel:
 
     def write(self, folder: Path) -> None:
         """Writes `FILE`."""
-        self.trees.booster.set_attr(**{_OPERATORS: json.dumps(sorted(self.operators))})
+        named = {_OPERATORS: self.operators, _OWN: self.own}
+        self.trees.booster.set_attr(**{k: json.dumps(sorted(v)) for k, v in named.items()})
         self.trees.booster.save_model(folder / FILE)
 
     @classmethod
@@ -75,7 +82,13 @@ class DraftModel:
         if FILE not in files:
             return None
         trees = xgb.trees_of(folder / FILE, SETTINGS)
-        return cls(trees, frozenset(json.loads(trees.booster.attr(_OPERATORS))))
+        told = (trees.booster.attr(name) or "[]" for name in (_OPERATORS, _OWN))
+        return cls(trees, *(frozenset(json.loads(names)) for names in told))
+
+
+def _often(names: npt.NDArray[np.str_]) -> frozenset[str]:
+    found, counts = np.unique(names, return_counts=True)
+    return frozenset(found[counts >= KNOWN_RECORDS].tolist())
 
 
 def _drafts_of(examples: Examples, rng: Any) -> Examples:

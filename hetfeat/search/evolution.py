@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from hetfeat.records import Measurement, Program, Task
+from hetfeat.schedules.trace import is_ours
 from hetfeat.search.base import Proposer, Score
 
 Draft = Callable[[Sequence[str], int, random.Random], list[Program]]
@@ -41,6 +42,10 @@ class Evolution:
         starts: Gives programs to begin with, best first, when the first candidates are asked for.
         draft: Gives programs bred from traces; without it the proposer varies programs, and
             applies each variation.
+
+    Attributes:
+        in_turns: Half of the picks are of sketches of ours, whatever the model says, which has
+            learnt of none.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Evolution:
         self._task = task
         self._proposer = proposer
         self.score, self.draft = score, draft
+        self.in_turns = False
         self._sketches: list[Program] = []
         self._rng = random.Random(f"{seed} {task.hash}")
         self._starts = starts
@@ -63,14 +69,16 @@ class Evolution:
 
     def ask(self, count: int) -> list[Program]:
         """See `Search.ask`."""
-        generations = GENERATIONS[bool(self._seen)]
-        first = () if self._seen else self._starts()[: round(START_SHARE * count)]
+        begun = bool(self._seen)
+        strangers = self._strangers(count // 2) if self.in_turns else []
+        count -= len(strangers)
+        first = () if begun else self._starts()[: round(START_SHARE * count)]
         self._seen.update(program.key for program in first)
         if self.draft:
             pool = self._drafted(APPLIED_PER_PICK * count, first)
         else:
-            pool = self._evolved(POOL_PER_PICK * count, generations, first)
-        chosen = [*first, *self._choose(pool, count - len(first))]
+            pool = self._evolved(POOL_PER_PICK * count, GENERATIONS[begun], first)
+        chosen = [*first, *strangers, *self._choose(pool, count - len(first))]
         self._seen.update(program.key for program in chosen)
         return chosen
 
@@ -130,9 +138,21 @@ class Evolution:
             self._add(pool, self._proposer.sample(self._task, missing, self._draw()))
         return list(pool.values())
 
-    def _fastest(self) -> list[str]:
+    def _strangers(self, count: int) -> list[Program]:
+        """Programs of our sketches: random ones, and variations of the fastest of them."""
+        size = POOL_PER_PICK * count
+        pool: dict[str, Program] = {}
+        if ours := [trace for trace in self._fastest(len(self._latency_s)) if is_ours(trace)]:
+            best = ours[:PARENTS]
+            self._add(pool, self._proposer.vary(self._task, best, size // 2, self._draw()))
+        self._add(pool, self._proposer.sample(self._task, size - len(pool), self._draw()))
+        chosen = self._choose([p for p in pool.values() if is_ours(p.trace)], count)
+        self._seen.update(program.key for program in chosen)
+        return chosen
+
+    def _fastest(self, count: int = PARENTS) -> list[str]:
         """Traces of the fastest programs measured, fastest first."""
-        return heapq.nsmallest(PARENTS, self._latency_s, key=self._latency_s.__getitem__)
+        return heapq.nsmallest(count, self._latency_s, key=self._latency_s.__getitem__)
 
     @staticmethod
     def _ranked(programs: list[Program], score: Score) -> list[Program]:

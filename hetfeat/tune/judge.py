@@ -3,6 +3,7 @@
 import logging
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
@@ -17,6 +18,7 @@ from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import build
 from hetfeat.records import Measurement, Program, Task
+from hetfeat.schedules.trace import is_ours
 from hetfeat.search.drafts import bred
 from hetfeat.search.evolution import Evolution
 from hetfeat.transfer.finetune import mean_pca, pca_of_tasks, without_draft
@@ -59,13 +61,15 @@ class Judge:
         self._gate_at = FIRST_FIT
         self._measured: dict[str, list[Measurement]] = {}
         self._support: dict[str, Examples] = {}
+        self._own: Counter[str] = Counter()
 
     def hear(self, found: Sequence[Measurement]) -> None:
         """Takes programs into the support sets of their tasks."""
         for measurement in found:
-            task = measurement.program.task.hash
-            self._measured.setdefault(task, []).append(measurement)
-            self._support.pop(task, None)
+            program = measurement.program
+            self._measured.setdefault(program.task.hash, []).append(measurement)
+            self._support.pop(program.task.hash, None)
+            self._own[program.task.operator] += is_ours(program.trace)
 
     def learn(self, known: Sequence[Measurement]) -> None:
         """Takes in everything measured on the device so far."""
@@ -87,6 +91,12 @@ class Judge:
         search.score = partial(self._score, task) if self.model is not None else None
         draft = self.model.draft if self.model is not None else None
         known = draft is not None and task.operator in draft.operators
+        search.in_turns = (
+            self.source is not None
+            and self.source.draft is not None
+            and task.operator not in self.source.draft.own
+            and self._own[task.operator] < FIRST_FIT
+        )
         search.draft = partial(self._drafted, task, measurer) if known else None
 
     def _score(self, task: Task, programs: Sequence[Program]) -> Floats:
