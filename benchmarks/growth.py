@@ -47,7 +47,8 @@ def main() -> None:
     counts = sorted(int(count) for count in given.tasks.split(","))
     network = Network(given.network, local_profile())
     if not 0 < counts[0] <= counts[-1] <= len(network.tasks):
-        raise SystemExit(f"--tasks {given.tasks}: {given.network} has {len(network.tasks)}")
+        most = len(network.tasks)
+        raise SystemExit(f"--tasks {given.tasks}: give counts of 1 to {most}, what it has")
     given.out.mkdir(parents=True)
     store = RecordStore.open(packaged_store())
     took: dict[int, list[tuple[float, float, int]]] = {count: [] for count in counts}

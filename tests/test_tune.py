@@ -353,6 +353,17 @@ class TestEvolution:
                 made = super()._program(task, number)
                 return replace(made, trace=made.trace.replace("Number", KINDS[number % 2]))
 
+            def sample(self, task, count, seed):
+                """The sketches take turns."""
+                drawn = enumerate(map(quality, super().sample(task, count, seed)))
+                return [self._program(task, number - number % 2 + at % 2) for at, number in drawn]
+
+            def vary(self, task, parents, count, seed):
+                """A variation is of its parent's sketch."""
+                numbers = [quality(Program(task, parent)) for parent in parents]
+                near = {(number + d) % self.programs for number in numbers for d in (-2, 2)}
+                return [self._program(task, number) for number in sorted(near)[:count]]
+
         def even(programs):
             return np.array([-float(is_ours(program.trace)) for program in programs])
 
@@ -366,9 +377,20 @@ class TestEvolution:
             search.tell([stores.measured(program, DEVICE) for program in chosen])
 
     def test_where_there_are_none_of_ours_the_model_has_all_picks(self):
-        search = self.search(self.right)
+        class Counting(FakeDevice):
+            drawn = 0
+
+            def sample(self, task, count, seed):
+                self.drawn += count
+                return super().sample(task, count, seed)
+
+        device, usual = Counting(), Counting()
+        search, other = (self.search(self.right, device=one) for one in (device, usual))
         search.in_turns = True
-        assert len(set(search.ask(BATCH))) == BATCH
+        for _ in range(3):
+            other.ask(BATCH)
+            assert len(set(search.ask(BATCH))) == BATCH
+        assert device.drawn == usual.drawn + SKETCH_SAMPLES
 
     def test_the_same_seed_asks_alike(self):
         one, same, other = (self.search(self.right, seed).ask(BATCH) for seed in (1, 1, 2))

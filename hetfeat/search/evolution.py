@@ -23,7 +23,7 @@ CURIOUS_SHARE = 0.125
 APPLIED_PER_PICK = 4
 """Drafts applied, and judged with their features, for each program measured."""
 SKETCH_SAMPLES = 8
-"""Random programs that show drafts the sketches of a task."""
+"""Random programs that show the sketches of a task."""
 GENERATIONS = (3, 1)
 """Generations that the model judges alone before the first programs are measured, and before
 later ones (`benchmarks/generations.py`)."""
@@ -126,11 +126,10 @@ class Evolution:
     def _drafted(self, size: int, parents: Sequence[Program]) -> list[Program]:
         """Programs not seen before: the best of drafts of the fastest, and some random ones."""
         assert self.draft is not None
-        if not self._sketches:
-            self._sketches = self._proposer.sample(self._task, SKETCH_SAMPLES, self._draw())
-        known = [*self._fastest(), *(program.trace for program in (*parents, *self._sketches))]
+        shown = self._shown()
+        known = [*self._fastest(), *(program.trace for program in (*parents, *shown))]
         pool: dict[str, Program] = {}
-        self._add(pool, self._sketches)
+        self._add(pool, shown)
         if known:
             self._add(pool, self.draft(list(dict.fromkeys(known)), size, self._rng))
         if len(pool) < size // 2:  # a small design space, or one where drafts do not apply
@@ -138,8 +137,16 @@ class Evolution:
             self._add(pool, self._proposer.sample(self._task, missing, self._draw()))
         return list(pool.values())
 
+    def _shown(self) -> list[Program]:
+        """A few random programs, among them one of each sketch."""
+        if not self._sketches:
+            self._sketches = self._proposer.sample(self._task, SKETCH_SAMPLES, self._draw())
+        return self._sketches
+
     def _strangers(self, count: int) -> list[Program]:
         """Programs of our sketches: random ones, and variations of the fastest of them."""
+        if not any(is_ours(program.trace) for program in self._shown()):
+            return []
         size = POOL_PER_PICK * count
         pool: dict[str, Program] = {}
         if ours := [trace for trace in self._fastest(len(self._latency_s)) if is_ours(trace)]:
