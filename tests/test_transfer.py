@@ -12,7 +12,15 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import DataError, RequestError
 from hetfeat.features.assemble import assemble
 from hetfeat.models.hyperparameters import build
-from hetfeat.transfer.finetune import LEAST_BUDGET, few_shot, fine_tuned
+from hetfeat.transfer.finetune import (
+    LEAST_BUDGET,
+    STRENGTHS,
+    STRONGER,
+    few_shot,
+    fine_tuned,
+    strongest,
+    tuned_pca,
+)
 from hetfeat.transfer.gate import decide
 from hetfeat.transfer.selection import heaviest, on_columns
 from registry import transferring
@@ -81,6 +89,13 @@ def test_a_model_that_is_transferred_goes_on_learning_as_its_source_would(exampl
     assert tuned.settings == source.settings
     later = tuned.fine_tune(on_b).predict(on_b.batch)
     assert (later != tuned.predict(on_b.batch)).any()
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_more_rounds_are_tried_where_the_most_were_best(examples, on_b, shuffled):
+    tried = tuned_pca(adapting.source_model(examples, shuffled), few_shot(on_b, 12, seed=0))
+    best = strongest({rounds: tried[rounds] for rounds in STRENGTHS})
+    assert (STRONGER in tried) == (best == STRENGTHS[-1]) == shuffled
 
 
 def test_only_selected_tasks_are_measured_and_all_are_tested(on_b):

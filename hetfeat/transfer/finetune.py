@@ -29,6 +29,8 @@ LEAST_BUDGET = 4
 MOST_FOLDS = 4
 STRENGTHS = (0, 10, 30, 100)
 """Rounds of fine-tuning to choose from; none leaves the source as it is."""
+STRONGER = 300
+"""Tried where the strongest of these was best: the source says little of such a device."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Adapted:
 
     Attributes:
         model: The source model, fine-tuned on everything measured.
-        rounds: Of fine-tuning, chosen from `STRENGTHS`.
+        rounds: Of fine-tuning, chosen from `STRENGTHS` and `STRONGER`.
         decision: Whether the source helped, judged without the test side.
         pca: On the test side: `source`, `transfer`, `scratch`.
     """
@@ -178,13 +180,19 @@ def adapt(
 
 def tuned_pca(source: CostModel, data: FewShot) -> dict[int, Floats]:
     """PCA on the measured programs of each task, by strength of fine-tuning, cross-validated."""
-    scores = {rounds: np.zeros(len(data.measured)) for rounds in STRENGTHS}
     judge = without_draft(source)
-    for fold in range(data.folds):
-        train, valid, rows = data.part(fold)
-        for rounds, found in scores.items():
-            found[rows] = fine_tuned(judge, train, rounds).predict(valid.batch)
-    return {rounds: pca_of_tasks(found, data.measured) for rounds, found in scores.items()}
+
+    def pca_with(rounds: int) -> Floats:
+        scores = np.zeros(len(data.measured))
+        for fold in range(data.folds):
+            train, valid, rows = data.part(fold)
+            scores[rows] = fine_tuned(judge, train, rounds).predict(valid.batch)
+        return pca_of_tasks(scores, data.measured)
+
+    by_task = {rounds: pca_with(rounds) for rounds in STRENGTHS}
+    if strongest(by_task) == STRENGTHS[-1]:
+        by_task[STRONGER] = pca_with(STRONGER)
+    return by_task
 
 
 def strongest(by_task: dict[int, Floats]) -> int:
