@@ -18,6 +18,7 @@ from hetfeat.models.engines.attention import _memory, read
 from hetfeat.models.engines.attention_net import LABELS, AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
+from hetfeat.models.engines.mlp import MlpNet
 from hetfeat.models.engines.net import CHUNK, WEIGHTS, steps_of, torch_threads
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
@@ -237,3 +238,26 @@ def test_a_new_device_gets_a_head_by_fine_tuning(attention):
     assert len(adapted._fitted.net.known) == 2
     assert len(made._fitted.net.known) == 1
     assert adapted._fitted.net.device_heads[1].abs().max() > 0
+
+
+@pytest.mark.parametrize(("kind", "net"), [("mlp", MlpNet), ("attention", AttentionNet)])
+def test_fine_tuning_reads_each_program_once_and_changes_the_last_block_alone(
+    examples, monkeypatch, kind, net
+):
+    sides = split_examples(examples, "within_task", seed=0)
+    source = build(kind, "quick", 0, {"rounds": 1, "width": 32, "batch": 8})
+    source.fit(examples.take(sides.train), examples.take(sides.valid))
+    before = {name: t.clone() for name, t in source.fitted().net.state_dict().items()}
+    read, trunk = [], net.trunk
+
+    def counted(self, inputs):
+        read.append(len(inputs))
+        return trunk(self, inputs)
+
+    monkeypatch.setattr(net, "trunk", counted)
+    measured = examples.take(sides.test)
+    tuned = source.fine_tune(measured).fitted().net
+    assert sum(read) == len(measured)
+    last = {id(p) for p in tuned.last_block()}
+    changed = {n for n, p in tuned.named_parameters() if not torch.equal(p, before[n])}
+    assert changed == {n for n, p in tuned.named_parameters() if id(p) in last}

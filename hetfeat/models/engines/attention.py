@@ -156,9 +156,11 @@ def _descend(
     inputs, targets = scaling(side.examples.batch.loaded()), nets.targets_of(side)
     device = _rows_of(_hardware(side.examples.batch.loaded()), net.known)
     rng = np.random.default_rng(settings.seed)
+    trunk = None if best else nets.once(net.trunk, inputs)
 
     def loss(positions: torch.Tensor, chunk: torch.Tensor) -> torch.Tensor:
-        embedded = net.encode(inputs.take(positions))
+        given = net.trunk(inputs.take(positions)) if trunk is None else trunk[positions]
+        embedded = net.embedding(given)
         own = device[positions]
         if best and rng.random() < _SHARED_ONLY:
             own = torch.full_like(own, -1)
@@ -270,8 +272,7 @@ def _memory(vectors: torch.Tensor, margins: torch.Tensor, slowness: torch.Tensor
 def _embed(net: AttentionNet, scaling: Scaling, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """Embeddings and margins without a memory of the programs of a batch."""
     inputs, device = scaling(batch), _rows_of(_hardware(batch), net.known)
-    parts = list(nets.in_parts(len(batch)))
-    embedded = torch.cat([net.encode(inputs.take(part)) for part in parts])
+    embedded = nets.once(net.encode, inputs)
     return embedded, net.answer(embedded, device)
 
 

@@ -44,6 +44,10 @@ class AttentionNet(nn.Module):
 
     def encode(self, inputs: Inputs) -> torch.Tensor:
         """Embeddings, float32 [n, width]."""
+        return self.embedding(self.trunk(inputs))
+
+    def trunk(self, inputs: Inputs) -> torch.Tensor:
+        """What embeddings are made of, and fine-tuning does not change, float32 [n, width]."""
         program = inputs.program
         steps = torch.relu(self.step(inputs.steps) + self.context(inputs.context)[program])
         lengths = inputs.lengths.clamp(min=1)  # a program without a step is one of zeros
@@ -52,8 +56,12 @@ class AttentionNet(nn.Module):
         padded[program, torch.arange(len(steps)) - starts[program]] = steps
         packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)
         read, _ = pad_packed_sequence(self.sequence(packed)[0], batch_first=True)
-        total = (read + padded).sum(1)  # the LSTM refines what the steps say alone
-        embedded: torch.Tensor = total + torch.relu(self.embed(total))
+        total: torch.Tensor = (read + padded).sum(1)  # the LSTM refines what the steps say alone
+        return total
+
+    def embedding(self, trunk: torch.Tensor) -> torch.Tensor:
+        """Embeddings, float32 [n, width], of what the trunk gave."""
+        embedded: torch.Tensor = trunk + torch.relu(self.embed(trunk))
         return embedded
 
     def answer(self, embedded: torch.Tensor, device: torch.Tensor) -> torch.Tensor:

@@ -38,19 +38,25 @@ class MlpNet(nn.Module):
 
     def forward(self, inputs: Inputs) -> torch.Tensor:
         """Float32 [n]."""
+        return self.judge(self.trunk(inputs))
+
+    def trunk(self, inputs: Inputs) -> torch.Tensor:
+        """What margins are made of, and fine-tuning does not change, float32 [n, width]."""
         program = inputs.program
         # The first layer of steps and context side by side, each context multiplied once.
         stores = torch.relu(self.step(inputs.steps) + self.context(inputs.context)[program])
         stores = torch.relu(self.encode(stores))
         total = torch.zeros(len(inputs), stores.shape[1]).index_add(0, program, stores)
-        for layer in self.refine:
-            total = total + torch.relu(layer(total))
-        margins: torch.Tensor = self.out(total).squeeze(1)
+        return total + torch.relu(self.refine[0](total))
+
+    def judge(self, trunk: torch.Tensor) -> torch.Tensor:
+        """Margins, float32 [n], of what the trunk gave."""
+        margins: torch.Tensor = self.out(trunk + torch.relu(self.refine[1](trunk))).squeeze(1)
         return margins
 
     def last_block(self) -> list[nn.Parameter]:
         """What fine-tuning changes."""
-        return [*self.refine[-1].parameters(), *self.out.parameters()]
+        return [*self.refine[1].parameters(), *self.out.parameters()]
 
 
 @dataclass(frozen=True)
@@ -112,15 +118,14 @@ def _descend(
     best: "nets.Best | None",
 ) -> None:
     inputs, targets = scaling(side.examples.batch.loaded()), nets.targets_of(side)
+    trunk = None if best else nets.once(net.trunk, inputs)
 
     def loss(positions: torch.Tensor, chunk: torch.Tensor) -> torch.Tensor:
-        margins = net(inputs.take(positions))
-        return loss_of(margins, targets.take(positions), chunk, settings)
+        given = net.trunk(inputs.take(positions)) if trunk is None else trunk[positions]
+        return loss_of(net.judge(given), targets.take(positions), chunk, settings)
 
     nets.descend(net, parameters, settings, side, loss, best)
 
 
 def _margins(net: MlpNet, inputs: Inputs) -> npt.NDArray[np.float64]:
-    with torch.no_grad():
-        parts = [net(inputs.take(part)) for part in nets.in_parts(len(inputs))]
-    return np.asarray(torch.cat(parts).numpy(), np.float64)
+    return np.asarray(nets.once(net, inputs).numpy(), np.float64)

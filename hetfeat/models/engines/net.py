@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from hetfeat.models.engines.inputs import Scaling
+from hetfeat.models.engines.inputs import Inputs, Scaling
 from hetfeat.models.engines.losses import Targets
 from hetfeat.models.metrics import by_group
 from hetfeat.models.side import Side
@@ -137,6 +137,12 @@ def descend(
 def in_parts(count: int) -> Iterator[torch.Tensor]:
     """Positions 0 to `count`, a part at a time."""
     return iter(torch.arange(count).split(_PREDICT)) if count else iter(())
+
+
+def once(layers: Callable[[Inputs], torch.Tensor], inputs: Inputs) -> torch.Tensor:
+    """What layers that are not to change make of all programs, a part at a time."""
+    with torch.no_grad():
+        return torch.cat([layers(inputs.take(part)) for part in in_parts(len(inputs))])
 
 
 def write_weights(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
