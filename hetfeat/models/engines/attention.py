@@ -29,6 +29,7 @@ from hetfeat.models.engines import net as nets
 from hetfeat.models.engines.attention_net import AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
+from hetfeat.models.engines.regression import BELIEF, corrected
 from hetfeat.models.metrics import by_group, pairwise_accuracy
 from hetfeat.models.nets import AttentionParameters
 from hetfeat.models.side import Side
@@ -42,9 +43,6 @@ HEED = (0.0, 0.5, 1.0)
 """What the memory's correction may count for; the valid side chooses."""
 _SHARED_ONLY = 0.3
 """Share of training steps without the devices' corrections, so that the head stands alone."""
-_BELIEF = 4.0
-"""How much the head is believed before anything is measured: as if by so many programs, of logits
-that spread by one, whose speeds it had told exactly."""
 _MISLED = 1.5
 """How far the head is led astray for the memory at most, in training, over what its own margins
 spread: where it is always right, the labels of a support set add nothing and are not heeded."""
@@ -54,6 +52,8 @@ _NOISE = (0.1, 0.3, 1.0)
 """Variance of a measured label that its program does not tell, over that which it tells."""
 _SUPPORT_SHARE = 0.5
 """Of a chunk in training at most, so that queries are left."""
+_TAUGHT = nets.CHUNK * _SUPPORT_SHARE
+"""Measured programs that the memory learns to read; of more it counts for as much less."""
 _WIDEST = 4.0
 """Largest label in the memory: e^4 times faster than the others says no less than more would."""
 
@@ -227,7 +227,7 @@ class _Memory:
         vectors: Embeddings, float32 [s, width].
         labels: What is known of each, float32 [s, 3].
         trust: Slope of the measured speeds over what the head said of them, drawn to 1 by
-            `_BELIEF`: what the head says of the others is worth that much, and is turned round
+            `BELIEF`: what the head says of the others is worth that much, and is turned round
             where it was wrong.
     """
 
@@ -236,11 +236,10 @@ class _Memory:
     trust: torch.Tensor
 
     def answer(self, queries: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
-        """Margins of queries: the head's, as far as it was right, and what it missed of the like.
+        """Margins of queries in training: as `regression.corrected`, but with gradients.
 
-        Gaussian-process regression on embeddings, whose length is the median distance between
-        measured programs (Rasmussen and Williams 2006, algorithm 2.1). How much of what was missed
-        is noise, all of it perhaps, is what leaves out one measured program best (equation 5.12).
+        The length is the median distance between measured programs, and values are logarithms:
+        choosing a length for each chunk would cost most of a step.
         """
         missed = self.labels[:, 0] - self.trust * self.labels[:, 1]
         apart = torch.cdist(self.vectors, self.vectors).square()
@@ -265,7 +264,7 @@ def _memory(vectors: torch.Tensor, margins: torch.Tensor, slowness: torch.Tensor
     speed = torch.where(failed, -_WIDEST, middle - slow)
     labels = torch.stack([speed, said - said.mean(), failed.float()], 1).clamp(-_WIDEST, _WIDEST)
     fast, told = labels[:, 0], labels[:, 1]
-    trust = ((fast - fast.mean()) @ told + _BELIEF) / (told @ told + _BELIEF)
+    trust = ((fast - fast.mean()) @ told + BELIEF) / (told @ told + BELIEF)
     return _Memory(vectors, labels, trust)
 
 
@@ -297,10 +296,13 @@ def _read_support(
     for key, queries in asked.items():
         rows = torch.tensor(measured[key][-MOST_SUPPORT:])
         known, own = _memory(vectors[rows], said[rows], slowness[rows]), embedded[queries]
-        margins[queries] = known.answer(own, margins[queries])
+        given = (margins[queries], own, said[rows], vectors[rows], slowness[rows])
+        told = corrected(*(tensor.double().numpy() for tensor in given))
+        margins[queries] = torch.from_numpy(told).float()
         if net.heed:
             corrections = net.recall(own[None], known.vectors[None], known.labels[None])
-            margins[queries] += net.heed * corrections[0]
+            share = min(1.0, _TAUGHT / len(rows))
+            margins[queries] += net.heed * share * corrections[0]
 
 
 def _keys(batch: Batch) -> list[bytes]:
