@@ -236,10 +236,9 @@ class _Memory:
     trust: torch.Tensor
 
     def answer(self, queries: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
-        """Margins of queries in training: as `regression.corrected`, but with gradients.
+        """Margins of queries in training: a plainer `regression.corrected` with gradients.
 
-        The length is the median distance between measured programs, and values are logarithms:
-        choosing a length for each chunk would cost most of a step.
+        The length is the median distance between measured programs, and values are logarithms.
         """
         missed = self.labels[:, 0] - self.trust * self.labels[:, 1]
         apart = torch.cdist(self.vectors, self.vectors).square()
