@@ -125,23 +125,37 @@ class TestTunedBaselines:
         assert len(tuned.predict(sides[2].batch)) == len(sides[2])
 
     @pytest.mark.tvm
-    @pytest.mark.parametrize("name", model_baselines.TUNED)
-    def test_what_is_tuned_is_what_tvm_has(self, name, sides, monkeypatch):
+    @pytest.mark.parametrize("kind", model_baselines.TVM.values())
+    def test_what_is_tuned_is_what_tvm_has(self, kind, sides, monkeypatch):
         monkeypatch.setattr(model_baselines, "TRIALS", 1)
-        made = model_baselines.BASELINES[name](0)
-        made.fit(sides[0], sides[1])
-        best = made.best
-        if name == "tvm_xgb_tuned":
-            rounds = best.model.early_stopping_rounds
-            known = best.model.config._asdict() | {"early_stopping_rounds": rounds}
-        else:
-            network = best.trainer.state.model
-            known = vars(best.trainer) | {
-                "hidden_dim": network.decoder.in_features,
-                "use_norm": type(network.norm).__name__ == "BatchNorm1d",
-                "use_sigmoid": type(network.sigmoid).__name__ == "Sigmoid",
-            }
-        assert best.settings.items() <= known.items()
+        monkeypatch.setattr(kind, "shipped", {})
+        tuned = model_baselines.Tuned(kind, 0)
+        tuned.fit(sides[0], sides[1])
+        assert tuned.best.settings.items() <= held(tuned.best).items()
+
+    @pytest.mark.tvm
+    @pytest.mark.parametrize("kind", model_baselines.TVM.values())
+    def test_the_first_trial_is_as_shipped(self, kind, sides, monkeypatch):
+        monkeypatch.setattr(model_baselines, "TRIALS", 1)
+        tuned = model_baselines.Tuned(kind, 0)
+        tuned.fit(sides[0], sides[1])
+        as_it_is = kind(0)
+        as_it_is.fit(sides[0], sides[1])
+        assert tuned.best.settings == kind.shipped
+        assert kind.shipped.items() <= held(as_it_is).items()
+
+
+def held(model: model_baselines.TvmModel) -> dict:
+    """Hyperparameters as the trained model of TVM's itself has them."""
+    if isinstance(model, model_baselines.TvmXgb):
+        rounds = model.model.early_stopping_rounds
+        return model.model.config._asdict() | {"early_stopping_rounds": rounds}
+    network = model.trainer.state.model
+    return vars(model.trainer) | {
+        "hidden_dim": network.decoder.in_features,
+        "use_norm": type(network.norm).__name__ == "BatchNorm1d",
+        "use_sigmoid": type(network.sigmoid).__name__ == "Sigmoid",
+    }
 
 
 class TestFailures:
