@@ -57,8 +57,13 @@ scale: env ## Promote, history and pull beside 1,000 models of 20 versions; ARGS
 store-scale: env ## Every pass over stores of 10^4 to 10^6 records; 40 minutes for ARGS="--records 10000000 --stores false"
 	$(VENV_PYTHON) benchmarks/store_scaling.py $(or $(ARGS),--records 10000 100000 1000000)
 
-searches: env ## Compares searches on recorded spaces; resumable; ARGS="--data DIR --repeats 20"
-	$(VENV_PYTHON) benchmarks/search.py $(ARGS)
+searches: env ## Remakes every figure of docs/search.md; a day, resumable; DATA=DIR OUT=DIR
+	mkdir -p "$(SEARCHES)"
+	$(VENV_PYTHON) benchmarks/search.py --data "$(or $(DATA),../shared/data)" --out "$(SEARCHES)/recorded.jsonl"
+	$(VENV_PYTHON) benchmarks/live_gemm.py search --out "$(SEARCHES)/live"
+	$(VENV_PYTHON) benchmarks/live_gemm.py libraries --out "$(SEARCHES)/live"
+	$(VENV_PYTHON) benchmarks/network_search.py --out "$(SEARCHES)/network"
+searches: SEARCHES = $(or $(OUT),out/searches)
 
 test-fleet: env ## The tests that break servers, trackers and links, and collect over one; some minutes
 	$(VENV_PYTHON) -m pytest -m fleet $(ARGS)

@@ -3,8 +3,9 @@
     python benchmarks/live_gemm.py search --out DIR [--shapes 512,512,512 ...] [--strategy gbfs,...]
     python benchmarks/live_gemm.py libraries --out DIR
 
-`search` gives every strategy 0.1 % of the space, seed after seed. DIR keeps each state's time,
-which all of them share, and each run that has ended: the same command goes on where it was stopped.
+`search` gives strategies 0.1 % of the space, seed after seed: all on the first shape, on the others
+those of the paper and our own. DIR keeps each state's time, which all of them share, and
+each run that has ended: the same command goes on where it was stopped.
 `libraries` lets the three fastest states of each shape and the libraries take turns with equal
 threads; the fastest counts. Both print Markdown; docs/search.md holds their last run.
 """
@@ -16,11 +17,12 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from ratios import ratio
-from search import figure, read_lines, table
+from search import read_lines, table
 from tqdm import tqdm
 
 from hetfeat.deploy.gemm_bench import LIBRARIES, SEARCHED, compare_matmul, finalists
@@ -35,6 +37,7 @@ FRACTION = "0.001"
 CUBES = ["512,512,512", "1024,1024,1024", "2048,2048,2048"]
 BERT = ["128,768,768", "128,3072,768", "128,768,3072"]
 """Projections and the two feed-forward layers of BERT-base at 128 tokens, as M,N,K."""
+COMPARED = ["gbfs", "na2c", "rnn", "xgb", "surrogate"]
 
 
 class Kept:
@@ -69,10 +72,14 @@ def search(given: argparse.Namespace) -> None:
         done = {(run["strategy"], run["seed"]) for run in kept.runs}
         m, n, k = map(int, shape.split(","))
         with gemm_measurer(local_profile(), m, n, k, kept.known) as measure:
-            for seed, name in itertools.product(range(given.repeats), given.strategy):
+            for seed, name in itertools.product(range(given.repeats), strategies(shape, given)):
                 if (name, seed) not in done:
                     one_run(kept, measure, gemm_space(m, n, k), name, seed)
     print_searches(given)
+
+
+def strategies(shape: str, given: argparse.Namespace) -> list[str]:
+    return given.strategy or (list(STRATEGIES) if shape == CUBES[0] else COMPARED)
 
 
 def one_run(kept: Kept, measured: Measure, space: TileSpace, name: str, seed: int) -> None:
@@ -93,18 +100,23 @@ def one_run(kept: Kept, measured: Measure, space: TileSpace, name: str, seed: in
 
 def print_searches(given: argparse.Namespace) -> None:
     rows = []
+    names = given.strategy or list(STRATEGIES)
     for shape in given.shapes:
         kept = Kept(given.out, shape)
         gflop = 2e-9 * math.prod(map(int, shape.split(",")))
         cells = [shape, ""]
-        for name in given.strategy:
+        for name in names:
             found = [run for run in kept.runs if run["strategy"] == name]
             cells[1] = str(found[0]["evaluations"]) if found else cells[1]
             rates = [gflop / run["best_s"] for run in found]
-            cells.append(f"{figure(rates, 1.0)}, {len(rates)}" if rates else "-")
+            cells.append(cell(rates) if rates else "-")
         rows.append(cells)
-    sys.stdout.write("GFLOP/s of the best found: median (quartiles), runs\n\n")
-    sys.stdout.write(table(["M,N,K", "evaluations", *given.strategy], rows) + "\n")
+    sys.stdout.write("GFLOP/s of the best found: median (least to most), runs\n\n")
+    sys.stdout.write(table(["M,N,K", "evaluations", *names], rows) + "\n")
+
+
+def cell(rates: list[float]) -> str:
+    return f"{median(rates):.1f} ({min(rates):.1f} to {max(rates):.1f}), {len(rates)}"
 
 
 def libraries(given: argparse.Namespace) -> None:
@@ -131,7 +143,7 @@ def main() -> None:
     parser.add_argument("do", choices=("search", "libraries"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--shapes", nargs="+", default=[*CUBES, *BERT])
-    parser.add_argument("--strategy", type=lambda text: text.split(","), default=list(STRATEGIES))
+    parser.add_argument("--strategy", type=lambda text: text.split(","))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=24)
     given = parser.parse_args()

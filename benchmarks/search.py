@@ -29,13 +29,15 @@ from hetfeat.search.base import Timed
 from hetfeat.search.recorded import RecordedSpace
 from hetfeat.search.run import Trial, run_search
 from hetfeat.search.strategies import STRATEGIES
-from hetfeat.search.warm import recorded_prior, warmed_search
+from hetfeat.search.warm import Prior, model_prior, recorded_prior, warmed_search
 
 BUDGETS = (100, 300, 900)
 UCI_BUDGET = 242
 """0.1 % of UCI SGEMM; of the others it is under 20 evaluations, which say little."""
 NEAR = 0.05
 WARMED = ("gbfs", "surrogate")
+MODEL, MEASURED = "a model of ", 300
+"""A source that a model was trained on, instead of all that it recorded, and on how much of it."""
 # The settings of `surrogate` were chosen on Titan X, P100, 2070 S, conv A4000, conv W6600 and UCI
 # SGEMM, mostly with other seeds.
 
@@ -94,7 +96,7 @@ def budgets_of(name: str) -> tuple[int, ...]:
 def one_run(data: Path, name: str, strategy: str, source: str | None, seed: int) -> dict[str, Any]:
     """A line of the results. Warmed runs end near the optimum, cold ones at the largest budget."""
     space = replayed(data, name)
-    prior = recorded_prior(replayed(data, source).seen, space.seen) if source else None
+    prior = prior_of(data, source, space.seen, seed) if source else None
     search = warmed_search(strategy, space.seen, seed, prior)
 
     def near(trial: Trial) -> bool:
@@ -119,6 +121,13 @@ def one_run(data: Path, name: str, strategy: str, source: str | None, seed: int)
     return line
 
 
+def prior_of(data: Path, source: str, space: RecordedSpace, seed: int) -> Prior:
+    recorded = replayed(data, source.removeprefix(MODEL)).seen
+    if source.startswith(MODEL):
+        return model_prior(recorded, space, MEASURED, seed)
+    return recorded_prior(recorded, space)
+
+
 def wanted(options: argparse.Namespace) -> Iterator[tuple[str, str, str | None, int]]:
     """Space, strategy, source and seed of every run; seed after seed, so that a part says much."""
     pairs = [*itertools.permutations(GEMM, 2), *itertools.permutations(CONV, 2)]
@@ -126,6 +135,7 @@ def wanted(options: argparse.Namespace) -> Iterator[tuple[str, str, str | None, 
         yield from ((name, strategy, None, seed) for name in FILES)
         if strategy in WARMED:
             yield from ((target, strategy, source, seed) for source, target in pairs)
+            yield from ((target, strategy, MODEL + source, seed) for source, target in pairs)
 
 
 def key(line: dict[str, Any]) -> tuple[Any, ...]:
@@ -166,14 +176,15 @@ def recorded_tables(lines: list[dict[str, Any]], strategies: list[str]) -> Itera
 
 
 def transfer_tables(lines: list[dict[str, Any]]) -> Iterator[str]:
-    for strategy, names in itertools.product(WARMED, (GEMM, CONV)):
+    for strategy, names, kind in itertools.product(WARMED, (GEMM, CONV), ("", MODEL)):
+        sources = [kind + name for name in names]
         rows = []
         for target in names:
             mine = [x for x in lines if (x["space"], x["strategy"]) == (target, strategy)]
-            near = [[x["near"] for x in mine if x["source"] == source] for source in (None, *names)]
+            near = [[x["near"] for x in mine if x["source"] == s] for s in (None, *sources)]
             rows.append([target, *(figure(found, 1.0) if found else "-" for found in near)])
         yield f"Evaluations to be within {NEAR:.0%} of the optimum, `{strategy}`"
-        yield table(["target", "cold", *(f"from {name}" for name in names)], rows)
+        yield table(["target", "cold", *(f"from {source}" for source in sources)], rows)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """GEMM programs of tile states, and live searches over them."""
 
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -62,6 +63,27 @@ def test_states_are_measured_once(device, monkeypatch):
     assert again[:2] == [first[2], first[0]]
     assert all(timed.cost_s > timed.seconds for timed in first)
     assert measured == [list(s) for s in (*states, space.state_at(3))]
+
+
+@pytest.mark.tvm
+def test_a_state_clearly_slower_than_the_best_is_only_ranked(device):
+    from hetfeat.measure.gemm.tvm import GemmService
+
+    service = GemmService(device.target, device.cache_line_bytes)
+    service.task("task", "[32, 32, 32]")
+    state = json.dumps(gemm_space(32, 32, 32).start())
+    for incumbent_s, repeats in ((None, 3), (1e-9, 1), (1.0, 3)):
+        service.build("task", "program", state)
+        assert len(service.run("program", incumbent_s)) == repeats
+
+    runs = []
+
+    def slow():
+        runs.append(time.sleep(0.03))
+
+    (found,) = service._latencies({"main": slow}, [], 0.001, cold=False)
+    assert 0.03 <= found < 1.0
+    assert len(runs) == 1
 
 
 def test_a_slow_run_is_killed_by_the_incumbent(device):

@@ -111,7 +111,9 @@ class Service:
             return self._timed(library, arguments, number=1, repeat=repeat, cold=True)
         if first > max(SLOW_RATIO * (incumbent_s or float("inf")), SLOW_S):
             return [first]
-        number = max(1, round(REPEAT_S / first))
+        return self._steady(library, arguments, runs_of(first))
+
+    def _steady(self, library: Any, arguments: Any, number: int) -> list[float]:
         rounds: list[list[float]] = []
         while not rounds or (spread(rounds[-1]) > STEADY_SPREAD and len(rounds) < ROUNDS):
             rounds.append(self._timed(library, arguments, number, REPEATS))
@@ -141,6 +143,11 @@ class Service:
             values = np.random.default_rng(position).random(shape).astype(dtype)
             self._arrays[key] = tvm.runtime.tensor(values, self._device)
         return self._arrays[key]
+
+
+def runs_of(first_s: float) -> int:
+    """Runs of a repeat."""
+    return max(1, round(REPEAT_S / first_s))
 
 
 @contextlib.contextmanager
