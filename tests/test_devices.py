@@ -1,6 +1,7 @@
 """Device profiles: written, read, refused, and probed for real once."""
 
 import itertools
+import math
 import os
 import subprocess
 from pathlib import Path
@@ -191,6 +192,15 @@ def test_probing_a_busy_machine_warns(percent, warns, monkeypatch, caplog):
     monkeypatch.setattr("psutil.cpu_percent", lambda interval: percent)
     assert probe._measure({}, 1) == {"peak_gflops": 1.0}
     assert ("60 % busy with other work" in caplog.text) == warns
+
+
+@pytest.mark.tvm
+def test_what_a_job_of_the_peak_multiplies_fits_a_first_level_cache():
+    from hetfeat.devices import tvm as device_tvm
+
+    for tile in device_tvm.REGISTER_TILES:
+        _, shapes, _ = device_tvm._multiply_add_schedule(16, tile)
+        assert sum(4 * math.prod(shape[1:]) for shape in shapes) <= 32 * 1024
 
 
 @pytest.mark.slow
