@@ -4,8 +4,8 @@
     python benchmarks/live_gemm.py libraries --out DIR
 
 `search` gives strategies 0.1 % of the space, seed after seed: all on the first shape, on the others
-those of the paper and our own. DIR keeps each state's time, which all of them share, and
-each run that has ended: the same command goes on where it was stopped.
+those of the paper and our own. DIR keeps each state's time, which all of them share, and each run
+that has ended: the same command goes on where it was stopped.
 `libraries` lets the three fastest states of each shape and the libraries take turns with equal
 threads; the fastest counts. Both print Markdown; docs/search.md holds their last run.
 """

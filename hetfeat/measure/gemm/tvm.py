@@ -111,7 +111,10 @@ class GemmService(Service):
     def _latencies(
         self, library: Any, arguments: Any, incumbent_s: float | None, cold: bool
     ) -> list[float]:
-        """Seconds of a single run or repeat where the state is clearly slower than the best."""
+        """Seconds of a single run or repeat where the state is clearly slower than the best.
+
+        Of warm runs: nobody asks for a GEMM's with cold weights.
+        """
         main = library["main"]
         started = time.perf_counter()
         main(*arguments)
