@@ -235,3 +235,33 @@ def test_recorded_spaces_are_read_as_programs_with_their_devices(tmp_path):
     assert (read.latency_s == tiles * np.where(read.device == "slow", 2, 1)).all()
     threads = read.batch.hardware[:, 0]
     assert (threads == np.where(read.device == "slow", 1, 2)).all()
+
+
+@pytest.mark.tvm
+def test_rounds_are_compared_task_by_task():
+    import rounds
+
+    theirs = {"search_s": 8.0, "spent_s": 16.0, "latencies_s": [4.0, 2.0, None]}
+    lines = [
+        {
+            "known_s": 4.0,
+            "ways": {
+                rounds.TVM: theirs,
+                **{
+                    name: {"search_s": 1.0, "spent_s": 1.0, "latencies_s": [fastest, 3.0]}
+                    for name in rounds.OURS
+                },
+            },
+        }
+        for fastest in (1.0, 4.0)
+    ]
+    _, _, tvms, *ours = rounds.summary(lines).splitlines()
+    assert tvms.endswith(
+        "| 8.00 | 16.00 | 1.000 (1.000 to 1.000) | 1.000 (1.000 to 1.000) "
+        "| 0.500 (0.500 to 0.500) | 4 of 6 |"
+    )
+    # sqrt(0.5 * 1.5), sqrt(2 / 3 * 3.5 / 3), sqrt(0.25 * 0.75)
+    assert ours[0].endswith(
+        "| 1.00 | 1.00 | 0.866 (0.500 to 1.500) | 0.882 (0.667 to 1.167) "
+        "| 0.433 (0.250 to 0.750) | 4 of 4 |"
+    )
