@@ -31,19 +31,19 @@ import numpy as np
 import psutil
 import tvm.s_tir.meta_schedule as ms
 from search import read_lines, table
+from transfer_pairs import trained
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.schema import from_table
-from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import local_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.features.assemble import assemble
+from hetfeat.features.tvm import StoreFeatures
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.models.base import CostModel
-from hetfeat.models.hyperparameters import build
 from hetfeat.records import Measurement, Program, Task, anchor_of
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.tvm import TaskSpace, replay
@@ -68,16 +68,12 @@ OURS = {
 class SameModel(PyCostModel):
     """A cost model of ours for TVM's search, and the seconds that it takes."""
 
-    def __init__(self, judge: Judge, task: Task) -> None:
+    def __init__(self, context, judge: Judge, task: Task) -> None:
         super().__init__()
         self.judge, self.task = judge, task
         self.spent_s = 0.0
-        self.features = ms.feature_extractor.PerStoreFeature(
-            buffers_per_store=5,
-            arith_intensity_curve_num_samples=10,
-            cache_line_bytes=judge.profile.cache_line_bytes,
-            extract_workload=False,
-        )
+        # By its extractor, which does many at once.
+        self.features = StoreFeatures(context, judge.profile.cache_line_bytes)._extractor
 
     def load(self, path: str) -> None:
         """There is none."""
@@ -126,7 +122,7 @@ def tvm_round(module, history: Sequence[Measurement], judge: Judge, seed: int):
         database.commit_tuning_record(
             ms.database.TuningRecord(schedule.trace, workload, taken, target)
         )
-    model = SameModel(judge, task)
+    model = SameModel(context, judge, task)
     sketches = [*context.generate_design_space(), *space._ours()]
     context.pre_tuning(10 * ROUND, ROUND, sketches, database, model)
     began = time.process_time()
@@ -144,7 +140,7 @@ def our_round(
     count: int,
     applied: int,
 ):
-    """What our search chooses, and the seconds, twice: its models are a part of it."""
+    """What our search chooses, and the seconds; its models are a part of it."""
     task = history[0].program.task
     evolution.APPLIED_PER_PICK = applied
     search = evolution.Evolution(task, measurer, None, seed)
@@ -154,7 +150,7 @@ def our_round(
     began = processor_s()
     chosen = search.ask(count)
     spent_s = processor_s() - began
-    return chosen, spent_s, spent_s
+    return chosen, None, spent_s
 
 
 def processor_s() -> float:
@@ -188,14 +184,7 @@ def taught(store: RecordStore, withheld: set[str], seed: int) -> CostModel:
     own = zip(examples.operator, examples.shapes, strict=True)
     kept = [anchor_of(operator, json.loads(shapes)) not in withheld for operator, shapes in own]
     assert not all(kept)
-    examples = examples.take(np.flatnonzero(kept))
-    split = split_examples(examples, "by_task", seed)
-    train = examples.take(np.concatenate([split.train, split.test]))
-    valid = examples.take(split.valid)
-    model = build("xgb", "standard", seed, {})
-    model.fit(train, valid)
-    model.learn_drafts(train, valid)
-    return model
+    return trained(examples.take(np.flatnonzero(kept)), seed)
 
 
 def rounds(given: argparse.Namespace) -> Iterator[dict]:
@@ -250,12 +239,13 @@ def summary(lines: Sequence[dict]) -> str:
         best = [min(own) / min(theirs) for own, theirs in pairs]
         middle = [statistics.median(own) / statistics.median(theirs) for own, theirs in pairs]
         known = [min(own) / line["known_s"] for own, line in zip(ran, lines, strict=True)]
-        seconds = [statistics.median(w[key] for w in ways) for key in ("search_s", "spent_s")]
+        taken = [[way[key] for way in ways] for key in ("search_s", "spent_s")]
+        seconds = ["" if None in each else f"{statistics.median(each):.2f}" for each in taken]
         chosen = sum(len(way["latencies_s"]) for way in ways)
         rows.append(
             [
                 name,
-                *(f"{value:.2f}" for value in seconds),
+                *seconds,
                 *map(spread, (best, middle, known)),
                 f"{sum(map(len, ran))} of {chosen}",
             ]

@@ -36,6 +36,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import probe
 from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile
 from hetfeat.features.assemble import assemble
+from hetfeat.features.batch import Examples
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import build
@@ -97,12 +98,12 @@ def with_shuffled_latencies(records: Sequence[Measurement]) -> Iterator[Measurem
             yield replace(records[row], latencies_s=said.latencies_s, error=said.error)
 
 
-def trained(store: RecordStore) -> CostModel:
-    examples = assemble(store).examples
-    split = split_examples(examples, "by_task", 0)
+def trained(examples: Examples, seed: int = 0) -> CostModel:
+    """A model with its drafts, of all examples: two sides of the split to learn, one to stop by."""
+    split = split_examples(examples, "by_task", seed)
     train = examples.take(np.concatenate([split.train, split.test]))
     valid = examples.take(split.valid)
-    model = build("xgb", "standard", 0, {})
+    model = build("xgb", "standard", seed, {})
     model.fit(train, valid)
     model.learn_drafts(train, valid)
     return model
@@ -124,7 +125,7 @@ def run_tune(given: argparse.Namespace) -> None:
     for name in (*names, SHUFFLED):
         device = names[0] if name == SHUFFLED else name
         store = source_store(device, name == SHUFFLED, given.out / "sources" / name)
-        sources[name] = trained(store), store
+        sources[name] = trained(assemble(store).examples), store
     for profile in profiles(given.isas, given.out / "devices"):
         network = Network(given.network, profile)
         folder = given.out / profile.name
