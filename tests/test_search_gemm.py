@@ -81,9 +81,11 @@ def test_a_state_clearly_slower_than_the_best_is_only_ranked(device):
     def slow():
         runs.append(time.sleep(0.03))
 
-    (found,) = service._latencies({"main": slow}, [], 0.001, cold=False)
+    (found,) = service._latencies({"main": slow}, [], 0.024, cold=False)
     assert 0.03 <= found < 1.0
     assert len(runs) == 1
+    service._steady = lambda library, arguments, number: [0.03] * 3
+    assert service._latencies({"main": slow}, [], 1.0, cold=False) == [0.03] * 3
 
 
 def test_a_slow_run_is_killed_by_the_incumbent(device):

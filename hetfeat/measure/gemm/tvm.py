@@ -23,8 +23,9 @@ UNROLLED = 64
 """Most vectors of the innermost tile that is unrolled; more would not fit registers and take LLVM
 minutes."""
 VECTOR = 16
-RANKED_RATIO = 1.5
-"""A state this much slower than the best need only be ranked: one run, or repeat, does it."""
+RANKED_RATIO, SLOW_RANKED_RATIO = 1.5, 1.2
+"""A state this much slower than the best need only be ranked: one run, or repeat, does it. Single
+runs of over `SLOW_S` differ by less than short ones, and cost more."""
 
 
 def matmul(m: int, n: int, k: int, state: Sequence[int]) -> tvm.IRModule:
@@ -119,9 +120,10 @@ class GemmService(Service):
         started = time.perf_counter()
         main(*arguments)
         first = time.perf_counter() - started
-        enough = RANKED_RATIO * (incumbent_s or float("inf"))
-        if first > max(enough, SLOW_S):
+        best = incumbent_s or float("inf")
+        if first > max(SLOW_RANKED_RATIO * best, SLOW_S):
             return [first]
+        enough = RANKED_RATIO * best
         if first > enough:
             (first,) = self._timed(library, arguments, runs_of(first), repeat=1)
             if first > enough:
