@@ -1,6 +1,7 @@
 import contextlib
 import os
 import shutil
+import signal
 import sqlite3
 import sys
 import tempfile
@@ -16,6 +17,9 @@ TESTS = Path(__file__).resolve().parent
 # TVM's threads yield 300,000 times before they sleep, and no process ends before they do: 70 s
 # beside fifteen others at work. Here, before TVM is loaded, and for children, too.
 os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
+
+# In a shell's background a process and its children ignore interrupts; tests send them some.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
