@@ -24,8 +24,8 @@ UNROLLED = 64
 minutes."""
 VECTOR = 16
 RANKED_RATIO, SLOW_RANKED_RATIO = 1.5, 1.2
-"""A state this much slower than the best need only be ranked: one run, or repeat, does it. Single
-runs of over `SLOW_S` differ by less than short ones, and cost more."""
+"""A state this much slower than the best need only be ranked: one run, or repeat, does it. Runs of
+over `SLOW_S` cost more, and one alone is near the median of steady repeats (docs/search.md)."""
 
 
 def matmul(m: int, n: int, k: int, state: Sequence[int]) -> tvm.IRModule:
