@@ -11,7 +11,7 @@ from hetfeat.dataset.notes import evaluation_tasks
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.measure.base import need_cpu
+from hetfeat.measure.base import need_measurable
 from hetfeat.measure.choice import measurers_of
 from hetfeat.progress import progress as progress_of
 from hetfeat.records import Task
@@ -81,7 +81,7 @@ def prepare(
         RequestError: A device is no CPU, or there is no such network.
     """
     for profile in profiles:
-        need_cpu(profile)
+        need_measurable(profile)
     imported = _imported(networks)  # a wrong name shows before anything is written
     store = RecordStore.create(out)
     # One store, one set of figures for a device.

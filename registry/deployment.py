@@ -24,7 +24,7 @@ from hetfeat.devices.host import need_cross_compiler
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
-from hetfeat.measure.base import need_cpu
+from hetfeat.measure.base import need_measurable
 from hetfeat.models.table import load_model
 from hetfeat.search.strategies import check_strategies
 from hetfeat.tune.loop import EVOLUTION
@@ -103,7 +103,7 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
     check_strategies([wanted.search])
     slug = network_slug(wanted.network)
     profile = find_profile(wanted.device)
-    need_cpu(profile)
+    need_measurable(profile)
     source = _pull_model(_model_to_ask(wanted), wanted.stage, profile)
     request = DeployRequest(
         network=wanted.network,

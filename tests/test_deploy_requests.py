@@ -71,7 +71,7 @@ def test_a_function_finds_its_bundle_until_it_is_edited(device, device_file, tmp
         (("--device", "laptop"), "'local'"),
         (("--device", "missing.yaml"), "missing.yaml"),
         (("--device", "nvidia-t4"), "'nvidia-t4', whose target is cuda; expected a CPU"),
-        (("--device", "gpu-here.yaml"), "'here', whose target is cuda; expected a CPU"),
+        (("--device", "gpu-here.yaml"), "a GPU"),
         (("--model", "costmodel.nonsense"), "costmodel.nonsense"),
         (("--model", f"models:/{trained.MODEL}/9"), "version 9"),
         (("--stage", "nowhere"), "staging"),
@@ -94,7 +94,7 @@ def test_wrong_requests_are_one_line_and_write_nothing(
     from registry.client import connect
 
     remember(device)
-    save_profile(replace(device, target={"kind": "cuda", "arch": "sm_75"}), Path("gpu-here.yaml"))
+    save_profile(replace(device, target={"kind": "cuda", "arch": "sm_999"}), Path("gpu-here.yaml"))
     line = dict(zip(("--device", "--network"), (str(device_file), "nets:tiny"), strict=True))
     line |= {options[0]: options[1], "--out": "unwanted"}
     runs = len(connect().search_runs(experiment_ids(connect())))

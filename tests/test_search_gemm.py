@@ -1,7 +1,6 @@
 """GEMM programs of tile states, and live searches over them."""
 
 import json
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +11,10 @@ from hetfeat.deploy import gemm_bench
 from hetfeat.deploy.bench import Latency
 from hetfeat.errors import RequestError
 from hetfeat.measure.local import LocalMeasurer
+from hetfeat.records import Program, Task
 from hetfeat.search.base import Timed
 from hetfeat.search.space import gemm_space
-from hetfeat.tune.gemm import gemm_measurer
+from hetfeat.tune.gemm import CHILD, gemm_measurer
 from registry.commands import _cli
 
 SHAPES = [(64, 64, 64), (1, 64, 32), (7, 13, 31), (24, 36, 10)]
@@ -65,37 +65,44 @@ def test_states_are_measured_once(device, monkeypatch):
     assert measured == [list(s) for s in (*states, space.state_at(3))]
 
 
+@pytest.fixture
+def measuring(device):
+    """Measures states of a cube, given its extent and the best time so far."""
+
+    def measuring(extent, states, incumbent_s):
+        task = Task("gemm", "matmul", ((extent, extent),) * 3, "float32", 2.0 * extent**3)
+        with LocalMeasurer(device, child=CHILD) as measurer:
+            measurer.add_task(task, json.dumps([extent] * 3))
+            programs = [Program(task, json.dumps(state)) for state in states]
+            found = measurer.measure(programs, {"gemm": incumbent_s} if incumbent_s else {})
+            return found, [worker.generation for worker in measurer._workers]
+
+    return measuring
+
+
 @pytest.mark.tvm
-def test_a_state_clearly_slower_than_the_best_is_only_ranked(device):
-    from hetfeat.measure.gemm.tvm import GemmService
-
-    service = GemmService(device.target, device.cache_line_bytes)
-    service.task("task", "[32, 32, 32]")
-    state = json.dumps(gemm_space(32, 32, 32).start())
-    for incumbent_s, repeats in ((None, 3), (1e-9, 1), (1.0, 3)):
-        service.build("task", "program", state)
-        assert len(service.run("program", incumbent_s)) == repeats
-
-    runs = []
-
-    def slow():
-        runs.append(time.sleep(0.03))
-
-    (found,) = service._latencies({"main": slow}, [], 0.024, cold=False)
-    assert 0.03 <= found < 1.0
-    assert len(runs) == 1
-    service._steady = lambda library, arguments, number: [0.03] * 3
-    assert service._latencies({"main": slow}, [], 1.0, cold=False) == [0.03] * 3
+@pytest.mark.parametrize(("incumbent_s", "repeats"), [(None, 3), (1e-9, 1), (1.0, 3)])
+def test_a_state_clearly_slower_than_the_best_is_only_ranked(measuring, incumbent_s, repeats):
+    (found,), _ = measuring(32, [gemm_space(32, 32, 32).start()], incumbent_s)
+    assert len(found.latencies_s) == repeats
 
 
-def test_a_slow_run_is_killed_by_the_incumbent(device):
-    measurer = LocalMeasurer(device, kill_floor_s=1.0)
-    assert measurer._allowed_run_s(None) == 10.0
-    assert measurer._allowed_run_s(0.001) == 1.0
-    # A noisy one of three times the incumbent's time is let finish.
-    assert measurer._allowed_run_s(0.2) == pytest.approx(14 * 3 * 0.2)
-    assert measurer._allowed_run_s(5.0) == 10.0
-    assert LocalMeasurer(device)._allowed_run_s(0.001) == 10.0
+@pytest.mark.tvm
+def test_a_long_run_is_ranked_by_itself(measuring):
+    # 2 ns of work for each of 2^27 multiply-adds, one at a time.
+    (found,), _ = measuring(512, [(512, 1, 1, 1, 512, 1, 512, 1, 1, 1)], 0.02)
+    assert len(found.latencies_s) == 1
+    assert found.latency_s > 0.02
+
+
+@pytest.mark.tvm
+def test_a_state_that_takes_too_long_is_killed_and_nothing_else_is_lost(measuring):
+    fast, slow = (16, 4, 1, 16, 16, 64, 16, 4, 1, 16), gemm_space(1024, 1024, 1024).start()
+    others = [(8, 8, 1, 16, 16, 64, 16, 4, 1, 16), (4, 16, 1, 16, 16, 64, 16, 4, 1, 16)]
+    found, generations = measuring(1024, [fast, slow, *others, slow], 1e-3)
+    assert [each.error for each in found[:4]] == [None, "timeout", None, None]
+    assert all(each.latency_s < 0.3 for each in (found[0], *found[2:4]))
+    assert set(generations) == {0}
 
 
 def test_only_this_machines_cpu(device):

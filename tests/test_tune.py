@@ -304,6 +304,17 @@ class TestEvolution:
     def right(cls, programs):
         return np.array([cls.right_of(program) for program in programs])
 
+    def test_without_a_model_no_more_is_proposed_at_first_than_is_measured(self):
+        wanted = []
+
+        class Counting(FakeDevice):
+            def sample(self, task, count, seed):
+                wanted.append(count)
+                return super().sample(task, count, seed)
+
+        assert len(self.search(device=Counting()).ask(8)) == 8
+        assert wanted == [8]
+
     def test_picks_what_the_model_says(self):
         seen = set()
 

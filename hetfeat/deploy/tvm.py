@@ -1,7 +1,8 @@
 """Compiles a lowered network with tuned programs, its parameters beside the code."""
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from hetfeat.workloads.tvm import NetworkTask, as_target
 
 _ANY_S = [1.0]
 """A record must have a time; the only one of its task is taken whatever it says."""
+KEEP_SOURCE = "TVM_COMPILE_FORCE_FALLBACK"
 PARAMETER_ELEMENTS = 16
 """Constants larger than this become parameters of the compiled function."""
 
@@ -56,11 +58,22 @@ def compile_network(
         pack = [step.SplitLayoutRewritePreproc(), step.LiftTransformParams(), step.FoldConstant()]
         module = tvm.ir.transform.Sequential([*apply, *pack])(lowered)
     module, parameters = _constants_as_parameters(module)
-    # Kernels of a GPU stay source until the bundle is written, with a driver as without one.
-    os.environ["TVM_COMPILE_FORCE_FALLBACK"] = "1"
-    with target:
+    with target, _kernels_as_source():
         executable = tvm.compile(module, target)
     return Compiled(executable, parameters)
+
+
+@contextlib.contextmanager
+def _kernels_as_source() -> Iterator[None]:
+    """Kernels of a GPU stay source until the bundle is written, with a driver as without one.
+
+    For this compilation alone: children that measure compile theirs to run them.
+    """
+    os.environ[KEEP_SOURCE] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[KEEP_SOURCE]
 
 
 def _database(

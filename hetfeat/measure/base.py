@@ -80,6 +80,20 @@ def need_cpu(profile: DeviceProfile) -> None:
         )
 
 
+def need_measurable(profile: DeviceProfile) -> None:
+    """Refuses a device whose programs cannot be measured from here.
+
+    Raises:
+        RequestError: Neither a CPU nor an NVIDIA GPU of this machine that is here.
+    """
+    if (profile.target.get("kind"), profile.route.get("kind")) == ("cuda", "local"):
+        from hetfeat.devices.gpu.tvm import need_gpu
+
+        need_gpu(profile.target["arch"])
+    else:
+        need_cpu(profile)
+
+
 def measured(
     program: Program,
     device: str,

@@ -11,7 +11,7 @@ from typing import Any, Self
 from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
-from hetfeat.measure.base import in_order, measured, need_cpu
+from hetfeat.measure.base import in_order, measured, need_measurable
 from hetfeat.measure.children import RESTART_BYTES, Children
 from hetfeat.measure.exclusive import building, timing
 from hetfeat.measure.patience import BUILD_TIMEOUT_S
@@ -23,9 +23,6 @@ BUILDS_AHEAD = 8
 RUN_TIMEOUT_S = 10.0
 SETTLE_S = 0.02
 """Until the threads of a child that has just run programs sleep (`host.TVM_SPINS`)."""
-RUNS, SLOW_RATIO = 14, 3.0
-"""Most runs of a program, TVM's own warm-ups among them, that is at most this much slower than the
-best: a first, and three rounds of three repeats (`tvm.run`). Slower ones are run once."""
 
 
 def _builders(profile: DeviceProfile) -> int:
@@ -46,8 +43,6 @@ class LocalMeasurer(Children):
         memory_limit_bytes: Most address space of a child; by default half of the memory.
         child: Module of the measuring child.
         builders: Children that build; by default one a thread of the device.
-        kill_floor_s: Where given, a program is killed, too, once it has taken this long and too
-            long for a program that is not much slower than the best so far.
 
     Raises:
         RequestError: Not a device whose route is local, or neither a CPU nor an NVIDIA GPU that
@@ -62,7 +57,6 @@ class LocalMeasurer(Children):
         memory_limit_bytes: int | None = None,
         builders: int | None = None,
         child: str = CHILD,
-        kill_floor_s: float | None = None,
     ) -> None:
         if profile.route["kind"] != "local":
             raise RequestError(
@@ -70,16 +64,11 @@ class LocalMeasurer(Children):
                 "a device whose route is local",
                 "pass --device local, or the file of a profile that `hetfeat devices probe` wrote",
             )
-        if profile.target.get("kind") == "cuda":
-            from hetfeat.devices.gpu.tvm import need_gpu
-
-            need_gpu(profile.target["arch"])
-        else:
-            need_cpu(profile)
+        need_measurable(profile)
         super().__init__(
             profile, child, builders or _builders(profile), build_timeout_s, memory_limit_bytes
         )
-        self._run_timeout_s, self._kill_floor_s = run_timeout_s, kill_floor_s
+        self._run_timeout_s = run_timeout_s
         self._built: dict[str, tuple[int, int]] = {}
         self._run_options: dict[str, Any] = {}
         self._ran_last: list[int] = []  # of `beside`, too
@@ -158,11 +147,10 @@ class LocalMeasurer(Children):
                 **({"cold": True} if cold else {}),
                 **self._run_options,
             }
-            allowed_s = self._allowed_run_s(best.get(program.task.hash))
             if self._ran_last != [index]:
                 time.sleep(SETTLE_S)
                 self._ran_last[:] = [index]
-            latencies, error = self._ask(index, program.task, request, allowed_s)
+            latencies, error = self._ask(index, program.task, request, self._run_timeout_s)
             if error is not None or "keep" not in self._run_options:
                 self._built.pop(program.key, None)
         return measured(program, self.profile.name, latencies or (), error)
@@ -179,8 +167,3 @@ class LocalMeasurer(Children):
         if error is None:
             self._built[program.key] = index, self._workers[index].generation
         return error
-
-    def _allowed_run_s(self, incumbent_s: float | None) -> float:
-        if self._kill_floor_s is None or incumbent_s is None:
-            return self._run_timeout_s
-        return min(self._run_timeout_s, max(self._kill_floor_s, RUNS * SLOW_RATIO * incumbent_s))

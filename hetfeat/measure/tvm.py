@@ -11,7 +11,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -175,7 +175,11 @@ def _encoded(features: Any) -> str:
     return base64.b64encode(features.tobytes()).decode()
 
 
-def main(service: type[Service], arguments: list[str]) -> None:
+def main(
+    service: type[Service],
+    arguments: list[str],
+    kind_of: Callable[[str, Exception], ErrorKind] = error_kind,
+) -> None:
     """Serves until the parent is gone; `arguments` are those of the process."""
     descriptor, target_json, line, limit = arguments[1:5]
     target = json.loads(target_json)
@@ -184,7 +188,7 @@ def main(service: type[Service], arguments: list[str]) -> None:
     else:  # a GPU's driver reserves addresses by the hundred GB
         resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    serve(Connection(int(descriptor)), service(target, int(line)), error_kind)
+    serve(Connection(int(descriptor)), service(target, int(line)), kind_of)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,9 @@ class Evolution:
         if self.draft:
             pool = self._drafted(APPLIED_PER_PICK * count, first)
         else:
-            pool = self._evolved(POOL_PER_PICK * count, GENERATIONS[begun], first)
+            # At first, and without a model, any program will do.
+            wide = POOL_PER_PICK if begun or self.score else 1
+            pool = self._evolved(wide * count, GENERATIONS[begun], first)
         chosen = [*first, *strangers, *self._choose(pool, count - len(first))]
         self._seen.update(program.key for program in chosen)
         return chosen

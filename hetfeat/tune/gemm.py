@@ -13,8 +13,6 @@ from hetfeat.search.base import State, Timed
 from hetfeat.search.run import Measure
 
 CHILD = "hetfeat.measure.gemm.tvm"
-KILL_FLOOR_S = 1.0
-"""Killing a child costs about as much as letting it run for this long."""
 
 
 @contextmanager
@@ -44,7 +42,7 @@ def gemm_measurer(
         )
     task = Task(f"gemm-{m}-{n}-{k}", "matmul", ((m, k), (k, n), (m, n)), "float32", 2.0 * m * n * k)
     known = {} if known is None else known
-    with LocalMeasurer(profile, child=CHILD, kill_floor_s=KILL_FLOOR_S) as measurer:
+    with LocalMeasurer(profile, child=CHILD) as measurer:
         measurer.add_task(task, json.dumps([m, n, k]))
 
         def measure(states: Sequence[State]) -> list[Timed]:

@@ -2,6 +2,9 @@
 
 Its arguments are those of `hetfeat.measure.tvm`. The program packs B into panels as wide as its
 innermost tile, within the timed run: libraries do the same with theirs.
+
+Many states are slow, so programs run in a fork of this process, which is killed when one takes too
+long: what is built stays, and neither TVM is imported nor a program built once more.
 """
 
 import json
@@ -15,7 +18,9 @@ import tvm
 from tvm import te
 from tvm.s_tir.schedule import Schedule
 
-from hetfeat.measure.tvm import SLOW_S, Service, main, runs_of
+from hetfeat.measure.fork import Fork
+from hetfeat.measure.tvm import BIG_CORES_FIRST, SLOW_S, Service, error_kind, main, runs_of
+from hetfeat.records import ErrorKind
 
 LANES = 64
 """Most elements of a vectorised loop; LLVM splits it into registers. A wider tile gets a loop."""
@@ -26,6 +31,8 @@ VECTOR = 16
 RANKED_RATIO, SLOW_RANKED_RATIO = 1.5, 1.2
 """A state this much slower than the best need only be ranked: one run, or repeat, does it. Runs of
 over `SLOW_S` cost more, and one alone is near the median of steady repeats (docs/search.md)."""
+KILL_RATIO, KILL_FLOOR_S = 10.0, 0.3
+"""A state whose first run takes as many times the best time, and this long, is killed."""
 
 
 def matmul(m: int, n: int, k: int, state: Sequence[int]) -> tvm.IRModule:
@@ -94,6 +101,8 @@ class GemmService(Service):
     def __init__(self, target: dict[str, Any], cache_line_bytes: int) -> None:
         super().__init__(target, cache_line_bytes)
         self._shapes: dict[str, tuple[int, int, int]] = {}
+        self._fork: Fork | None = None
+        self._forked: set[str] = set()
 
     def task(self, task: str, module: str) -> None:
         """Makes a shape `[m, n, k]`, as JSON, known."""
@@ -109,27 +118,68 @@ class GemmService(Service):
         arrays: list[Any] = [self._array(i, shape, "float32") for i, shape in enumerate(shapes)]
         self._built[program] = library, arrays
 
-    def _latencies(
-        self, library: Any, arguments: Any, incumbent_s: float | None, cold: bool
-    ) -> list[float]:
-        """Seconds of a single run or repeat where the state is clearly slower than the best.
+    def run(self, program: str, incumbent_s: float | None) -> list[float]:  # type: ignore[override]
+        """As `Service.run`, of warm runs: nobody asks for a GEMM's with cold weights.
 
-        Of warm runs: nobody asks for a GEMM's with cold weights.
+        Raises:
+            TimeoutError: Its first run takes too long.
+            EOFError: It brings its process down.
         """
+        if program not in self._forked:
+            self._fork_anew()
+        assert self._fork is not None
+        best = incumbent_s or float("inf")
+        allowed_s = max(KILL_FLOOR_S, KILL_RATIO * incumbent_s) if incumbent_s else None
+        try:
+            first = self._fork.ask(allowed_s, "once", program=program)
+            if first > max(SLOW_RANKED_RATIO * best, SLOW_S):
+                return [first]
+            return list(self._fork.ask(None, "more", program=program, first_s=first, best_s=best))
+        except (TimeoutError, EOFError, ConnectionError):
+            self._forked.clear()  # the next run has another
+            raise
+        finally:
+            del self._built[program]
+
+    def _fork_anew(self) -> None:
+        if self._fork is not None:
+            self._fork.end()
+        self._fork, self._forked = Fork(self, kind_of), set(self._built)
+        self._fork.ask(None, "warm")
+
+    def warm(self) -> None:
+        """In the fork: starts the threads, and gets pages of its own for what programs write."""
+        tvm.get_global_func("runtime.config_threadpool")(BIG_CORES_FIRST, 0)
+        for array in self._arrays.values():
+            array.copyfrom(array.numpy())
+
+    def once(self, program: str) -> float:
+        """In the fork: seconds of one run."""
+        library, arguments = self._built[program]
         main = library["main"]
         started = time.perf_counter()
         main(*arguments)
-        first = time.perf_counter() - started
-        best = incumbent_s or float("inf")
-        if first > max(SLOW_RANKED_RATIO * best, SLOW_S):
-            return [first]
-        enough = RANKED_RATIO * best
-        if first > enough:
-            (first,) = self._timed(library, arguments, runs_of(first), repeat=1)
-            if first > enough:
-                return [first]
-        return self._steady(library, arguments, runs_of(first))
+        return time.perf_counter() - started
+
+    def more(self, program: str, first_s: float, best_s: float) -> list[float]:
+        """In the fork: seconds of one repeat where the state is slower than the best, or of all."""
+        library, arguments = self._built[program]
+        enough = RANKED_RATIO * best_s
+        if first_s > enough:
+            (first_s,) = self._timed(library, arguments, runs_of(first_s), repeat=1)
+            if first_s > enough:
+                return [first_s]
+        return self._steady(library, arguments, runs_of(first_s))
+
+
+def kind_of(request: str, error: Exception) -> ErrorKind:
+    """The kind of a failed request, that of a fork that is gone included."""
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    if isinstance(error, EOFError | ConnectionError):
+        return "crash"
+    return error_kind(request, error)
 
 
 if __name__ == "__main__":
-    main(GemmService, sys.argv)
+    main(GemmService, sys.argv, kind_of)
