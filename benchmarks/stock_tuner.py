@@ -1,11 +1,12 @@
 """TVM's own tuner on a network, its whole budget, and what it had found on the way.
 
-    python benchmarks/stock_tuner.py --network resnet50 --out DIR [--trials-per-task 64]
+    python benchmarks/stock_tuner.py --network resnet50 --out DIR [--trials-per-task 64] [--capped]
 
 `tune_relax` with its defaults but for the builder's time-out: its builder, runner, XGBModel,
 evolutionary search and gradient scheduler, on the graph that `deploy` compiles (convolutions
 computed directly), with the threads of this machine's profile. `--measurer ours` gives the same
-search our persistent builder and runner.
+search our persistent builder and runner; `--capped` gives no task more than its own trials, where
+the scheduler would give it what others leave.
 Nothing else may run: it takes the best part of an hour. DIR/found.json.gz then holds the fastest
 trace of each task after 25, 50 and 100 % of the time, for `time_to_quality.py` to measure again.
 """
@@ -102,6 +103,7 @@ def main() -> None:
     parser.add_argument("--network", default="resnet50")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--trials-per-task", type=int, default=64)
+    parser.add_argument("--capped", action="store_true")
     parser.add_argument("--measurer", choices=("stock", "ours"), default="stock")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -130,6 +132,7 @@ def main() -> None:
             target,
             str(given.out),
             max_trials_global=given.trials_per_task * len(tasks),
+            max_trials_per_task=given.trials_per_task if given.capped else None,
             seed=given.seed,
             **parts,
         )
@@ -140,6 +143,8 @@ def main() -> None:
         "tvm": version("apache-tvm"),
         "seed": given.seed,
         "tasks": len(tasks),
+        "trials_per_task": given.trials_per_task,
+        "capped": given.capped,
     }
     summarise(given.out, facts)
 
