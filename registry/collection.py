@@ -78,7 +78,7 @@ def prepare(
     The tasks are those of the first device's target.
 
     Raises:
-        RequestError: A device is no CPU, or there is no such network.
+        RequestError: A device cannot be measured from here, or there is no such network.
     """
     for profile in profiles:
         need_measurable(profile)

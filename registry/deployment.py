@@ -96,7 +96,7 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         What `--json` prints.
 
     Raises:
-        RequestError: No such device, network, model or stage, or a device that is no CPU.
+        RequestError: No such device, network, model or stage, or a device that cannot be measured.
         WorkFailed: The compiled network is wrong.
     """
     signing_key()  # one that cannot be used shows before anything is tuned

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -87,12 +88,31 @@ def test_a_state_clearly_slower_than_the_best_is_only_ranked(measuring, incumben
     assert len(found.latencies_s) == repeats
 
 
+@pytest.fixture
+def service(device):
+    """The service with a fork that times a first run of 30 ms and repeats of the same."""
+    from hetfeat.measure.gemm.tvm import GemmService
+
+    made = GemmService(device.target, device.cache_line_bytes)
+    made._fork = Mock()
+    made._fork.ask.side_effect = lambda timeout_s, do, **_: {"once": 0.03, "more": [0.03] * 3}[do]
+    made._forked, made._built = {"program"}, {"program": None}
+    return made
+
+
 @pytest.mark.tvm
-def test_a_long_run_is_ranked_by_itself(measuring):
-    # 2 ns of work for each of 2^27 multiply-adds, one at a time.
-    (found,), _ = measuring(512, [(512, 1, 1, 1, 512, 1, 512, 1, 1, 1)], 0.02)
-    assert len(found.latencies_s) == 1
-    assert found.latency_s > 0.02
+@pytest.mark.parametrize(("incumbent_s", "asked"), [(0.024, ["once"]), (1.0, ["once", "more"])])
+def test_a_long_run_is_ranked_by_itself(service, incumbent_s, asked):
+    found = service.run("program", incumbent_s)
+    assert found == [0.03] * (1 if asked == ["once"] else 3)
+    assert [call.args[1] for call in service._fork.ask.call_args_list] == asked
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize(("incumbent_s", "allowed_s"), [(None, None), (0.001, 0.3), (0.2, 2.0)])
+def test_a_slow_run_is_killed_by_the_incumbent(service, incumbent_s, allowed_s):
+    service.run("program", incumbent_s)
+    assert service._fork.ask.call_args_list[0].args[0] == allowed_s
 
 
 @pytest.mark.tvm

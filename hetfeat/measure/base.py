@@ -84,7 +84,7 @@ def need_measurable(profile: DeviceProfile) -> None:
     """Refuses a device whose programs cannot be measured from here.
 
     Raises:
-        RequestError: Neither a CPU nor an NVIDIA GPU of this machine that is here.
+        RequestError: Neither a CPU nor this machine's own NVIDIA GPU, or there is none.
     """
     if (profile.target.get("kind"), profile.route.get("kind")) == ("cuda", "local"):
         from hetfeat.devices.gpu.tvm import need_gpu
