@@ -6,8 +6,9 @@
 
 Targets are profiles of this machine, one for each instruction set and one with a single thread.
 Sources are the devices of the packaged records: the cost model and the library of schedules come
-from one device's records alone. `shuffled` is the first of them with its latencies shuffled within
-each task. From scratch there are `--repeats` runs, whose spread says what a difference means.
+from one device's records alone. `others` is all of them but the target, `shuffled` the first of
+`--sources` with its latencies shuffled within each task. From scratch there are `--repeats` runs,
+whose spread says what a difference means.
 
 What a run had found after some shares of the trials is measured again at the end, all runs of a
 target in turns; a network is the sum over its tasks. A run that has ended is not repeated: the same
@@ -22,6 +23,7 @@ import statistics
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -46,7 +48,7 @@ from hetfeat.tune.loop import Budget, tune
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.tvm import as_target, extract_tasks, import_network, lower, save_workload
 
-SCRATCH, SHUFFLED = "scratch", "shuffled"
+SCRATCH, SHUFFLED, OTHERS = "scratch", "shuffled", "others"
 SHARES = (1 / 6, 1 / 4, 1 / 3, 1 / 2, 3 / 4, 1)
 """Of the trials, after which a run is looked at."""
 PASSES = 3
@@ -70,21 +72,28 @@ class Network:
         return measurer
 
 
-def source_store(device: str, shuffled: bool, folder: Path) -> RecordStore:
-    """One device's part of the packaged records."""
+def source_store(devices: Sequence[str], shuffled: bool, root: Path) -> RecordStore:
+    """Some devices' part of the packaged records."""
+    folder = root / "+".join([*devices, *([SHUFFLED] if shuffled else [])])
     if folder.exists():
         return RecordStore.open(folder)
     packaged = RecordStore.open(packaged_store())
-    if device not in packaged.devices():
-        raise SystemExit(f"--sources {device}: one of {', '.join(packaged.devices())}")
-    records = [m for part in packaged.scan(device=device) for m in from_table(part)]
     draft = folder.with_name(f"{folder.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
     store = RecordStore.create(draft)
-    store.add_device(packaged.devices()[device])
-    store.append(with_shuffled_latencies(records) if shuffled else records)
+    for device in devices:
+        records = [m for part in packaged.scan(device=device) for m in from_table(part)]
+        store.add_device(packaged.devices()[device])
+        store.append(with_shuffled_latencies(records) if shuffled else records)
     draft.rename(folder)  # whole, whatever interrupts it
     return RecordStore.open(folder)
+
+
+@cache
+def learnt(devices: tuple[str, ...], shuffled: bool, root: Path) -> tuple[CostModel, RecordStore]:
+    """What some devices' records teach: a cost model, and the store of their schedules."""
+    store = source_store(devices, shuffled, root)
+    return trained(assemble(store).examples), store
 
 
 def with_shuffled_latencies(records: Sequence[Measurement]) -> Iterator[Measurement]:
@@ -120,21 +129,24 @@ def profiles(isas: Sequence[str], folder: Path) -> Iterator[DeviceProfile]:
 
 
 def run_tune(given: argparse.Namespace) -> None:
-    names = given.sources or sorted(RecordStore.open(packaged_store()).devices())
-    sources: dict[str, tuple[CostModel, RecordStore]] = {}
-    for name in (*names, SHUFFLED):
-        device = names[0] if name == SHUFFLED else name
-        store = source_store(device, name == SHUFFLED, given.out / "sources" / name)
-        sources[name] = trained(assemble(store).examples), store
+    packaged = sorted(RecordStore.open(packaged_store()).devices())
+    names = given.sources or packaged
+    if unknown := set(names) - set(packaged):
+        raise SystemExit(f"--sources {', '.join(unknown)}: some of {', '.join(packaged)}")
     for profile in profiles(given.isas, given.out / "devices"):
         network = Network(given.network, profile)
         folder = given.out / profile.name
-        runs = [(SCRATCH, seed) for seed in range(given.repeats)] + [
-            (name, 0) for name in sources if name != profile.name
-        ]
+        others = tuple(name for name in packaged if name != profile.name)
+        taught = {name: (name,) for name in names if name != profile.name}
+        taught |= {SHUFFLED: (names[0],), OTHERS: others}
+        runs = [(SCRATCH, seed) for seed in range(given.repeats)] + [(name, 0) for name in taught]
         for name, seed in runs:
-            if not (folder / f"{name}-{seed}.json").exists():
-                one_run(network, sources.get(name), given.trials, seed, folder / f"{name}-{seed}")
+            if (folder / f"{name}-{seed}.json").exists():
+                continue
+            source = None
+            if name != SCRATCH:
+                source = learnt(taught[name], name == SHUFFLED, given.out / "sources")
+            one_run(network, source, given.trials, seed, folder / f"{name}-{seed}")
         known = {line["run"] for line in read_lines(folder / "again.jsonl")}
         if known != {run.stem for run in folder.glob("*.json")}:
             measure_again(network, folder)
