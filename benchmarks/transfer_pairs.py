@@ -137,7 +137,7 @@ def run_tune(given: argparse.Namespace) -> None:
         network = Network(given.network, profile)
         folder = given.out / profile.name
         others = tuple(name for name in packaged if name != profile.name)
-        taught = {name: (name,) for name in names if name != profile.name}
+        taught: dict[str, tuple[str, ...]] = {n: (n,) for n in names if n != profile.name}
         taught |= {SHUFFLED: (names[0],), OTHERS: others}
         runs = [(SCRATCH, seed) for seed in range(given.repeats)] + [(name, 0) for name in taught]
         for name, seed in runs:

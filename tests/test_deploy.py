@@ -17,7 +17,8 @@ from door import hetfeat
 from hetfeat.deploy.pipeline import _leaked
 from hetfeat.deploy.request import DeployRequest, SourceModel, existing
 from hetfeat.errors import DataError
-from hetfeat.records import Task
+from hetfeat.records import Program, Task
+from hetfeat.search.evolution import Evolution
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
@@ -185,6 +186,29 @@ class TestDeploying:
         manifest = json.loads((registry.folder / "one-shot" / "bundle.json").read_text())
         assert manifest["tasks"]
         assert all(task["trace"] and task["latency_s"] is None for task in manifest["tasks"])
+
+    def test_a_pick_that_does_not_build_is_left_out(self, registry, monkeypatch, capfd):
+        pick = Evolution.pick
+
+        def bound_to_a_gpu_s_threads(search):
+            found = pick(search)
+            if found.task.operator != "matmul":
+                return found
+            instructions, _ = json.loads(found.trace)
+            loops = next(i for i, one in enumerate(instructions) if one[0] == "GetLoops")
+            bind = ["Bind", instructions[loops][3][:1], ["threadIdx.x"], []]
+            return Program(found.task, json.dumps([[*instructions[: loops + 1], bind], []]))
+
+        monkeypatch.chdir(registry.folder)
+        monkeypatch.setattr(Evolution, "pick", bound_to_a_gpu_s_threads)
+        made = hetfeat(capfd, *deploy_line(registry, "unsound", "nets:tiny", "--trials", "0"))
+        assert made.code == 0, made.errors
+        assert "the program chosen for matmul" in made.errors
+        assert "does not build" in made.errors
+        assert made.value["max_abs_error"] <= made.value["tolerance"]
+        manifest = json.loads((registry.folder / "unsound" / "bundle.json").read_text())
+        without = [task["operator"] for task in manifest["tasks"] if not task["trace"]]
+        assert without == ["matmul"]
 
     def test_a_model_that_the_gate_drops_is_named_and_tuning_goes_on(
         self, registry, monkeypatch, capfd

@@ -89,6 +89,18 @@ def deploy(
     ]
     tasks = [extract_tasks(module, target) for module in lowered]
     merged = _merged(tasks)
+
+    def compiled() -> list[bundle.Variant]:
+        programs = tuned.picked | {task: found.program for task, found in tuned.best.items()}
+        parts = zip(networks, lowered, tasks, strict=True)
+        return [_compiled(found, code, of, profile, programs) for found, code, of in parts]
+
+    try:
+        variants = compiled()
+    except Exception:
+        if not _leave_out_what_does_not_build(tuned.picked, merged, profile):
+            raise
+        variants = compiled()
     facts = {
         "network": networks[0].network.name,
         "request": request.as_json(),
@@ -96,11 +108,8 @@ def deploy(
         "dataset_digest": source.dataset_digest if source else None,
         "tasks": [_task_facts(task, tuned) for task in merged],
     }
-    programs = tuned.picked | {task: found.program for task, found in tuned.best.items()}
     with tempfile.TemporaryDirectory(dir=_parent(out), prefix=f".{out.name}.") as work:
         draft = Path(work) / "tuned"
-        parts = zip(networks, lowered, tasks, strict=True)
-        variants = [_compiled(found, code, of, profile, programs) for found, code, of in parts]
         bundle.write_bundle(draft, variants, profile, sample, facts)
         build_s = time.monotonic() - build_started
 
@@ -257,6 +266,24 @@ def _compiled(
     with building():
         compiled = compile_network(lowered, profile, tasks, programs)
     return bundle.Variant(found.batch, compiled.executable, compiled.parameters)
+
+
+def _leave_out_what_does_not_build(
+    picked: dict[str, Program], tasks: Sequence["NetworkTask"], profile: DeviceProfile
+) -> bool:
+    """Whether any of the programs that nobody has built yet does not; those are left out then."""
+    from hetfeat.deploy.tvm import builds
+
+    chosen = [(task, picked[task.task.hash]) for task in tasks if task.task.hash in picked]
+    failed = [program for task, program in chosen if not builds(task, program, profile)]
+    for program in failed:
+        del picked[program.task.hash]
+        log.warning(
+            "the program chosen for %s %s does not build: TVM's default schedule instead",
+            program.task.operator,
+            program.task.shapes,
+        )
+    return bool(failed)
 
 
 def _task_facts(task: "NetworkTask", tuned: Tuned) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import tvm
 import tvm.s_tir.meta_schedule as ms
 from tvm import relax
+from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.records import Program
@@ -74,6 +75,18 @@ def _kernels_as_source() -> Iterator[None]:
         yield
     finally:
         del os.environ[KEEP_SOURCE]
+
+
+def builds(task: NetworkTask, program: Program, profile: DeviceProfile) -> bool:
+    """Whether a program that was never built can be."""
+    target = as_target(profile.target)
+    try:
+        module = replay(task.module, program.trace).mod
+        with target, _kernels_as_source():
+            tvm.compile(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target)
+    except Exception:
+        return False
+    return True
 
 
 def _database(

@@ -5,7 +5,7 @@ import itertools
 import json
 import random
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,18 +13,18 @@ import tvm
 import tvm.s_tir.meta_schedule as ms
 from tvm.s_tir.schedule import Schedule
 from tvm.s_tir.schedule import Trace as TvmTrace
+from tvm.sym import detect_linear_equation
 from tvm.target.codegen import llvm_get_vector_width
 
 from hetfeat.features.tvm import StoreFeatures
 from hetfeat.schedules import blocked, winograd
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.intrinsics import load_for_cpu
+from hetfeat.schedules.shared_memory import Read, SharedMemory
+from hetfeat.schedules.threads import first_kept, keeps_to_threads
 
 TRIES_PER_PROGRAM = 4
 """Draws allowed per program wanted; small tasks have fewer distinct programs than are asked."""
-GPU_TRIES_PER_PROGRAM = 32
-"""The same on a GPU, where nine in ten draws ask for more threads or shared memory than it has."""
-
 FLOAT32_BITS = 32
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
@@ -43,8 +43,11 @@ class TaskSpace:
             module, target=target, space_generator=_rules(target), num_threads=1, rand_state=1
         )
         self._features = StoreFeatures(self._context, cache_line_bytes)
-        gpu = target.kind.name == "cuda"
-        self._tries_per_program = GPU_TRIES_PER_PROGRAM if gpu else TRIES_PER_PROGRAM
+        self._gpu = target.kind.name == "cuda"
+        if self._gpu:
+            limit_bytes = int(target.attrs["max_shared_memory_per_block"])
+            reads_of = cache(partial(_reads_of, self._unscheduled()))
+            self._shared_memory = SharedMemory(limit_bytes, reads_of)
 
     @cached_property
     def _sketches(self) -> list[TvmTrace]:
@@ -83,9 +86,13 @@ class TaskSpace:
         rng = random.Random(seed)
         sketches = itertools.cycle(rng.sample(self._sketches, len(self._sketches)))
 
-        def draw() -> Schedule:
-            schedule = self._blank(rng)
+        def draw() -> Schedule | None:
             sketch = next(sketches)
+            if self._gpu:
+                given = json.loads(traces.dump(sketch.as_json()))
+                drawn = first_kept(lambda: traces.drawn_anew(given, rng), self._keeps)
+                return self._applied(drawn, rng)
+            schedule = self._blank(rng)
             TvmTrace(sketch.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
             return schedule
 
@@ -97,15 +104,14 @@ class TaskSpace:
         """Up to `count` distinct programs, each one change (or a few) away from a parent."""
         rng = random.Random(seed)
 
-        def draw() -> Schedule | None:
-            changed: traces.Trace | None = json.loads(rng.choice(parents))
+        def changed() -> traces.Trace | None:
+            trace: traces.Trace | None = json.loads(rng.choice(parents))
             for _ in range(rng.choice((1, 1, 2, 3))):
-                changed = changed and traces.vary(changed, rng)
-            if changed is None:
-                return None
-            schedule = self._blank(rng)
-            TvmTrace.apply_json_to_schedule(changed, schedule)
-            return schedule
+                trace = trace and traces.vary(trace, rng)
+            return trace
+
+        def draw() -> Schedule | None:
+            return self._applied(first_kept(changed, self._keeps), rng)
 
         yield from self._distinct(draw, count, set(parents))
 
@@ -116,13 +122,20 @@ class TaskSpace:
 
         def draw() -> Schedule | None:
             text = next(remaining, None)
-            if text is None:
-                return None
-            schedule = self._blank(rng)
-            TvmTrace.apply_json_to_schedule(json.loads(text), schedule)
-            return schedule
+            return self._applied(None if text is None else json.loads(text), rng)
 
         yield from self._distinct(draw, len(given), set())
+
+    def _keeps(self, trace: traces.Trace) -> bool:
+        """False of what TVM would refuse when it is applied, as far as decisions alone tell."""
+        return not self._gpu or (keeps_to_threads(trace) and self._shared_memory.holds(trace))
+
+    def _applied(self, trace: traces.Trace | None, rng: random.Random) -> Schedule | None:
+        if trace is None:
+            return None
+        schedule = self._blank(rng)
+        TvmTrace.apply_json_to_schedule(trace, schedule)
+        return schedule
 
     def _blank(self, rng: random.Random) -> Schedule:
         return Schedule(self.module, seed=rng.randrange(1, 2**31 - 1), debug_mask="none")
@@ -131,7 +144,7 @@ class TaskSpace:
         self, draw: Any, count: int, seen: set[str]
     ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         found = 0
-        for _ in range(self._tries_per_program * count):
+        for _ in range(TRIES_PER_PROGRAM * count):
             if found == count:
                 return
             try:
@@ -151,6 +164,19 @@ class TaskSpace:
     def _finish(self, schedule: Schedule) -> bool:
         schedule.enter_postproc()
         return all(step.apply(schedule) for step in self._context.space_generator.postprocs)
+
+
+def _reads_of(kernel: Schedule, block: str) -> list[Read | None]:
+    """See `SharedMemory`."""
+    found: list[Read | None] = []
+    scheduled = kernel.get(kernel.get_sblock(block))
+    loops = [axis.var for axis in scheduled.iter_vars]
+    for operand in scheduled.reads:
+        rows = [detect_linear_equation(index.min, loops) for index in operand.region]
+        strides = [[int(stride) for stride in row[: len(loops)]] for row in rows]
+        itemsize = tvm.DataType(operand.source.dtype).itemsize
+        found.append(Read(np.array(strides), itemsize) if all(strides) else None)
+    return found
 
 
 def _rules(target: tvm.target.Target) -> ms.SpaceGenerator:

@@ -3,12 +3,14 @@
 import json
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hetfeat.schedules import trace as traces
+from hetfeat.schedules.threads import first_kept, keeps_to_threads
 
 Rank = Callable[[Sequence[str]], npt.NDArray[np.floating[Any]]]
 """Scores of traces of a task, float [n]; higher is faster."""
@@ -43,7 +45,7 @@ def bred(parents: Sequence[str], rank: Rank, count: int, rng: random.Random) -> 
     for _ in range(GENERATIONS):
         new: dict[str, traces.Trace] = {}
         for _ in range(DRAFTS):
-            child = _child(elite, sketches, rng)
+            child = first_kept(partial(_child, elite, sketches, rng), keeps_to_threads)
             if child is not None and (text := traces.dump(child)) not in made:
                 new[text] = child
         if not new:
