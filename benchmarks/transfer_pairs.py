@@ -1,14 +1,14 @@
 """Tuning a network with what another device's records taught, against tuning from scratch.
 
     python benchmarks/transfer_pairs.py tune --out DIR [--network resnet18] [--trials 960]
-        [--isas avx512,avx2,sse42] [--sources NAME,...] [--repeats 3]
+        [--isas avx512,avx2,sse42] [--sources NAME,...] [--repeats 3] [--source-repeats 1]
     python benchmarks/transfer_pairs.py table --out DIR
 
 Targets are profiles of this machine, one for each instruction set and one with a single thread.
 Sources are the devices of the packaged records: the cost model and the library of schedules come
 from one device's records alone. `others` is all of them but the target, `shuffled` the first of
 `--sources` with its latencies shuffled within each task. From scratch there are `--repeats` runs,
-whose spread says what a difference means.
+whose spread says what a difference means, with each source `--source-repeats`.
 
 What a run had found after some shares of the trials is measured again at the end, all runs of a
 target in turns; a network is the sum over its tasks. A run that has ended is not repeated: the same
@@ -139,7 +139,8 @@ def run_tune(given: argparse.Namespace) -> None:
         others = tuple(name for name in packaged if name != profile.name)
         taught: dict[str, tuple[str, ...]] = {n: (n,) for n in names if n != profile.name}
         taught |= {SHUFFLED: (names[0],), OTHERS: others}
-        runs = [(SCRATCH, seed) for seed in range(given.repeats)] + [(name, 0) for name in taught]
+        runs = [(SCRATCH, seed) for seed in range(given.repeats)]
+        runs += [(name, seed) for name in taught for seed in range(given.source_repeats)]
         for name, seed in runs:
             if (folder / f"{name}-{seed}.json").exists():
                 continue
@@ -255,6 +256,7 @@ def main() -> None:
     )
     parser.add_argument("--sources", type=lambda text: text.split(","), default=[])
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--source-repeats", type=int, default=1)
     given = parser.parse_args()
     {"tune": run_tune, "table": run_table}[given.do](given)
 
