@@ -3,6 +3,7 @@
     python benchmarks/transfer_pairs.py tune --out DIR [--network resnet18] [--trials 960]
         [--isas avx512,avx2,sse42] [--sources NAME,...] [--repeats 3] [--source-repeats 1]
     python benchmarks/transfer_pairs.py table --out DIR
+    python benchmarks/transfer_pairs.py sources --out DIR [--sources NAME,...] [--repeats 3]
 
 Targets are profiles of this machine, one for each instruction set and one with a single thread.
 Sources are the devices of the packaged records: the cost model and the library of schedules come
@@ -13,6 +14,9 @@ whose spread says what a difference means, with each source `--source-repeats`.
 What a run had found after some shares of the trials is measured again at the end, all runs of a
 target in turns; a network is the sum over its tasks. A run that has ended is not repeated: the same
 command goes on. Nothing else may run. Convolutions are computed directly.
+
+`sources` trains each source `--repeats` times, as it is and with its latencies shuffled, and says
+how well it orders its own valid side: a source may be dropped by that before anything is measured.
 """
 
 import argparse
@@ -42,6 +46,8 @@ from hetfeat.features.batch import Examples
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import build
+from hetfeat.models.labels import group_codes
+from hetfeat.models.metrics import by_group
 from hetfeat.records import Measurement, Program
 from hetfeat.transfer.schedules import ScheduleLibrary
 from hetfeat.tune.loop import Budget, tune
@@ -116,6 +122,27 @@ def trained(examples: Examples, seed: int = 0) -> CostModel:
     model.fit(train, valid)
     model.learn_drafts(train, valid)
     return model
+
+
+def run_sources(given: argparse.Namespace) -> None:
+    rows = []
+    for name in given.sources or sorted(RecordStore.open(packaged_store()).devices()):
+        examples = assemble(source_store((name,), False, given.out / "sources")).examples
+        for seed in range(given.repeats):
+            found = [trained(e, seed).valid_pca for e in (examples, shuffled(examples, seed))]
+            rows.append([name, len(examples), seed, *(f"{pca:.3f}" for pca in found if pca)])
+            print(*rows[-1], file=sys.stderr, flush=True)
+    head = ["source", "records", "seed", "PCA on its valid side", "with shuffled latencies"]
+    sys.stdout.write(table(head, rows) + "\n")
+
+
+def shuffled(examples: Examples, seed: int) -> Examples:
+    """The same with the latencies of each task in another order."""
+    rng = np.random.default_rng(seed)
+    latency_s = examples.latency_s.copy()
+    for rows in by_group(group_codes(examples)[0]):
+        latency_s[rows] = examples.latency_s[rng.permutation(rows)]
+    return replace(examples, latency_s=latency_s)
 
 
 def profiles(isas: Sequence[str], folder: Path) -> Iterator[DeviceProfile]:
@@ -247,7 +274,7 @@ def run_table(given: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("do", choices=("tune", "table"))
+    parser.add_argument("do", choices=("tune", "table", "sources"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--network", default="resnet18")
     parser.add_argument("--trials", type=int, default=960)
@@ -258,7 +285,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--source-repeats", type=int, default=1)
     given = parser.parse_args()
-    {"tune": run_tune, "table": run_table}[given.do](given)
+    {"tune": run_tune, "table": run_table, "sources": run_sources}[given.do](given)
 
 
 if __name__ == "__main__":

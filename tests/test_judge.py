@@ -1,6 +1,7 @@
 """What guides a search while it goes on: the source, the source fine-tuned, or no source."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hetfeat.features.batch import Examples
 from hetfeat.models.gbdt import GbdtParameters, XgbModel
 from hetfeat.search.evolution import Evolution
 from hetfeat.transfer.finetune import mean_pca
-from hetfeat.tune.judge import FIRST_FIT, GATE_FACTOR, Judge
+from hetfeat.tune.judge import FIRST_FIT, GATE_FACTOR, Judge, trusted
 
 HERE = stores.profile("b")
 
@@ -70,6 +71,32 @@ def test_a_source_that_misleads_is_dropped(caplog):
     assert pca(judge) > 0.7
 
 
+@pytest.mark.parametrize(("valid_pca", "kept"), [(None, True), (0.7, True), (0.6, False)])
+def test_a_source_that_knows_nothing_of_its_own_devices_is_not_trusted(valid_pca, kept, caplog):
+    found = source()
+    found.valid_pca = valid_pca
+    assert trusted(found) is (found if kept else None)
+    assert ("is dropped" in caplog.text) is not kept
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_drafts_that_mislead_are_learnt_anew(right, caplog):
+    helpful = source()
+    scores = helpful.predict if right else (lambda batch: 1 / helpful.predict(batch))
+    drafts = SimpleNamespace(operators={"conv2d", "matmul"}, own=(), predict=scores)
+    drafts.fine_tune = lambda records: drafts
+    helpful.draft = drafts
+    judge = Judge(helpful, HERE, seed=0)
+    judge.learn(measured(range(6), FIRST_FIT))
+    assert judge.source is not None and helpful.draft is drafts
+    assert judge.model is not None and judge.model.draft is not None
+    assert (judge.model.draft is drafts) is right
+    assert ("drafts are dropped" in caplog.text) is not right
+    search = Evolution(stores.task(0), None, None, 0)
+    judge.guide(search, stores.task(0), None)
+    assert search.in_turns  # which sketches the source had learnt is not forgotten
+
+
 @pytest.mark.parametrize(
     ("kept", "fresh", "drops"),
     [
@@ -101,6 +128,9 @@ def test_without_a_source_a_model_comes_once_there_is_enough_to_learn_from():
     judge.learn(measured(range(6), 4 * FIRST_FIT))
     assert pca(judge) > 0.7
     assert judge.model is not None and judge.model.draft is not None
+    search = Evolution(stores.task(0), None, None, 0)
+    judge.guide(search, stores.task(0), None)
+    assert search.judges_starts
 
 
 def test_measurements_that_teach_nothing_leave_it_without_a_model():
@@ -128,14 +158,14 @@ def test_a_search_is_guided_by_what_there_is(draft, monkeypatch):
 
 @pytest.mark.parametrize("draft", ["of both", "of TVM's", None])
 def test_sketches_that_a_source_has_not_learnt_take_turns(draft, monkeypatch):
-    judge, task = Judge(source(), HERE, seed=0), stores.task(0)
+    taught, task = source(), stores.task(0)
     if draft:
         monkeypatch.setattr("hetfeat.models.draft.KNOWN_RECORDS", 1)
         known = examples([as_ours(m, draft == "of both") for m in measured(range(12, 30), 360)])
-        judge.source.learn_drafts(known, known)
-    search = Evolution(task, None, None, 0)
+        taught.learn_drafts(known, known)
+    judge, search = Judge(taught, HERE, seed=0), Evolution(task, None, None, 0)
     judge.guide(search, task, None)
-    assert search.in_turns is (draft == "of TVM's")
+    assert search.in_turns is (draft == "of TVM's") and not search.judges_starts
     judge.hear([as_ours(m, True) for m in measured(range(1), FIRST_FIT)])
     judge.guide(search, task, None)
     assert not search.in_turns

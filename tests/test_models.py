@@ -23,6 +23,8 @@ from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.hyperparameters import SPACES, build
 from hetfeat.models.table import MODELS, load_model, model_class
+from hetfeat.transfer.finetune import mean_pca
+from hetfeat.transfer.gate import is_at_chance
 from registry.pickles import looks_like_pickle
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -153,6 +155,34 @@ def test_save_and_load_give_equal_predictions(name, sides, tmp_path, seed, effor
         for seen in (made.seen, made.seen_anchors)
     )
     assert by_anchor == by_task
+
+
+def test_it_knows_how_well_it_orders_its_valid_side(model, saved, sides):
+    found = mean_pca(model.predict(sides[1].batch), sides[1])
+    assert model.valid_pca == pytest.approx(found) and not is_at_chance(found)
+    assert load_model(saved).valid_pca == model.valid_pca == model.fine_tune(sides[2]).valid_pca
+
+
+def test_a_model_that_orders_nothing_knows_it(name, sides):
+    rng = np.random.default_rng(0)
+
+    def shuffled(side):
+        latency_s = side.latency_s.copy()
+        for task in np.unique(side.task):
+            rows = np.flatnonzero(side.task == task)
+            latency_s[rows] = latency_s[rng.permutation(rows)]
+        return dataclasses.replace(side, latency_s=latency_s)
+
+    made = small(name)
+    made.fit(shuffled(sides[0]), shuffled(sides[1]))
+    assert is_at_chance(made.valid_pca)
+
+
+def test_a_folder_that_does_not_say_how_well_it_orders_is_read(saved):
+    head = json.loads((saved / "model.json").read_text())
+    del head["valid_pca"]
+    (saved / "model.json").write_text(json.dumps(head))
+    assert load_model(saved).valid_pca is None and not is_at_chance(None)
 
 
 def test_loaded_in_another_process_without_pickle_it_predicts_the_same(saved, model, project):

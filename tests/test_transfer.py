@@ -186,7 +186,13 @@ def test_tasks_of_few_programs_are_measured_and_not_tested(on_b):
     ],
 )
 def test_the_gates_word(source, transfer, scratch, gate):
-    assert decide(np.array(source), np.array(transfer), np.array(scratch)).gate == gate
+    found = np.array(source), np.array(transfer), np.array(scratch)
+    assert decide(*found).gate == decide(*found, valid_pca=0.7).gate == gate
+
+
+def test_a_source_that_knows_nothing_of_its_own_devices_is_dropped():
+    found = decide(np.full(3, 0.8), np.full(3, 0.9), np.full(3, 0.7), valid_pca=0.52)
+    assert found.gate == "dropped" and "own devices: PCA 0.5200" in found.reason
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from hetfeat.search.evolution import (
     GENERATIONS,
     PARENTS,
     SKETCH_SAMPLES,
+    START_SHARE,
     Evolution,
 )
 from hetfeat.transfer.schedules import Donor, ScheduleLibrary
@@ -93,7 +94,7 @@ class KnowsBest:
     """A cost model that is right."""
 
     fine_tuned = 0
-    draft = None
+    draft = valid_pca = None
 
     def predict(self, batch, support=None):
         raise AssertionError("replaced in the test")
@@ -101,6 +102,9 @@ class KnowsBest:
     def fine_tune(self, records):
         self.fine_tuned += 1
         return self
+
+    def learn_drafts(self, train, valid):
+        pass
 
 
 @pytest.fixture
@@ -269,6 +273,17 @@ class TestLoop:
         assert set(tuned.best) == {direct.hash}
         assert tuned.expected_s == tuned.picked == {}
 
+    @pytest.mark.parametrize("trials", [0, BATCH])
+    def test_a_model_that_knows_nothing_is_asked_only_where_nothing_is_measured(
+        self, journal, monkeypatch, trials
+    ):
+        monkeypatch.setattr("hetfeat.tune.judge.batch_of", lambda programs, profile: programs)
+        model, asked = KnowsBest(), []
+        model.valid_pca = 0.5
+        model.predict = lambda batch, support=None: asked.append(1) or TestEvolution.right(batch)
+        tune(TASKS, FakeDevice(), model, journal, Budget(60.0, 0, trials), seed=0)
+        assert bool(asked) is (trials == 0)
+
     def test_without_a_model_nothing_is_picked(self, journal):
         assert run(FakeDevice(), journal, trials=0).picked == {}
 
@@ -314,6 +329,25 @@ class TestEvolution:
 
         assert len(self.search(device=Counting()).ask(8)) == 8
         assert wanted == [8]
+
+    @pytest.mark.parametrize("numbers", [range(80, 88), range(4, 11)], ids=["slow", "fast"])
+    @pytest.mark.parametrize("model", ["judges them", "does not", None])
+    def test_what_is_given_to_begin_with_is_taken_or_judged(self, model, numbers):
+        device = FakeDevice()
+        drawn = device.sample(TASKS[0][0], 100, 0)
+        starts = [program for program in drawn if quality(program) in numbers]
+        search = Evolution(TASKS[0][0], device, self.right if model else None, 0, lambda: starts)
+        search.judges_starts = model != "does not"
+        found = {program.key for program in search.ask(BATCH)}
+        taken = sum(program.key in found for program in starts)
+        fast = 7 in numbers
+        assert len(found) == BATCH
+        if model == "judges them":
+            assert taken > BATCH // 2 if fast else taken <= round(CURIOUS_SHARE * BATCH)
+        else:
+            assert {program.key for program in starts[: round(START_SHARE * BATCH)]} <= found
+        again = {program.key for program in search.ask(BATCH)}
+        assert not again & found
 
     def test_picks_what_the_model_says(self):
         seen = set()
@@ -471,6 +505,7 @@ def test_the_model_chooses_and_is_refitted(journal, monkeypatch):
     monkeypatch.setattr("hetfeat.tune.judge.batch_of", lambda programs, profile: list(programs))
     monkeypatch.setattr("hetfeat.tune.judge.examples_of", lambda known, profile: known)
     monkeypatch.setattr("hetfeat.tune.judge.Judge._gate", lambda *_: None)
+    monkeypatch.setattr("hetfeat.tune.judge.Judge._sides", lambda *_: ((), ()))
     model.predict = lambda batch, support=None: TestEvolution.right(batch)
     device = FakeDevice(programs=100)
     tuned = tune(TASKS, device, model, journal, Budget(60, 0, 72), seed=0)
@@ -485,7 +520,7 @@ def test_without_a_source_the_tuner_learns_meanwhile(journal, monkeypatch):
     learnt = []
     monkeypatch.setattr(
         "hetfeat.tune.judge.Judge._scratch",
-        lambda self, records, drafts=False: learnt.append(len(records)),
+        lambda self, records: learnt.append(len(records)),
     )
     run(FakeDevice(), journal, trials=150)
     assert learnt == [64, 128]

@@ -26,11 +26,14 @@ class CostModel(Protocol):
         packages: What loading it needs beside hetfeat, in pip's names.
         draft: Ranks traces that nobody has applied yet; None where it has not learnt to.
         with_stores: Whether it learnt from per-store features; None where that is not known.
+        valid_pca: Pairwise comparison accuracy on the `valid` side of `fit`, mean over tasks; None
+            where that is not known. Fine-tuning leaves it as it is.
     """
 
     packages: ClassVar[tuple[str, ...]]
     draft: "DraftModel | None"
     with_stores: bool | None
+    valid_pca: float | None
 
     @classmethod
     def for_effort(cls, effort: str, seed: int) -> Self:

@@ -14,6 +14,7 @@ from hetfeat.features.batch import Batch, Examples, Features, have_stores
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.calibration import Calibration, fit_calibration
 from hetfeat.models.labels import anchors_seen, merged, records_seen
+from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.models.persist import read_head, write_folder
 from hetfeat.models.side import Side, refuse_empty, side_of
 
@@ -88,6 +89,7 @@ class EngineModel:
         self.seen: dict[str, dict[str, int]] = {}
         self.seen_anchors: dict[str, dict[str, int]] = {}
         self.with_stores: bool | None = None
+        self.valid_pca: float | None = None
 
     @classmethod
     def for_effort(cls, effort: str, seed: int) -> Self:
@@ -114,7 +116,10 @@ class EngineModel:
         refuse_empty(check, "valid")
         self._fitted = self._engine().train(self.settings, learn, check, on_epoch)
         self.with_stores = have_stores(train.batch)
-        self._calibration = fit_calibration(self.predict(valid.batch), check.y)
+        scores = self.predict(valid.batch)
+        self._calibration = fit_calibration(scores, check.y)
+        judged = pairwise_accuracy(scores, valid.latency_s, check.groups)
+        self.valid_pca = judged.value if judged.groups else None
         self.draft = None
         self.seen = records_seen(train, valid)
         self.seen_anchors = anchors_seen(train, valid)
@@ -144,7 +149,7 @@ class EngineModel:
         adapted.draft = self.draft
         adapted.seen = merged(self.seen, records_seen(records))
         adapted.seen_anchors = merged(self.seen_anchors, anchors_seen(records))
-        adapted.with_stores = self.with_stores
+        adapted.with_stores, adapted.valid_pca = self.with_stores, self.valid_pca
         records = self._as_learnt(records)
         side = side_of(records, seed=self.settings.seed)
         if len(side.pairs) and self.settings.fine_tune_rounds:
@@ -183,6 +188,7 @@ class EngineModel:
             "seen": self.seen,
             "seen_anchors": self.seen_anchors,
             "with_stores": self.with_stores,
+            "valid_pca": self.valid_pca,
         }
 
         def write(into: Path) -> None:
@@ -212,6 +218,7 @@ class EngineModel:
             model.seen = head["seen"]
             model.seen_anchors = head["seen_anchors"]
             model.with_stores = head["with_stores"]
+            model.valid_pca = head.get("valid_pca")  # not in the first models' folders
             model._fitted = engine.read(folder, set(head["files"]), model.settings)
             model.draft = _draft_model().read(folder, set(head["files"]))
         except misfits as error:

@@ -46,6 +46,7 @@ class Evolution:
     Attributes:
         in_turns: Half of the picks are of sketches of ours, whatever the model says, which has
             learnt of none.
+        judges_starts: The model judges what is given to begin with like anything else.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Evolution:
         self._task = task
         self._proposer = proposer
         self.score, self.draft = score, draft
-        self.in_turns = False
+        self.in_turns = self.judges_starts = False
         self._sketches: list[Program] = []
         self._rng = random.Random(f"{seed} {task.hash}")
         self._starts = starts
@@ -72,15 +73,19 @@ class Evolution:
         begun = bool(self._seen)
         strangers = self._strangers(count // 2) if self.in_turns else []
         count -= len(strangers)
-        first = () if begun else self._starts()[: round(START_SHARE * count)]
+        starts = [] if begun else list(self._starts())
+        judged = starts if self.judges_starts and self.score else []
+        first = [] if judged else starts[: round(START_SHARE * count)]
         self._seen.update(program.key for program in first)
         if self.draft:
-            pool = self._drafted(APPLIED_PER_PICK * count, first)
+            bred = self._drafted(APPLIED_PER_PICK * count, judged or first)
         else:
             # At first, and without a model, any program will do.
             wide = POOL_PER_PICK if begun or self.score else 1
-            pool = self._evolved(wide * count, GENERATIONS[begun], first)
-        chosen = [*first, *strangers, *self._choose(pool, count - len(first))]
+            bred = self._evolved(wide * count, GENERATIONS[begun], judged or first)
+        pool: dict[str, Program] = {}
+        self._add(pool, [*judged, *bred])
+        chosen = [*first, *strangers, *self._choose(list(pool.values()), count - len(first))]
         self._seen.update(program.key for program in chosen)
         return chosen
 

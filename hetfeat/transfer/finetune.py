@@ -162,7 +162,8 @@ def adapt(
         on_fold(fold + 1)
 
     chosen = strongest(by_task)
-    decision = decide(by_task[0], by_task[chosen], pca_of_tasks(fresh, measured))
+    fresh_pca = pca_of_tasks(fresh, measured)
+    decision = decide(by_task[0], by_task[chosen], fresh_pca, source.valid_pca)
     model = fine_tuned(source, measured, chosen)
     # As many rounds as the folds needed: all measurements are learnt from, as by the other.
     scratch = build(kind, effort, seed, {"rounds": round(float(np.median(needed)))})

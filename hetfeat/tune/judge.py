@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,10 @@ from hetfeat.schedules.trace import is_ours
 from hetfeat.search.drafts import bred
 from hetfeat.search.evolution import Evolution
 from hetfeat.transfer.finetune import mean_pca, pca_of_tasks, without_draft
-from hetfeat.transfer.gate import LEAST_SOURCE_PCA, STANDARD_ERRORS
+from hetfeat.transfer.gate import LEAST_SOURCE_PCA, LEAST_VALID_PCA, STANDARD_ERRORS, is_at_chance
+
+if TYPE_CHECKING:
+    from hetfeat.models.draft import DraftModel
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +42,18 @@ FOLDS = 2
 VALID_SHARE = 0.2
 
 
+def trusted(source: CostModel | None) -> CostModel | None:
+    """The source, unless it knows nothing of its own devices: with wrong labels, for one."""
+    if source is None or not is_at_chance(source.valid_pca):
+        return source
+    log.warning(
+        "the cost model is dropped: when it was trained, its PCA on the valid side was %.3f, and "
+        "at least %s is expected",
+        *(source.valid_pca, LEAST_VALID_PCA),
+    )
+    return None
+
+
 class Judge:
     """Scores candidates with the source model, fine-tuned on what the device said of others.
 
@@ -47,7 +63,9 @@ class Judge:
     The gate: at 64 measured programs, 256, and so on, the source is compared with a model of the
     measured programs alone, by cross-validation; a source that orders them worse, by more than two
     standard errors over tasks, is dropped, and so is one that orders them no better than chance.
-    Without a source a model from scratch judges once there is enough to learn from.
+    Its drafts are asked apart: they may be of no use where its scores are.
+    Without a source a model from scratch judges once there is enough to learn from; without its
+    drafts such ones are learnt, too.
 
     Args:
         source: Model of other devices or tasks, or None.
@@ -58,6 +76,7 @@ class Judge:
     def __init__(self, source: CostModel | None, profile: DeviceProfile, seed: int) -> None:
         self.source, self.profile, self.seed = source, profile, seed
         self.model = source
+        self._taught_ours = source.draft.own if source and source.draft else None
         self._gate_at = FIRST_FIT
         self._measured: dict[str, list[Measurement]] = {}
         self._support: dict[str, Examples] = {}
@@ -82,7 +101,9 @@ class Judge:
         if self.source is not None:
             self.model = self.source.fine_tune(records)
         else:
-            self.model = self._scratch(records, drafts=True)
+            self.model = self._scratch(records)
+        if self.model is not None and self.model.draft is None:
+            self.model.learn_drafts(*self._sides(records))
 
     def guide(self, search: object, task: Task, measurer: DeviceMeasurer) -> None:
         """Lets a task's search ask for the judgement of now, if it is one that does."""
@@ -93,10 +114,13 @@ class Judge:
         known = draft is not None and task.operator in draft.operators
         search.in_turns = (
             self.source is not None
-            and self.source.draft is not None
-            and task.operator not in self.source.draft.own
+            and self._taught_ours is not None
+            and task.operator not in self._taught_ours
             and self._own[task.operator] < FIRST_FIT
         )
+        # What the device taught tells whether schedules carried over are of use on it. A source
+        # would choose what it thinks alike, and the gate would have nothing to tell it by.
+        search.judges_starts = self.source is None
         search.draft = partial(self._drafted, task, measurer) if known else None
 
     def _score(self, task: Task, programs: Sequence[Program]) -> Floats:
@@ -124,6 +148,9 @@ class Judge:
         return measurer.apply(task, bred(parents, rank, count, rng))
 
     def _gate(self, source: CostModel, records: Examples) -> None:
+        if source.draft and (known := _draft_pca(source.draft, records)) < LEAST_SOURCE_PCA:
+            source = self.source = without_draft(source)
+            log.warning("the cost model's drafts are dropped: their PCA here is %.3f", known)
         kept, fresh = self._cross_validated(source, records)
         if not len(kept):
             return
@@ -152,15 +179,23 @@ class Judge:
             without[rows] = scratch.predict(judged.batch)
         return pca_of_tasks(with_source, records), pca_of_tasks(without, records)
 
-    def _scratch(self, records: Examples, drafts: bool = False) -> CostModel | None:
+    def _scratch(self, records: Examples) -> CostModel | None:
         """A model of the records alone; None where they are too few or too equal."""
-        held = np.random.default_rng(self.seed).random(len(records)) < VALID_SHARE
         model = build(SCRATCH, "quick", self.seed, {})
-        learnt, valid = (records.take(np.flatnonzero(rows)) for rows in (~held, held))
         try:
-            model.fit(learnt, valid)
+            model.fit(*self._sides(records))
         except DataError:
             return None
-        if drafts:
-            model.learn_drafts(learnt, valid)
         return model
+
+    def _sides(self, records: Examples) -> tuple[Examples, Examples]:
+        """What to learn from, and what to stop by."""
+        held = np.random.default_rng(self.seed).random(len(records)) < VALID_SHARE
+        return records.take(np.flatnonzero(~held)), records.take(np.flatnonzero(held))
+
+
+def _draft_pca(draft: "DraftModel", records: Examples) -> float:
+    """On the programs whose drafts it would rank; NaN where there are none."""
+    ranked = np.isin(records.operator.astype(str), list(draft.operators))
+    some = records.take(np.flatnonzero(ranked))
+    return mean_pca(draft.predict(some.batch.loaded()), some)

@@ -19,7 +19,7 @@ from hetfeat.search.evolution import Evolution
 from hetfeat.search.tiling import TileSearch
 from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
 from hetfeat.tune.final import FINALISTS
-from hetfeat.tune.judge import Judge
+from hetfeat.tune.judge import Judge, trusted
 from hetfeat.workloads.winograd.choice import Ways, choose_fastest, network_s
 
 T = TypeVar("T")
@@ -198,7 +198,7 @@ def tune(
     earlier_s = notes.spent_s(journal.path, what)
     started = time.monotonic() - earlier_s
     known = [m for table in journal.scan(device=profile.name) for m in from_table(table)]
-    judge = Judge(model, profile, seed)
+    judge = Judge(trusted(model) if budget.trials else model, profile, seed)
     judge.hear(known)
     if strategy == EVOLUTION:  # no other asks it
         judge.learn(known)
