@@ -130,7 +130,7 @@ def run_sources(given: argparse.Namespace) -> None:
         examples = assemble(source_store((name,), False, given.out / "sources")).examples
         for seed in range(given.repeats):
             found = [trained(e, seed).valid_pca for e in (examples, shuffled(examples, seed))]
-            said = [f"{pca:.3f}" for pca in found if pca]
+            said = ["-" if pca is None else f"{pca:.3f}" for pca in found]
             rows.append([name, str(len(examples)), str(seed), *said])
             print(*rows[-1], file=sys.stderr, flush=True)
     head = ["source", "records", "seed", "PCA on its valid side", "with shuffled latencies"]

@@ -58,7 +58,7 @@ def decide(
         return Decision(
             DROPPED,
             f"the source on programs of its own devices: PCA {valid_pca:.4f}, at least "
-            f"{LEAST_VALID_PCA}",
+            f"{LEAST_VALID_PCA}; check its records, or train it on more",
         )
     if not len(source) or not source.mean() >= LEAST_SOURCE_PCA:
         found = f"PCA {source.mean():.4f}" if len(source) else "no pairs"

@@ -48,7 +48,7 @@ def trusted(source: CostModel | None) -> CostModel | None:
         return source
     log.warning(
         "the cost model is dropped: when it was trained, its PCA on the valid side was %.3f, and "
-        "at least %s is expected",
+        "at least %s is expected; check its records, or train it on more",
         *(source.valid_pca, LEAST_VALID_PCA),
     )
     return None
