@@ -12,6 +12,7 @@ from hetfeat.workloads.networks import Network, is_function, load_network
 if TYPE_CHECKING:
     import torch
 
+
 def exported(network: Network) -> "torch.export.ExportedProgram":
     """A network of torch as a program of its operators.
 
