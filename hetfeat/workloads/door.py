@@ -10,6 +10,8 @@ from pathlib import Path
 from hetfeat.errors import HetfeatError, RequestError, WorkFailed
 from hetfeat.parsing import printable
 
+MOST_CHARACTERS = 1000
+"""Of what a library says; an importer lists every operator that it does not know."""
 _OWN = Path(__file__).parents[1]
 
 
@@ -18,7 +20,7 @@ def said(error: BaseException) -> str:
     text = next((line for line in str(error).splitlines() if line.strip()), "")
     if isinstance(error, KeyError | AttributeError | TypeError | IndexError) or not text:
         text = f"{type(error).__name__}: {text}".removesuffix(": ")
-    return printable(text.strip())
+    return printable(text.strip(), MOST_CHARACTERS)
 
 
 @contextlib.contextmanager
