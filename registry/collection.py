@@ -17,6 +17,7 @@ from hetfeat.progress import progress as progress_of
 from hetfeat.records import Task
 from hetfeat.tune.anchors import drift
 from hetfeat.tune.collect import Plan, Progress, collect
+from hetfeat.workloads.door import refusals
 from hetfeat.workloads.networks import load_network, split_batch
 from registry import tracking
 
@@ -117,7 +118,8 @@ def _tasks(
     tasks: dict[str, Task] = {}
     modules: dict[str, str] = {}
     for name, module in imported.items():
-        found = tasks_of_all_ways(in_layout(module, target), target, tiles)
+        with refusals(name):
+            found = tasks_of_all_ways(in_layout(module, target), target, tiles)
         own = {task.task.hash: save_workload(task.module) for task in found}
         store.add_network(name, occurrences(found), own)
         tasks |= {task.task.hash: task.task for task in found}

@@ -28,6 +28,7 @@ from hetfeat.measure.base import need_measurable
 from hetfeat.models.table import load_model
 from hetfeat.search.strategies import check_strategies
 from hetfeat.tune.loop import EVOLUTION
+from hetfeat.workloads.door import refusals
 from hetfeat.workloads.exported import function_digest
 from hetfeat.workloads.networks import load_network, network_slug
 from registry import tracking
@@ -185,7 +186,8 @@ def _deploy_in_run(
     # A wrong name, or what TVM cannot import, shows before there is a run.
     refuse_unguided(request, source is not None or journal is not None)
     networks = [_imported(request, batch) for batch in request.batches]
-    sample_of(networks[0].network)
+    with refusals(request.network):
+        sample_of(networks[0].network)
     need_cross_compiler(profile.name, profile.target)
     if refresh:
         refuse_irreplaceable(out)

@@ -31,6 +31,7 @@ from hetfeat.records import Program, Task
 from hetfeat.transfer.schedules import ScheduleLibrary
 from hetfeat.tune.final import choose, finalists
 from hetfeat.tune.loop import BUDGETS, Budget, TaskState, Tuned, tune
+from hetfeat.workloads.door import refusals
 from hetfeat.workloads.winograd import TRANSFORMS
 from hetfeat.workloads.winograd.choice import Ways, network_s
 
@@ -75,8 +76,9 @@ def deploy(
 
     started = time.monotonic()
     target = as_target(profile.target)
-    prepared = [in_layout(found.module, target) for found in networks]
-    ways = [tasks_of_all_ways(module, target, TRANSFORMS) for module in prepared]
+    with refusals(request.network):
+        prepared = [in_layout(found.module, target) for found in networks]
+        ways = [tasks_of_all_ways(module, target, TRANSFORMS) for module in prepared]
     sample = sample_of(networks[0].network)
     tuned, cold_s = _tune(request, networks, ways, profile, source, out, journal)
 

@@ -3,16 +3,14 @@
 import hashlib
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from hetfeat.errors import RequestError
+from hetfeat.workloads.door import refusals
 from hetfeat.workloads.networks import Network, is_function, load_network
 
 if TYPE_CHECKING:
     import torch
-
-REFUSALS = (NotImplementedError, AssertionError, ValueError, RuntimeError)
-"""What torch's exporter and TVM's importers raise for a network that they do not know."""
 
 
 def exported(network: Network) -> "torch.export.ExportedProgram":
@@ -23,19 +21,16 @@ def exported(network: Network) -> "torch.export.ExportedProgram":
     """
     import torch
 
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), importing(network):
         warnings.simplefilter("ignore")
-        try:
-            return torch.export.export(network.module, network.inputs)
-        except REFUSALS as error:
-            raise not_importable(network, error) from error
+        return torch.export.export(network.module, network.inputs)
 
 
-def not_importable(network: Network, error: Exception) -> RequestError:
-    """The error for a network that `error` says cannot become a Relax module."""
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return RequestError(
-        f"network '{network.name}', which TVM cannot import ({first})",
+def importing(network: Network) -> AbstractContextManager[None]:
+    """Where what is raised says that a network cannot become a Relax module."""
+    return refusals(
+        network.name,
+        "which TVM cannot import",
         f"operators that {network.kind}'s importer in TVM knows",
         "replace those operators in the network",
     )

@@ -16,6 +16,9 @@ from hetfeat.workloads.networks import Network
 if TYPE_CHECKING:
     import onnx
 
+PART_BYTES = 1 << 24
+"""Of a file of any size that is read once."""
+
 
 def load_file(path: Path, name: str, batch: int) -> Network:
     """The network in a file.
@@ -29,9 +32,9 @@ def load_file(path: Path, name: str, batch: int) -> Network:
         RequestError: No such file, one of another batch size, or a package for it is missing.
         DataError: The file is not what its name says, or wants data from outside its folder.
     """
-    if path.suffix == ".onnx":
+    if path.suffix.lower() == ".onnx":
         return _onnx_network(path, name, batch)
-    if path.suffix == ".pt2":
+    if path.suffix.lower() == ".pt2":
         return _exported_program(path, name, batch)
     from hetfeat.workloads.tflite import tflite_network
 
@@ -46,27 +49,29 @@ def digest(path: Path) -> str:
         DataError: As `load_file`.
     """
     total = hashlib.sha256(_bytes(path))
-    if path.suffix == ".onnx":
+    if path.suffix.lower() == ".onnx":
         for location in sorted(_external(path, _parsed(path))):
-            total.update(_bytes(_inside(path, location)))
+            with _inside(path, location).open("rb") as file:
+                while part := file.read(PART_BYTES):
+                    total.update(part)
     return total.hexdigest()
 
 
 class OnnxModule(torch.nn.Module):
     """An ONNX model that runs in ONNX Runtime, called like a torch module."""
 
-    def __init__(self, model: "onnx.ModelProto") -> None:
+    def __init__(self, model: "onnx.ModelProto", path: Path | None = None) -> None:
+        """Args: the model, and its file if data lies beside it, of which protobuf takes 2 GB."""
         super().__init__()
-        self.model = model
+        self.model, self.path = model, path
 
     @functools.cached_property
     def session(self) -> Any:
         """Made when it first runs: TVM names all operators that are amiss, this the first."""
         import onnxruntime
 
-        return onnxruntime.InferenceSession(
-            self.model.SerializeToString(), providers=["CPUExecutionProvider"]
-        )
+        given = str(self.path) if self.path else self.model.SerializeToString()
+        return onnxruntime.InferenceSession(given, providers=["CPUExecutionProvider"])
 
     def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         """The outputs, in the model's order."""
@@ -80,15 +85,17 @@ def _onnx_network(path: Path, name: str, batch: int) -> Network:
     from onnx.external_data_helper import load_external_data_for_model
 
     model = _parsed(path)
-    for location in _external(path, model):
+    external = _external(path, model)
+    for location in external:
         _inside(path, location)
     try:
         load_external_data_for_model(model, str(path.parent))
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(str(path) if external else model)
         given = {value.name for value in model.graph.initializer}
         inputs = [v for v in model.graph.input if v.name not in given]
         examples = tuple(_example(path, value, batch) for value in inputs)
-        return Network(name, OnnxModule(model), examples, model, "ONNX")
+        module = OnnxModule(model, path if external else None)
+        return Network(name, module, examples, model, "ONNX")
     except (onnx.checker.ValidationError, OSError, ValueError, RuntimeError) as error:
         raise _unreadable(path, error) from error
 
@@ -97,9 +104,10 @@ def _example(path: Path, value: Any, batch: int) -> torch.Tensor:
     """Random numbers, or zeros where integers may be indices; fixes an open batch size."""
     import onnx
 
+    _check_numbers(path, value)
     tensor = value.type.tensor_type
     sizes = tensor.shape.dim
-    if sizes and not sizes[0].HasField("dim_value"):
+    if sizes and sizes[0].dim_value <= 0:  # as exporters write an open one
         sizes[0].dim_value = batch
     open_sizes = [i for i, size in enumerate(sizes) if not size.HasField("dim_value")]
     if open_sizes:
@@ -116,6 +124,20 @@ def _example(path: Path, value: Any, batch: int) -> torch.Tensor:
     return torch.from_numpy(np.zeros(shape, dtype))
 
 
+def _check_numbers(path: Path, value: Any) -> None:
+    import onnx
+
+    kind = value.type.WhichOneof("value")
+    if kind == "tensor_type":
+        kind = f"tensor({onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()})"
+    if not kind or kind.endswith("_type") or kind == "tensor(string)":
+        raise RequestError(
+            f"input '{value.name}' of '{path}', a {(kind or 'value').removesuffix('_type')}",
+            "inputs that are tensors of numbers",
+            "leave what makes numbers of it out of the network",
+        )
+
+
 def _exported_program(path: Path, name: str, batch: int) -> Network:
     _bytes(path)
     before = os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
@@ -130,12 +152,44 @@ def _exported_program(path: Path, name: str, batch: int) -> Network:
             del os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"]
         else:
             os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = before
-    inputs = program.example_inputs[0] if program.example_inputs else ()
-    if not inputs or not all(isinstance(value, torch.Tensor) for value in inputs):
+    leaves, spec = torch.utils._pytree.tree_flatten(program.example_inputs or ())
+    inputs = [value for value in leaves if isinstance(value, torch.Tensor)]
+    if not inputs:
         raise RequestError(f"network '{path}'", "example inputs that are tensors", "export it anew")
-    for value in inputs:
+    signature = program.graph_signature.user_inputs
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    traced = [values.get(name) for name, leaf in zip(signature, leaves, strict=True)]
+    examples = tuple(
+        _of_batch(path, leaf, value, batch)
+        for leaf, value in zip(leaves, traced, strict=True)
+        if isinstance(leaf, torch.Tensor)
+    )
+    return Network(name, _CalledByTensors(module, leaves, spec), examples)
+
+
+class _CalledByTensors(torch.nn.Module):
+    """A program whose inputs are nested or have names, called by its tensors in their order."""
+
+    def __init__(self, module: torch.nn.Module, leaves: list[Any], spec: Any) -> None:
+        super().__init__()
+        self.module, self.spec = module, spec
+        self.others = [None if isinstance(v, torch.Tensor) else v for v in leaves]
+        self.tensors = [isinstance(v, torch.Tensor) for v in leaves]
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        given = iter(inputs)
+        pairs = zip(self.tensors, self.others, strict=True)
+        leaves = [next(given) if is_tensor else other for is_tensor, other in pairs]
+        arguments, named = torch.utils._pytree.tree_unflatten(leaves, self.spec)
+        return self.module(*arguments, **named)
+
+
+def _of_batch(path: Path, value: torch.Tensor, traced: Any, batch: int) -> torch.Tensor:
+    """An example input with as many rows as asked for, if the program leaves them open."""
+    if traced is None or not traced.ndim or isinstance(traced.shape[0], int):
         _check_batch(path, list(value.shape), batch)
-    return Network(name, module, tuple(inputs))
+        return value
+    return value[torch.arange(batch) % len(value)]
 
 
 def _check_batch(path: Path, shape: list[int], batch: int) -> None:
@@ -211,5 +265,7 @@ def _bytes(path: Path) -> bytes:
 
 def _unreadable(path: Path, error: Exception) -> DataError:
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    kind = "an ONNX model" if path.suffix == ".onnx" else "an exported program without pickles"
+    kind = (
+        "an ONNX model" if path.suffix.lower() == ".onnx" else "an exported program without pickles"
+    )
     return DataError(f"network '{path}', which cannot be read ({first})", kind, "export it anew")

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
+from hetfeat.workloads.door import refusals
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +71,14 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
     if batch < 1:
         raise RequestError(f"batch {batch}", "a batch of at least 1", "pass --batch 1 or more")
     torch.manual_seed(seed)
-    if name.endswith(FILES):
+    with refusals(name):
+        return _loaded(name, batch)
+
+
+def _loaded(name: str, batch: int) -> Network:
+    import torch
+
+    if is_file_name(name):
         from hetfeat.workloads.files import load_file
 
         return _of_float32(load_file(Path(name), network_slug(name), batch))
@@ -103,10 +111,12 @@ def split_batch(name: str) -> tuple[str, int]:
     Raises:
         RequestError: What follows the `@` is not a positive number.
     """
-    network, at, batch = name.partition("@")
-    if at and not (batch.isdecimal() and int(batch) > 0):
+    network, at, batch = ("", "", "") if is_file_name(name) else name.rpartition("@")
+    if not at:
+        return name, 1
+    if not (batch.isdecimal() and int(batch) > 0):
         raise RequestError(f"network '{name}'", "NETWORK@BATCH, such as resnet18@4", "correct it")
-    return network, int(batch or 1)
+    return network, int(batch)
 
 
 def network_slug(name: str) -> str:
@@ -118,7 +128,7 @@ def network_slug(name: str) -> str:
     Raises:
         RequestError: There is no such file.
     """
-    if not name.endswith(FILES):
+    if not is_file_name(name):
         return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     from hetfeat.workloads.files import digest
 
@@ -126,14 +136,19 @@ def network_slug(name: str) -> str:
     return f"{network_slug(path.stem) or 'network'}_{digest(path)[:DIGEST_DIGITS]}"
 
 
+def is_file_name(name: str) -> bool:
+    """Whether a name is that of a network's file."""
+    return name.lower().endswith(FILES)
+
+
 def is_function(name: str) -> bool:
     """Whether a name is `module:function`."""
-    return ":" in name and not name.endswith(FILES)
+    return ":" in name and not is_file_name(name)
 
 
 def is_plain_name(name: str) -> bool:
     """Whether a name stands for code of ours or torchvision's, not for a file or function."""
-    return not name.endswith(FILES) and not is_function(name)
+    return not is_file_name(name) and not is_function(name)
 
 
 def _of_float32(network: Network) -> Network:

@@ -4,7 +4,9 @@ Tasks are extracted, and tuned programs put back, through one and the same `lowe
 includes the `layout_free_buffers` attribute, so that another pipeline would miss silently.
 """
 
+import logging
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +18,21 @@ from tvm.s_tir.analysis import estimate_tir_flops
 
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.records import Task
-from hetfeat.workloads.exported import REFUSALS, exported, not_importable
+from hetfeat.workloads.door import said
+from hetfeat.workloads.exported import exported, importing
 from hetfeat.workloads.graph.constants.tvm import fold_constants
 from hetfeat.workloads.graph.functions.tvm import vectorise_functions
 from hetfeat.workloads.graph.rows.tvm import pad_rows
 from hetfeat.workloads.graph.siblings.tvm import combine_siblings
-from hetfeat.workloads.graph.tvm import simplify
+from hetfeat.workloads.graph.tvm import operator_of, simplify, static_shape
 from hetfeat.workloads.networks import Network
 from hetfeat.workloads.operators import anchor_operator
 from hetfeat.workloads.winograd import Choose, direct
 from hetfeat.workloads.winograd.tvm import use_winograd
+
+log = logging.getLogger(__name__)
+
+Pass = Callable[[tvm.IRModule], tvm.IRModule]
 
 
 @dataclass(frozen=True)
@@ -58,27 +65,70 @@ def import_network(network: Network) -> tvm.IRModule:
             one output.
     """
     import torch
-    from tvm.relax.frontend.onnx import from_onnx
     from tvm.relax.frontend.torch import from_exported_program
 
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), importing(network):
         warnings.simplefilter("ignore")
-        try:
-            if network.onnx is not None:
-                _check_outputs(network.name, len(network.onnx.graph.output))
-                return from_onnx(network.onnx)
-            if network.kind == "TFLite":
-                from hetfeat.workloads.tflite import import_tflite, outputs_of
+        if network.onnx is not None:
+            _check_outputs(network.name, len(network.onnx.graph.output))
+            return _from_onnx(network)
+        if network.kind == "TFLite":
+            from hetfeat.workloads.tflite import import_tflite, outputs_of
 
-                _check_outputs(network.name, outputs_of(network))
-                return import_tflite(network)
-            program = exported(network)
-            _check_outputs(network.name, len(program.graph_signature.user_outputs))
-            return from_exported_program(
-                program, keep_params_as_input=False, unwrap_unit_return_tuple=True
-            )
-        except REFUSALS as error:
-            raise not_importable(network, error) from error
+            _check_outputs(network.name, outputs_of(network))
+            return import_tflite(network)
+        program = exported(network)
+        _check_outputs(network.name, len(program.graph_signature.user_outputs))
+        module = from_exported_program(
+            program, keep_params_as_input=False, unwrap_unit_return_tuple=True
+        )
+        return _of_known_shapes(network, module, "")
+
+
+def _from_onnx(network: Network) -> tvm.IRModule:
+    """A module of an ONNX model as it is, or as `static` writes it where that is no use."""
+    from tvm.relax.frontend.onnx import from_onnx
+
+    from hetfeat.workloads.onnx_static import open_node, static
+
+    try:
+        module = from_onnx(network.onnx)
+        if not _first_open(module):
+            return module
+    except Exception as error:  # the importer's own are of many types
+        try:
+            return from_onnx(static(network.onnx))
+        except Exception:
+            raise error from None  # of the model as it was given
+    written = static(network.onnx)
+    return _of_known_shapes(network, from_onnx(written), open_node(written))
+
+
+def _of_known_shapes(network: Network, module: tvm.IRModule, node: str) -> tvm.IRModule:
+    """The module, if all of its shapes are known before it runs.
+
+    Raises:
+        RequestError: One of them is not.
+    """
+    found = _first_open(module) and _first_open(relax.transform.FoldConstant()(module))
+    if found:
+        raise RequestError(
+            f"network '{network.name}', whose {node or found} has a shape that its values decide",
+            "shapes that are known before the network runs",
+            "leave it out of the network, or give it constants",
+        )
+    return module
+
+
+def _first_open(module: tvm.IRModule) -> str:
+    """The first operator whose tensor has no known shape, or an empty string."""
+    for _, function in module.functions_items():
+        for block in function.body.blocks if isinstance(function, relax.Function) else ():
+            for binding in block.bindings:
+                kind = binding.var.ty
+                if isinstance(kind, relax.TensorType) and static_shape(binding.var) is None:
+                    return operator_of(binding.value) or "an operator"
+    return ""
 
 
 def _check_outputs(name: str, outputs: int) -> None:
@@ -109,9 +159,15 @@ def in_layout(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     Convolutions become NHWC, whose weights MetaSchedule may lay out anew for each program.
     """
     step = relax.transform
-    normalised = [step.CanonicalizeBindings(), fold_constants, step.FoldConstant()]
-    without_repeats = [step.EliminateCommonSubexpr(), step.CanonicalizeBindings()]
-    in_nhwc = [
+    normal = [step.CanonicalizeBindings(), fold_constants, step.FoldConstant()]
+    passes: list[Pass] = [
+        *normal,  # folding warns of each index taken
+        simplify,
+        *normal,
+        simplify,
+        step.EliminateCommonSubexpr(),
+        step.CanonicalizeBindings(),
+        combine_siblings,
         step.CanonicalizeBindings(),
         step.DeadCodeElimination(),
         step.FoldBatchnormToConv2D(),
@@ -121,11 +177,20 @@ def in_layout(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
         fold_constants,
         step.FoldConstant(),
     ]
-    in_order = tvm.ir.transform.Sequential
     with target:
-        module = in_order(normalised)(simplify(module))  # folding warns of each index taken
-        module = in_order(without_repeats)(simplify(module))
-        return in_order(in_nhwc)(combine_siblings(module))
+        return _where_they_can(module, passes)
+
+
+def _where_they_can(module: tvm.IRModule, passes: Sequence[Pass]) -> tvm.IRModule:
+    """What passes make of a module that it does without: one that refuses it is left out."""
+    for apply in passes:
+        try:
+            module = apply(module)
+        except Exception as error:  # TVM's own are of many types
+            info = getattr(apply, "info", None)
+            name = info.name if info else getattr(apply, "__name__", str(apply))
+            log.warning("the pass %s refuses the network: on without it (%s)", name, said(error))
+    return module
 
 
 def into_kernels(
@@ -139,8 +204,12 @@ def into_kernels(
         relax.get_pipeline("zero"),
         step.AttachAttrLayoutFreeBuffers(),
     ]
+
+    def with_winograd(module: tvm.IRModule) -> tvm.IRModule:
+        return use_winograd(module, winograd)
+
     with target:
-        module = vectorise_functions(use_winograd(pad_rows(module), winograd))
+        module = _where_they_can(module, [pad_rows, with_winograd, vectorise_functions])
         return tvm.ir.transform.Sequential(kernels)(module)
 
 

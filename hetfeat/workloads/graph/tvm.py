@@ -15,6 +15,13 @@ SCALING = ("relax.reshape", "relax.multiply", "relax.divide")
 """What may stand between the scores of an attention and their softmax, a mask apart."""
 ASKED_OF_ROWS = ("relax.logical_not", "relax.astype", "relax.max")
 """What torch exports between a row's scores being -inf and all of them being so."""
+PAIRWISE = {
+    "relax.max": relax.op.maximum,
+    "relax.mean": relax.op.add,
+    "relax.min": relax.op.minimum,
+    "relax.sum": relax.op.add,
+}
+"""What computes, of two tensors, what a reduction over a stack of them does; a mean is divided."""
 
 
 def simplify(module: tvm.IRModule) -> tvm.IRModule:
@@ -35,6 +42,9 @@ def simplify(module: tvm.IRModule) -> tvm.IRModule:
     - torch exports a softmax that gives zero for a row of nothing but -inf, at the cost of five
       more passes over the scores. Scores without a mask have no such row.
     - What broadcasts a tensor to the shape it has is dropped.
+    - A dropout is what goes into it: networks are deployed to infer.
+    - A reduction over a stack of tensors, as ONNX's Min, Max, Sum and Mean are imported, is
+      computed of two at a time: a stack has no layout when convolutions become NHWC.
     """
     return rewritten(module, _Simplifier(module))
 
@@ -58,6 +68,8 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return _clip(call)
         if name == "relax.nn.batch_norm":
             return self._batch_norm(call)
+        if name in PAIRWISE and (stacked := self._stacked(call)):
+            return self._pairwise(name, stacked)
         if name == "relax.broadcast_to" and _same_shape(call):
             return call.args[0]
         if name in ("relax.squeeze", "relax.expand_dims", "relax.reshape"):
@@ -73,6 +85,34 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         if name == "relax.where" and (softmax := self._unmasked_softmax(call.args[2])) is not None:
             return call.args[2] if self._guards(call.args[0], softmax) else call
         return call
+
+    def visit_tuple_getitem_(self, item: Any) -> Any:
+        item = self.visit_expr_post_order(item)
+        dropout = self._made_by(item.tuple_value, "relax.nn.dropout")
+        if dropout is None:
+            return item
+        value = dropout.args[0]
+        return value if item.index == 0 else relax.op.ones_like(value)
+
+    def _stacked(self, call: Any) -> list[Any]:
+        """The tensors of the stack that a call reduces to one of their shape, or none."""
+        stack = self._made_by(call.args[0], "relax.stack")
+        if stack is None or call.attrs.keepdims or call.attrs.axis is None:
+            return []
+        parts = self._bound(stack.args[0]) or stack.args[0]
+        if not isinstance(parts, relax.Tuple) or static_shape(call) is None:
+            return []
+        dimensions = len(static_shape(call) or ()) + 1
+        axes = [int(axis) % dimensions for axis in call.attrs.axis]
+        return list(parts.fields) if axes == [int(stack.attrs.axis or 0) % dimensions] else []
+
+    def _pairwise(self, name: str, parts: list[Any]) -> Any:
+        value, *others = parts
+        for other in others:
+            value = self.builder_.emit(PAIRWISE[name](value, other))
+        if name != "relax.mean":
+            return value
+        return relax.op.divide(value, relax.const(np.asarray(len(parts), str(value.ty.dtype))))
 
     def _batch_norm(self, call: Any) -> Any:
         data, gamma, beta, mean, variance = call.args
