@@ -140,6 +140,8 @@ def test_an_untuned_network_that_is_too_slow_there_costs_no_deployment(monkeypat
     def fail(*_):
         raise WorkFailed("the bundle on device 'lab' (timeout)", "one that runs", "deploy again")
 
-    monkeypatch.setattr(remote, "on_device", fail)
-    assert remote.latency_if_it_runs(device, Path("untuned"), 3, lambda *_: None) is None
+    monkeypatch.setattr(proof, "on_device", fail)
+    there = replace(device, route={"kind": "rpc"})
+    reference = SimpleNamespace(tells=True)
+    assert proof.try_untuned(there, Path("untuned"), reference, lambda *_: None) is None
     assert "was not timed" in caplog.text

@@ -71,9 +71,11 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
         raise RequestError(f"batch {batch}", "a batch of at least 1", "pass --batch 1 or more")
     torch.manual_seed(seed)
     if name.endswith(FILES):
+        from hetfeat.workloads.example_inputs import exercised
         from hetfeat.workloads.files import load_file
 
-        return _of_float32(load_file(Path(name), network_slug(name), batch))
+        network = _of_float32(load_file(Path(name), network_slug(name), batch))
+        return network if network.kind == "torch" else exercised(network, seed)
     if is_function(name):
         return _of_float32(_from_function(name, batch))
     if name.startswith("bert_"):
