@@ -2,15 +2,15 @@
 
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from hetfeat.deploy import bench, bundle, engines
+from hetfeat.deploy import bench, bundle, engines, proof
 from hetfeat.deploy.bench import compare
-from hetfeat.deploy.remote import device as remote
 from hetfeat.errors import RequestError, WorkFailed
 
 RUN_S = 0.02

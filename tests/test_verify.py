@@ -9,7 +9,6 @@ from nets import tiny
 from hetfeat.deploy.verify import (
     RANDOM_INPUTS,
     reference_of,
-    refuse_wrong_import,
     rows_are_independent,
     verify,
 )
