@@ -19,7 +19,7 @@ from hetfeat.deploy.request import (
     refuse_unguided,
 )
 from hetfeat.deploy.signing import signing_key
-from hetfeat.deploy.verify import sample_of
+from hetfeat.deploy.verify import reference_of
 from hetfeat.devices.host import need_cross_compiler
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
@@ -187,7 +187,7 @@ def _deploy_in_run(
     refuse_unguided(request, source is not None or journal is not None)
     networks = [_imported(request, batch) for batch in request.batches]
     with refusals(request.network):
-        sample_of(networks[0].network)
+        reference_of(networks[0].network, request.seed)
     need_cross_compiler(profile.name, profile.target)
     if refresh:
         refuse_irreplaceable(out)

@@ -1,11 +1,15 @@
 """Finds what a crash, the UI or a vandal left inconsistent in the registry."""
 
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetfeat.deploy.runtime import MANIFEST as BUNDLE
 from hetfeat.errors import DataError
+from hetfeat.parsing import Json, Schema, decode
 from registry import ledger, mirror, process
 from registry.artifacts import Artifacts
 from registry.client import MISSING, error_code, is_foreign, is_refused, translated
@@ -20,6 +24,19 @@ if TYPE_CHECKING:
 OLD_LOCK_S = 600.0
 """A lock of this age is nobody's, even if clocks differ by minutes."""
 _SETTLE_S = 0.5
+BUNDLE_BYTES = 2**28
+"""Of a bundle's manifest that is read: it holds the traces of all tasks."""
+
+
+class _Input(Schema):
+    dtype: str
+
+
+class _Bundle(Schema):
+    """Of a bundle's manifest, what tells how it was verified."""
+
+    inputs: list[_Input]
+    verified_on: Json = None
 
 
 @dataclass(frozen=True)
@@ -27,8 +44,9 @@ class Finding:
     """Something that is not as it should be.
 
     Attributes:
-        code: `unfinished`, `ledger`, `edited`, `unrecorded`, `digest`, `run`, `artifacts` or
-            `lock`; of a machine, the name of a check in `registry.environment`, or `device`.
+        code: `unfinished`, `ledger`, `edited`, `unrecorded`, `digest`, `run`, `artifacts`,
+            `verified` or `lock`; of a machine, the name of a check in `registry.environment`,
+            or `device`.
         model: The registered model, or what else it was found in.
         what: What is wrong.
         action: What `--repair true` does, or what to do where that is not safe.
@@ -162,7 +180,14 @@ def _files(client: "MlflowClient", version: Version) -> Iterator[Finding]:
     if not version.tags.get(MANIFEST_TAG):
         return
     try:
-        there = MANIFEST in Artifacts.of(client, version).sizes()
+        files = Artifacts.of(client, version)
+        sizes = files.sizes()
+        there = MANIFEST in sizes
+        if BUNDLE in sizes and (what := _not_verified(files)):
+            todo = "deploy the network anew with --refresh true, and promote that"
+            yield Finding(
+                "verified", version.name, f"version {version.version} {what}", todo, False
+            )
     except DataError:
         there = False
     except Exception as error:  # each kind of storage has its own
@@ -175,6 +200,25 @@ def _files(client: "MlflowClient", version: Version) -> Iterator[Finding]:
     if not there:
         what = f"the artifacts of version {version.version} are gone"
         yield Finding("artifacts", version.name, what, action, safe=False)
+
+
+def _not_verified(files: Artifacts) -> str | None:
+    """What is wrong with the verification of a bundle, told by its manifest alone."""
+    with tempfile.TemporaryDirectory() as work:
+        text = files.fetch(BUNDLE, Path(work)).read_bytes()
+    try:
+        found = decode(
+            text,
+            _Bundle,
+            what="a bundle's manifest",
+            action="deploy it anew",
+            max_bytes=BUNDLE_BYTES,
+        )
+    except DataError:
+        return f"has a {BUNDLE} that is no manifest of a bundle"
+    if found.verified_on is None and any("int" in one.dtype for one in found.inputs):
+        return "has integer inputs, and was compared on one draw of them, perhaps zeros"
+    return None
 
 
 def _run(client: "MlflowClient", version: Version, action: str) -> Iterator[Finding]:

@@ -2,15 +2,15 @@
 
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from hetfeat.deploy import bench, bundle, engines
+from hetfeat.deploy import bench, bundle, engines, proof
 from hetfeat.deploy.bench import compare
-from hetfeat.deploy.remote import device as remote
 from hetfeat.errors import RequestError, WorkFailed
 
 RUN_S = 0.02
@@ -140,6 +140,8 @@ def test_an_untuned_network_that_is_too_slow_there_costs_no_deployment(monkeypat
     def fail(*_):
         raise WorkFailed("the bundle on device 'lab' (timeout)", "one that runs", "deploy again")
 
-    monkeypatch.setattr(remote, "on_device", fail)
-    assert remote.latency_if_it_runs(device, Path("untuned"), 3, lambda *_: None) is None
+    monkeypatch.setattr(proof, "on_device", fail)
+    there = replace(device, route={"kind": "rpc"})
+    reference = SimpleNamespace(tells=True)
+    assert proof.try_untuned(there, Path("untuned"), reference, lambda *_: None) is None
     assert "was not timed" in caplog.text

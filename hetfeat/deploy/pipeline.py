@@ -17,14 +17,15 @@ from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
 from hetfeat.deploy.bench import Latency
-from hetfeat.deploy.proof import prove
+from hetfeat.deploy.proof import prove, try_untuned
 from hetfeat.deploy.request import REQUEST, DeployRequest, Imported, SourceModel, journal_path
-from hetfeat.deploy.verify import sample_of
+from hetfeat.deploy.verify import Reference, reference_of
 from hetfeat.deploy.ways import contested, lower_fastest, occurrences, tasks_of_all_ways
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.choice import measurer_of
 from hetfeat.measure.exclusive import building
+from hetfeat.measure.remote.lane import Quarantine
 from hetfeat.models.labels import leaked_records
 from hetfeat.progress import At, progress
 from hetfeat.records import Program, Task
@@ -70,16 +71,21 @@ def deploy(
 
     Raises:
         DeviceLost: No server of the device could be had to verify on.
-        WorkFailed: The compiled network is wrong or does not run.
+        RequestError: The framework's own output is nothing to compare with.
+        WorkFailed: The compiled network is wrong, which is mostly told before any tuning, or does
+            not run.
     """
-    from hetfeat.workloads.tvm import as_target, extract_tasks, in_layout, into_kernels
+    from hetfeat.workloads.tvm import as_target, extract_tasks, in_layout
 
     started = time.monotonic()
     target = as_target(profile.target)
     with refusals(request.network):
         prepared = [in_layout(found.module, target) for found in networks]
+        references = [reference_of(found.network, request.seed) for found in networks]
+        sample = references[0].samples[0]
+        keep = partial(quarantine, journal or journal_path(out))
+        untuned = _untuned(networks[0], prepared[0], profile, references[0], out, keep)
         ways = [tasks_of_all_ways(module, target, TRANSFORMS) for module in prepared]
-    sample = sample_of(networks[0].network)
     tuned, cold_s = _tune(request, networks, ways, profile, source, out, journal)
 
     build_started = time.monotonic()
@@ -109,26 +115,21 @@ def deploy(
         "cost_model": request.model,
         "dataset_digest": source.dataset_digest if source else None,
         "tasks": [_task_facts(task, tuned) for task in merged],
+        **references[0].facts(),
     }
     with tempfile.TemporaryDirectory(dir=_parent(out), prefix=f".{out.name}.") as work:
         draft = Path(work) / "tuned"
         bundle.write_bundle(draft, variants, profile, sample, facts)
         build_s = time.monotonic() - build_started
 
-        def untuned() -> Path:
-            plain = _compiled(networks[0], into_kernels(prepared[0], target), [], profile, {})
-            bundle.write_bundle(Path(work) / "untuned", [plain], profile, sample, facts)
-            return Path(work) / "untuned"
-
-        keep = partial(quarantine, journal or journal_path(out))
-        proof = prove(request, networks, profile, draft, untuned, keep)
+        proof = prove(request, networks, profile, draft, references, keep)
         report = {
             "network": networks[0].network.name,
             "device": profile.name,
             "latency_ms": proof.latency.median_ms,
             "latency_range_ms": [proof.latency.low_ms, proof.latency.high_ms],
             "peers_ms": {name: _median(found) for name, found in proof.peers.items()},
-            "untuned_ms": _median(proof.untuned),
+            "untuned_ms": _median(untuned),
             "batches_ms": {str(batch): _median(found) for batch, found in proof.batches.items()},
             "tuning_s": tuned.seconds,
             "build_s": build_s,
@@ -148,6 +149,25 @@ def deploy(
             out.rename(Path(work) / "replaced")
         draft.rename(out)
     return report
+
+
+def _untuned(
+    found: Imported,
+    prepared: Any,
+    profile: DeviceProfile,
+    reference: Reference,
+    out: Path,
+    keep: Quarantine,
+) -> Latency | None:
+    """Latency of the network compiled without tuning, which must compute what it should."""
+    from hetfeat.workloads.tvm import as_target, into_kernels
+
+    log.info("building without tuning, to compare what it computes")
+    plain = _compiled(found, into_kernels(prepared, as_target(profile.target)), [], profile, {})
+    with tempfile.TemporaryDirectory(dir=_parent(out), prefix=f".{out.name}.") as work:
+        folder = Path(work) / "untuned"
+        bundle.write_bundle(folder, [plain], profile, reference.samples[0], {})
+        return try_untuned(profile, folder, reference, keep)
 
 
 def _tune(

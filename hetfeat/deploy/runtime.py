@@ -116,11 +116,9 @@ class LoadedBundle:
 
     def check(self) -> tuple[float, float]:
         """Largest error on the sample input, and what is allowed; in units of the output."""
-        import numpy as np
-
         names = [f"sample_input_{i}.npy" for i in range(len(self.manifest["inputs"]))]
         *inputs, expected = load_arrays([self.folder / n for n in (*names, "sample_output.npy")])
-        return float(np.max(np.abs(self.run(inputs) - expected))), self.manifest["tolerance"]
+        return largest_error(self.run(inputs), expected), self.manifest["tolerance"]
 
     def _checked(self, inputs: list[Any]) -> tuple[list[Any], int]:
         """The inputs, contiguous, and how many rows they have."""
@@ -137,7 +135,23 @@ class LoadedBundle:
             raise BundleError(
                 f"input {_described(given)}", _described(wanted), "convert or reshape it"
             )
-        return [np.ascontiguousarray(value) for value in inputs], rows
+        # `ascontiguousarray` would give a number without dimensions one.
+        return [np.asarray(value, order="C") for value in inputs], rows
+
+
+def largest_error(found: Any, expected: Any) -> float:
+    """Over all elements; infinite for another shape, and for NaN.
+
+    Equal infinities are equal. The difference is taken in float64: integers may have no sign.
+    """
+    import numpy as np
+
+    if found.shape != expected.shape:
+        return float("inf")
+    found, expected = found.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        off = np.where(found == expected, 0.0, np.abs(found - expected))
+    return float(np.max(np.where(np.isnan(off), np.inf, off), initial=0.0))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What the libraries that read and compile networks raise, as one line."""
 
 import contextlib
+import errno
 import hashlib
 import tempfile
 import traceback
@@ -13,6 +14,7 @@ from hetfeat.parsing import printable
 MOST_CHARACTERS = 1000
 """Of what a library says; an importer lists every operator that it does not know."""
 _OWN = Path(__file__).parents[1]
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 def said(error: BaseException) -> str:
@@ -53,6 +55,8 @@ def refusals(
             f"network '{network}', for which memory ran out", "more memory", "free some"
         ) from error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+            raise
         kept = _keep(error)
         if _is_own(error):
             raise WorkFailed(

@@ -70,8 +70,10 @@ class OnnxModule(torch.nn.Module):
         """Made when it first runs: TVM names all operators that are amiss, this the first."""
         import onnxruntime
 
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # what it refuses is raised; it need not print that, too
         given = str(self.path) if self.path else self.model.SerializeToString()
-        return onnxruntime.InferenceSession(given, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
 
     def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         """The outputs, in the model's order."""
@@ -101,7 +103,7 @@ def _onnx_network(path: Path, name: str, batch: int) -> Network:
 
 
 def _example(path: Path, value: Any, batch: int) -> torch.Tensor:
-    """Random numbers, or zeros where integers may be indices; fixes an open batch size."""
+    """Random numbers, or ones for integers until they are drawn; fixes an open batch size."""
     import onnx
 
     _check_numbers(path, value)
@@ -121,7 +123,7 @@ def _example(path: Path, value: Any, batch: int) -> torch.Tensor:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     if np.issubdtype(dtype, np.floating):
         return torch.randn(shape).to(torch.from_numpy(np.zeros(0, dtype)).dtype)
-    return torch.from_numpy(np.zeros(shape, dtype))
+    return torch.from_numpy(np.ones(shape, dtype))
 
 
 def _check_numbers(path: Path, value: Any) -> None:

@@ -72,16 +72,18 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
         raise RequestError(f"batch {batch}", "a batch of at least 1", "pass --batch 1 or more")
     torch.manual_seed(seed)
     with refusals(name):
-        return _loaded(name, batch)
+        return _loaded(name, batch, seed)
 
 
-def _loaded(name: str, batch: int) -> Network:
+def _loaded(name: str, batch: int, seed: int) -> Network:
     import torch
 
     if is_file_name(name):
+        from hetfeat.workloads.example_inputs import exercised
         from hetfeat.workloads.files import load_file
 
-        return _of_float32(load_file(Path(name), network_slug(name), batch))
+        network = _of_float32(load_file(Path(name), network_slug(name), batch))
+        return network if network.kind == "torch" else exercised(network, seed)
     if is_function(name):
         return _of_float32(_from_function(name, batch))
     if name.startswith("bert_"):

@@ -80,7 +80,7 @@ def tflite_network(path: Path, content: bytes, name: str, batch: int) -> Network
         if dtype == np.float32:
             inputs.append(torch.randn(shape))
         elif dtype in (np.int32, np.int64):
-            inputs.append(torch.from_numpy(np.zeros(shape, dtype)))
+            inputs.append(torch.from_numpy(np.ones(shape, dtype)))  # until they are drawn
         else:
             raise DataError(
                 f"network '{path}' with an input of {dtype}",

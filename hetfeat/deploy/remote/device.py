@@ -155,14 +155,3 @@ def _believed(
 def _probe_again(worker: Worker, profile: DeviceProfile) -> None:
     if (mismatch := last_probe(worker, profile)) is not None:
         raise _Discredited(mismatch)
-
-
-def latency_if_it_runs(
-    profile: DeviceProfile, folder: Path, rounds: int, quarantine: Quarantine
-) -> Latency | None:
-    """Latency of the untuned bundle on the device; None where it does not run, or not in time."""
-    try:
-        return on_device(profile, folder, lambda there: there.latency(rounds), quarantine)
-    except WorkFailed as error:
-        log.warning("the untuned network was not timed: %s", error)
-        return None
