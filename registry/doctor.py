@@ -12,6 +12,7 @@ from registry.client import MISSING, error_code, is_foreign, is_refused, transla
 from registry.lock import STALE_S, locks_of
 from registry.manifest import MANIFEST
 from registry.mirror import Shown, State
+from registry.tracking import PROCESS_TAG
 from registry.versions import LIVE_STAGES, MANIFEST_TAG, Version, model_names
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 OLD_LOCK_S = 600.0
 """A lock of this age is nobody's, even if clocks differ by minutes."""
 _SETTLE_S = 0.5
+_MOST_RUNS = 1000
+RUNNING = "running"
+"""Code of a finding about a run, not a registered model."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,9 @@ class Finding:
     """Something that is not as it should be.
 
     Attributes:
-        code: `unfinished`, `ledger`, `edited`, `unrecorded`, `digest`, `run`, `artifacts` or
-            `lock`; of a machine, the name of a check in `registry.environment`, or `device`.
+        code: `unfinished`, `ledger`, `edited`, `unrecorded`, `digest`, `run`, `artifacts`,
+            `lock` or `running`; of a machine, the name of a check in `registry.environment`, or
+            `device`.
         model: The registered model, or what else it was found in.
         what: What is wrong.
         action: What `--repair true` does, or what to do where that is not safe.
@@ -53,16 +58,23 @@ def diagnose(
         every_version: Look for the runs and artifacts of all versions, not only of those in a
             stage or to roll back to.
     """
-    findings: list[Finding] = []
     with translated("examine the registry"):
-        for name in model_names(client) if names is None else names:
-            found = list(examine(client, name, every_version))
-            if found:  # a promotion may have been under way between two of our reads
-                time.sleep(_SETTLE_S)
-                again = set(examine(client, name, every_version))
-                found = [finding for finding in found if finding in again]
-            findings += found
-    return findings
+        if names is None:
+            yet = {"": list(unfinished_runs(client))}
+            yet |= {
+                name: list(examine(client, name, every_version)) for name in model_names(client)
+            }
+        else:
+            yet = {name: list(examine(client, name, every_version)) for name in names}
+        suspects = {name: found for name, found in yet.items() if name and found}
+        if (
+            suspects
+        ):  # promotions may have been under way between two of our reads: one wait for all
+            time.sleep(_SETTLE_S)
+        for name, found in suspects.items():
+            again = set(examine(client, name, every_version))
+            yet[name] = [finding for finding in found if finding in again]
+    return [finding for found in yet.values() for finding in found]
 
 
 def examine(client: "MlflowClient", name: str, every_version: bool = False) -> Iterator[Finding]:
@@ -94,6 +106,24 @@ def examine(client: "MlflowClient", name: str, every_version: bool = False) -> I
     for version in versions:
         if every_version or version.version in held:
             yield from _files(client, version)
+
+
+def unfinished_runs(client: "MlflowClient") -> Iterator[Finding]:
+    """Runs of ours that are RUNNING and whose process is gone from this machine.
+
+    Runs of other machines, and those that do not say which process logs into them, are left alone.
+    """
+    ids = [experiment.experiment_id for experiment in client.search_experiments()]
+    if not ids:
+        return
+    running = client.search_runs(ids, "attributes.status = 'RUNNING'", max_results=_MOST_RUNS)
+    here = [run for run in running if process.is_here(run.data.tags.get(PROCESS_TAG))]
+    # Several workers log under the run of a study: it goes on as long as one of them does.
+    parents = {run.data.tags.get("mlflow.parentRunId") for run in here}
+    for run in running:
+        if run.info.run_id not in parents and process.is_gone(run.data.tags.get(PROCESS_TAG)):
+            what = f"'{run.info.run_name}' is still RUNNING, and its process is gone"
+            yield Finding(RUNNING, f"run {run.info.run_id}", what, "ends it as KILLED")
 
 
 def observed(shown: Shown) -> State:

@@ -59,15 +59,16 @@ def prune(
     client = client or connect()
     pruned: list[Version] = []
     with translated(f"prune {name}"):
-        while left := candidates(name, older_than_days, client=client):
+        left = candidates(name, older_than_days, client=client)
+        while left:
             with locked(client, name) as lock:
                 turn = _Turn(situation(client, name, lock), time.monotonic() + TURN_S)
                 # Looked at again: one may have been promoted, or become a parent, meanwhile.
                 sure = candidates(name, older_than_days, client=client)
-                gone = turn.prune([v for v in sure if v in left])
+                left = [version for version in sure if version in left]
+                gone = turn.prune(left)
             pruned += gone
-            if not gone:
-                break
+            left = [version for version in left if gone and version not in gone]
     return pruned
 
 

@@ -101,7 +101,7 @@ CLOSED = [">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-"]
 
 @pytest.mark.parametrize("closed", CLOSED)
 def test_closed_streams_are_no_traceback(tmp_path, project, closed):
-    line = f'"{sys.executable}" "{project}/mlproject.py" devices list {closed}'
+    line = f'"{sys.executable}" "{project}/mlproject.py" devices show nvidia-t4 {closed}'
     env = {**os.environ, "HETFEAT_HOME": str(tmp_path), "PYTHONPATH": str(project)}
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, env=env)
     assert done.returncode == 0
