@@ -16,6 +16,7 @@ from registry.client import MISSING, error_code, is_foreign, is_refused, transla
 from registry.lock import STALE_S, locks_of
 from registry.manifest import MANIFEST
 from registry.mirror import Shown, State
+from registry.tracking import PROCESS_TAG
 from registry.versions import LIVE_STAGES, MANIFEST_TAG, Version, model_names
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ OLD_LOCK_S = 600.0
 _SETTLE_S = 0.5
 BUNDLE_BYTES = 2**28
 """Of a bundle's manifest that is read: it holds the traces of all tasks."""
+_MOST_RUNS = 1000
+RUNNING = "running"
+"""Code of a finding about a run, not a registered model."""
 
 
 class _Input(Schema):
@@ -45,8 +49,8 @@ class Finding:
 
     Attributes:
         code: `unfinished`, `ledger`, `edited`, `unrecorded`, `digest`, `run`, `artifacts`,
-            `verified` or `lock`; of a machine, the name of a check in `registry.environment`,
-            or `device`.
+            `verified`, `lock` or `running`; of a machine, the name of a check in
+            `registry.environment`, or `device`.
         model: The registered model, or what else it was found in.
         what: What is wrong.
         action: What `--repair true` does, or what to do where that is not safe.
@@ -71,16 +75,23 @@ def diagnose(
         every_version: Look for the runs and artifacts of all versions, not only of those in a
             stage or to roll back to.
     """
-    findings: list[Finding] = []
     with translated("examine the registry"):
-        for name in model_names(client) if names is None else names:
-            found = list(examine(client, name, every_version))
-            if found:  # a promotion may have been under way between two of our reads
-                time.sleep(_SETTLE_S)
-                again = set(examine(client, name, every_version))
-                found = [finding for finding in found if finding in again]
-            findings += found
-    return findings
+        if names is None:
+            yet = {"": list(unfinished_runs(client))}
+            yet |= {
+                name: list(examine(client, name, every_version)) for name in model_names(client)
+            }
+        else:
+            yet = {name: list(examine(client, name, every_version)) for name in names}
+        suspects = {name: found for name, found in yet.items() if name and found}
+        if (
+            suspects
+        ):  # promotions may have been under way between two of our reads: one wait for all
+            time.sleep(_SETTLE_S)
+        for name, found in suspects.items():
+            again = set(examine(client, name, every_version))
+            yet[name] = [finding for finding in found if finding in again]
+    return [finding for found in yet.values() for finding in found]
 
 
 def examine(client: "MlflowClient", name: str, every_version: bool = False) -> Iterator[Finding]:
@@ -112,6 +123,24 @@ def examine(client: "MlflowClient", name: str, every_version: bool = False) -> I
     for version in versions:
         if every_version or version.version in held:
             yield from _files(client, version)
+
+
+def unfinished_runs(client: "MlflowClient") -> Iterator[Finding]:
+    """Runs of ours that are RUNNING and whose process is gone from this machine.
+
+    Runs of other machines, and those that do not say which process logs into them, are left alone.
+    """
+    ids = [experiment.experiment_id for experiment in client.search_experiments()]
+    if not ids:
+        return
+    running = client.search_runs(ids, "attributes.status = 'RUNNING'", max_results=_MOST_RUNS)
+    here = [run for run in running if process.is_here(run.data.tags.get(PROCESS_TAG))]
+    # Several workers log under the run of a study: it goes on as long as one of them does.
+    parents = {run.data.tags.get("mlflow.parentRunId") for run in here}
+    for run in running:
+        if run.info.run_id not in parents and process.is_gone(run.data.tags.get(PROCESS_TAG)):
+            what = f"'{run.info.run_name}' is still RUNNING, and its process is gone"
+            yield Finding(RUNNING, f"run {run.info.run_id}", what, "ends it as KILLED")
 
 
 def observed(shown: Shown) -> State:

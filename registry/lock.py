@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hetfeat.errors import WorkFailed
+from hetfeat.errors import DataError, RequestError, WorkFailed
+from hetfeat.parsing import decode
 from registry import process
-from registry.client import EXISTS, MISSING, error_code, is_busy, user
+from registry.client import EXISTS, MISSING, error_code, is_busy, is_refused, user
 from registry.names import LOCK_PREFIX
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ PASSED = "lock.passed"
 _POLL_S = (0.02, 0.25)
 _PAUSE_FOR_A_LOOK = 8
 """A store that takes long to say who holds a lock is busy: who waits leaves it to the holder."""
+_BLIND = f"{LOCK_PREFIX}{{name}}--0"
+"""No lock has this name: who may not read it may read no lock of another user's."""
 _LONG_S = 0.5
 """A lock held for longer may be one that need not be waited for: the tag is read."""
 
@@ -67,7 +70,7 @@ class Lock:
         name: The registered model that it protects.
         key: The registered model that it is.
         identity: As in `Seen`.
-        taken_s: When it was asked for, on this process's monotonic clock.
+        taken_s: When it was asked for, on the clock of `_now_s`.
         hold_s: How long its holder may go on writing.
     """
 
@@ -79,7 +82,7 @@ class Lock:
 
     def check(self) -> None:
         """Raises WorkFailed if the holder was away for so long that another may have entered."""
-        away_s = time.monotonic() - self.taken_s
+        away_s = _now_s() - self.taken_s
         if away_s > self.hold_s:
             raise WorkFailed(
                 f"the lock of '{self.name}' held for {away_s:.0f} s",
@@ -105,7 +108,7 @@ class _Watch:
         return waited
 
     def _watched_s(self, lock: Seen) -> float:
-        return time.monotonic() - self.since.setdefault(lock.identity, time.monotonic())
+        return _now_s() - self.since.setdefault(lock.identity, _now_s())
 
 
 @contextlib.contextmanager
@@ -128,6 +131,7 @@ def locked(
 
     Raises:
         WorkFailed: Others held it all the time.
+        RequestError: This user may not read the locks of others.
     """
     lock = _acquire(client, name, stale_s, hold_s, wait_s)
     try:
@@ -166,18 +170,22 @@ def discard(client: "MlflowClient", name: str) -> None:
 def _acquire(
     client: "MlflowClient", name: str, stale_s: float, hold_s: float, wait_s: float
 ) -> Lock:
+    _check_readable(client, name, _BLIND.format(name=name))
     token = uuid.uuid4().hex
     watch = _Watch(stale_s)
-    started, generation, poll_s, look_s = time.monotonic(), 1, _POLL_S[0], 0.0
+    started, generation, poll_s, look_s = _now_s(), 1, _POLL_S[0], 0.0
     while True:
-        taken_s = time.monotonic()
+        taken_s = _now_s()
         key = LOCK_PREFIX + name + (f"--{generation}" if generation > 1 else "")
         taken = _create(client, key, token)
         seen = locks_of(client, name)
         mine = [lock for lock in seen if token in lock.identity]
         others = [lock for lock in seen if token not in lock.identity]
         if not taken and not mine and key not in [lock.key for lock in others]:
-            others.append(Seen(key, generation, f"{key}, unreadable", "another user", ""))
+            _check_readable(client, name, key)
+            _check_wait(name, "another user", started, wait_s)
+            time.sleep(random.uniform(*_POLL_S))  # it was there for a moment
+            continue
         live = watch.live(client, name, others)
         if mine and not live:
             lock = Lock(name, mine[0].key, mine[0].identity, taken_s, hold_s)
@@ -186,19 +194,50 @@ def _acquire(
         for left in mine:
             _delete(client, left.key)
         while live:
-            if time.monotonic() - started > wait_s:
-                raise WorkFailed(
-                    f"the lock of '{name}', held by {live[0].holder}",
-                    f"a turn within {wait_s:.0f} s",
-                    "repeat the command; `hetfeat doctor` explains locks that stay",
-                )
+            _check_wait(name, live[0].holder, started, wait_s)
             time.sleep(max(random.uniform(_POLL_S[0], poll_s), _PAUSE_FOR_A_LOOK * look_s))
             poll_s = min(2 * poll_s, _POLL_S[1])
-            asked_s = time.monotonic()
+            asked_s = _now_s()
             others = locks_of(client, name)
             live = watch.live(client, name, others)
-            look_s = time.monotonic() - asked_s
+            look_s = _now_s() - asked_s
         generation = 1 + max((lock.generation for lock in others), default=0)
+
+
+def _check_wait(name: str, holder: str, started: float, wait_s: float) -> None:
+    """Raises WorkFailed once the wait has been too long."""
+    if _now_s() - started > wait_s:
+        raise WorkFailed(
+            f"the lock of '{name}', held by {holder}",
+            f"a turn within {wait_s:.0f} s",
+            "repeat the command; `hetfeat doctor` explains locks that stay",
+        )
+
+
+def _now_s() -> float:
+    """A clock that goes on while the machine sleeps: others do not wait for it then."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
+def _check_readable(client: "MlflowClient", name: str, key: str) -> None:
+    """Raises RequestError where the server does not let this user see a lock, if it is there.
+
+    A lock that cannot be seen cannot be waited for, and two would hold it.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.get_registered_model(key)
+    except MlflowException as error:
+        if is_refused(error):
+            raise RequestError(
+                f"no right to read the locks of '{name}' as '{user()}'",
+                f"the permission READ on what others register as '{LOCK_PREFIX}{name}'",
+                "ask an administrator for `default_permission = READ` in the server's basic auth",
+            ) from error
+        if error_code(error) not in MISSING and not is_busy(error):
+            raise
 
 
 def _create(client: "MlflowClient", key: str, token: str) -> bool:
@@ -225,7 +264,7 @@ def _clear(client: "MlflowClient", lock: Lock, stale: list[Seen]) -> None:
 
 
 def _release(client: "MlflowClient", lock: Lock) -> None:
-    late = time.monotonic() - lock.taken_s > lock.hold_s
+    late = _now_s() - lock.taken_s > lock.hold_s
     if late and lock.identity not in [seen.identity for seen in locks_of(client, lock.name)]:
         return  # it was cleared away, and the name may be another's by now
     if _delete(client, lock.key):
@@ -257,9 +296,10 @@ def _passed(client: "MlflowClient", name: str) -> frozenset[str]:
 
     try:
         text = client.get_registered_model(name).tags.get(PASSED, "[]")
-        return frozenset(json.loads(text))
-    except (MlflowException, ValueError, TypeError):
+        passed = decode(text, list[str], what=f"'{PASSED}' of '{name}'", action="")
+    except (MlflowException, DataError):
         return frozenset()
+    return frozenset(passed)
 
 
 def _pass(client: "MlflowClient", name: str, locks: list[Seen]) -> None:

@@ -4,9 +4,28 @@ import json
 import os
 import socket
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
+
+from hetfeat.errors import DataError
+from hetfeat.parsing import Schema, decode
+
+MOST_CHARACTERS = 2000
+"""Longest description that is read; a host's name has at most 253."""
+_Text = Annotated[str, Field(max_length=300)]
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE = Path("/proc/self/ns/pid")
+
+
+class _Process(Schema):
+    """A process, as whoever may write a tag of the registry describes it."""
+
+    host: _Text
+    boot: _Text
+    namespace: _Text
+    pid: Annotated[int, Field(ge=1, le=1 << 22)]
+    started: Annotated[str, Field(pattern=r"^[0-9]{1,20}$")]
 
 
 def describe() -> str:
@@ -15,7 +34,7 @@ def describe() -> str:
     return json.dumps(here, sort_keys=True)
 
 
-def is_gone(description: str) -> bool:
+def is_gone(description: object) -> bool:
     """Whether the process described ran on this machine and runs no more.
 
     False where that cannot be known: another machine, another container, no description.
@@ -23,21 +42,25 @@ def is_gone(description: str) -> bool:
     return _runs(description) is False
 
 
-def is_here(description: str) -> bool:
+def is_here(description: object) -> bool:
     """Whether the process described runs on this machine now."""
     return _runs(description) is True
 
 
-def _runs(description: str) -> bool | None:
+def _runs(description: object) -> bool | None:
     """Whether a process still runs; None where that cannot be known."""
+    if not isinstance(description, str):
+        return None
     try:
-        there = json.loads(description)
-        pid, started = int(there.pop("pid")), there.pop("started")
-    except (ValueError, KeyError, TypeError, AttributeError):
+        there = decode(
+            description, _Process, what="a process", action="", max_bytes=MOST_CHARACTERS
+        )
+    except DataError:
         return None
-    if not started or there != _machine() or (now := _started(pid)) is None:
+    if there.model_dump(exclude={"pid", "started"}) != _machine():
         return None
-    return bool(now == started)
+    now = _started(there.pid)
+    return None if now is None else now == there.started
 
 
 def _machine() -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from registry import ledger, mirror
 from registry.client import patiently, translated
-from registry.doctor import Finding, diagnose, observed
+from registry.doctor import RUNNING, Finding, diagnose, observed, unfinished_runs
 from registry.ledger import Head
 from registry.lock import discard, locked
 from registry.mirror import State
@@ -40,8 +40,14 @@ def repair(
             if finding.safe:
                 with translated(f"repair {finding.model}"):
                     _REPAIRS[finding.code](client, finding)
-        left = diagnose(client, sorted({finding.model for finding in left}), every_version)
+        models = sorted({finding.model for finding in left if finding.code != RUNNING})
+        runs = [*unfinished_runs(client)] if any(f.code == RUNNING for f in left) else []
+        left = [*runs, *diagnose(client, models, every_version)]
     return left
+
+
+def _running(client: "MlflowClient", finding: Finding) -> None:
+    client.set_terminated(finding.model.removeprefix("run "), "KILLED")
 
 
 def _unfinished(client: "MlflowClient", finding: Finding) -> None:
@@ -91,6 +97,7 @@ def _said(state: State, finding: Finding, **more: Any) -> dict[str, Any]:
 
 
 _REPAIRS: dict[str, Callable[["MlflowClient", Finding], None]] = {
+    RUNNING: _running,
     "unfinished": _unfinished,
     "ledger": _ledger,
     "edited": _edited,

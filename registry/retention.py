@@ -2,23 +2,25 @@
 
 import contextlib
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from registry.artifacts import repository_of
 from registry.client import MISSING, connect, error_code, patiently, translated
-from registry.ledger import entries
+from registry.ledger import HEAD, Head, entries
 from registry.lineage import children_of
 from registry.lock import locked
 from registry.moves import Situation, carry_out, content_of, situation
 from registry.names import check_model_name
-from registry.versions import MANIFEST_TAG, Version, check_known
+from registry.versions import MANIFEST_TAG, PARENT_TAG, Version, check_known
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _DAY_S = 86400.0
+TURN_S = 8.0
+"""How long one turn at the lock begins to delete versions: less than half of the lock's hold."""
 
 
 def candidates(
@@ -42,7 +44,8 @@ def candidates(
         found = client.search_model_versions(f"name = '{name}'")
         old = [Version.of(v) for v in found if (v.last_updated_timestamp or 0) <= before_ms]
         archived = [v for v in old if v.stage == "archived" and v.version not in held]
-        return [v for v in archived if not any(True for _ in children_of(client, v.uri))]
+        parents = _parents(client, name) if archived else frozenset()
+        return [v for v in archived if v.uri not in parents]
 
 
 def prune(
@@ -55,39 +58,87 @@ def prune(
     """
     client = client or connect()
     pruned: list[Version] = []
-    for candidate in candidates(name, older_than_days, client=client):
-        with translated(f"prune {candidate.uri}"), locked(client, name) as lock:
-            # Looked at again: it may have been promoted, or become a parent, meanwhile.
-            if candidate in candidates(name, older_than_days, client=client):
-                now = situation(client, name, lock)
-                if candidate.version not in asdict(now.state).values():
-                    _prune(now, candidate)
-                    pruned.append(candidate)
+    with translated(f"prune {name}"):
+        left = candidates(name, older_than_days, client=client)
+        while left:
+            with locked(client, name) as lock:
+                turn = _Turn(situation(client, name, lock), time.monotonic() + TURN_S)
+                # Looked at again: one may have been promoted, or become a parent, meanwhile.
+                sure = candidates(name, older_than_days, client=client)
+                left = [version for version in sure if version in left]
+                gone = turn.prune(left)
+            pruned += gone
+            left = [version for version in left if gone and version not in gone]
     return pruned
 
 
-def last_entry(history: list[dict[str, Any]], version: int) -> dict[str, Any] | None:
-    """The newest entry about a version."""
-    return next((e for e in reversed(history) if e.get("version") == version), None)
+@dataclass
+class _Turn:
+    """What is done while the lock is held once: the history is read once for all versions of it.
+
+    Attributes:
+        now: Of the registered model.
+        until_s: When no other version is begun; others want the lock, too.
+    """
+
+    now: Situation
+    until_s: float
+
+    def prune(self, versions: list[Version]) -> list[Version]:
+        """Deletes those versions that there is time for; returns them."""
+        last = _last_entries(entries(self.now.tags))
+        in_use = set(asdict(self.now.state).values())
+        gone: list[Version] = []
+        for version in versions:
+            if gone and time.monotonic() > self.until_s:
+                break
+            if version.version not in in_use and not _has_changed(self.now.client, version):
+                self._prune(version, last.get(version.version))
+                gone.append(version)
+        return gone
+
+    def _prune(self, version: Version, last: int | None) -> None:
+        reason = f"last moved in entry {last}" if last else ""
+        manifest = version.tags.get(MANIFEST_TAG, "")
+        said = content_of(
+            "prune", version.version, "archived", "deleted", reason, manifest=manifest
+        )
+        entry = carry_out(self.now, said, self.now.state)
+        head = str(Head(entry["n"], entry["digest"]))
+        self.now = replace(self.now, tags={**self.now.tags, HEAD: head})
+        _delete(self.now.client, version)
 
 
-def _prune(now: Situation, version: Version) -> None:
+def _delete(client: "MlflowClient", version: Version) -> None:
     from mlflow.exceptions import MlflowException
 
-    previous = last_entry(entries(now.tags), version.version)
-    reason = f"last moved in entry {previous['n']}" if previous else ""
-    manifest = version.tags.get(MANIFEST_TAG, "")
-    said = content_of("prune", version.version, "archived", "deleted", reason, manifest=manifest)
-    carry_out(now, said, now.state)
     # Artifacts first: if they cannot be deleted, the version still says where they are.
-    if not _is_shared(now.client, version):
+    if not _is_shared(client, version):
         with contextlib.suppress(NotImplementedError):  # some stores leave that to `mlflow gc`
-            repository_of(now.client, version).delete_artifacts()
+            repository_of(client, version).delete_artifacts()
     try:
-        patiently(lambda: now.client.delete_model_version(version.name, str(version.version)))
+        patiently(lambda: client.delete_model_version(version.name, str(version.version)))
     except MlflowException as error:
         if error_code(error) not in MISSING:
             raise
+
+
+def _last_entries(history: list[dict[str, Any]]) -> dict[int, int]:
+    """Version -> number of the newest entry about it."""
+    return {entry["version"]: entry["n"] for entry in history if entry.get("version")}
+
+
+def _parents(client: "MlflowClient", name: str) -> frozenset[str]:
+    """URIs of the versions of a model from which others were made, in one request."""
+    found = client.search_model_versions(f"tags.{PARENT_TAG} LIKE 'models:/{name}/%'")
+    return frozenset(version.tags[PARENT_TAG] for version in found)
+
+
+def _has_changed(client: "MlflowClient", version: Version) -> bool:
+    """Whether a version became a parent, or was moved past the lock, since it was looked at."""
+    found = Version.of(client.get_model_version(version.name, str(version.version)))
+    moved = found.stage != version.stage or found.aliases != version.aliases
+    return moved or any(True for _ in children_of(client, version.uri))
 
 
 def _is_shared(client: "MlflowClient", version: Version) -> bool:

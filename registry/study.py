@@ -8,12 +8,11 @@ for beyond the total are marked and not counted, so that the total holds for any
 workers.
 """
 
-import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
@@ -21,6 +20,7 @@ from optuna.samplers import TPESampler
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
+from hetfeat import parsing
 from hetfeat.errors import RequestError, WorkFailed
 from registry import process
 
@@ -41,6 +41,12 @@ STALE_S = 300.0
 """How long a trial of another machine may report nothing before it is taken for lost."""
 
 
+class _Entry(parsing.Schema):
+    """A line of Optuna's journal, as far as it tells one from another file."""
+
+    op_code: int
+
+
 def open_storage(given: str, tracking_uri: str) -> "BaseStorage":
     """The storage of `--storage`: a journal file, or a database by its URL.
 
@@ -54,7 +60,7 @@ def open_storage(given: str, tracking_uri: str) -> "BaseStorage":
         try:
             _refuse_other_files(path)  # Optuna appends to whatever is there
             return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
-        except (OSError, ValueError) as error:  # ValueError: a line that is not JSON
+        except Exception as error:  # Optuna believes every line
             raise _unusable(given, f"{type(error).__name__}: no journal of Optuna") from error
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -83,11 +89,29 @@ def _database(url: str) -> "BaseStorage":
 
 
 def _refuse_other_files(path: Path) -> None:
-    """Raises ValueError where a file begins with anything but an entry of a journal."""
+    """Raises DataError where a file begins with anything but an entry of a journal."""
     if path.is_file() and path.stat().st_size:
         with path.open("rb") as file:
-            if "op_code" not in json.loads(file.readline()):
-                raise ValueError
+            line = file.readline(parsing.MAX_BYTES)
+        parsing.decode(line, _Entry, what="an entry", action="choose another --storage")
+
+
+def attribute(study: optuna.Study, key: str, kind: Any, default: Any = None) -> Any:
+    """A user attribute of a study, which every worker may write.
+
+    Args:
+        study: Of any storage.
+        key: Of the attribute.
+        kind: As in `hetfeat.parsing.parse`.
+        default: Where there is none.
+
+    Raises:
+        DataError: It is not of that type.
+    """
+    if (value := study.user_attrs.get(key)) is None:
+        return default
+    what, action = f"'{key}' of study '{study.study_name}'", "choose another --study"
+    return parsing.parse(value, kind, what=what, action=action)
 
 
 def counted(study: optuna.Study) -> list[FrozenTrial]:

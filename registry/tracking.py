@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetfeat.errors import RequestError
+from registry import process
 from registry.client import set_defaults, translated
+from registry.packages import missing
 from registry.system import system_tags
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ PROJECT_RUN, PROJECT_EXPERIMENT = "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME"
 _EXPERIMENT_ID = "MLFLOW_EXPERIMENT_ID"
 COMMAND_TAG = "command"
 """Which command made a run: inside `mlflow run` its name is another."""
+PROCESS_TAG = "process"
+"""Which process logs into a run, as `registry.process` describes it."""
 DIGEST_CHARACTERS = 36
 """Most that MLflow keeps of a data set's digest; a tag carries the whole."""
 _NOISY = ("alembic", "mlflow", "git")
@@ -35,11 +40,12 @@ def tracked_run(
     """A run for the length of the block: that of `mlflow run` if there is one, else a new one.
 
     It goes where MLflow's own variables say, by default into `mlflow.db` in the working folder.
-    An exception inside ends it as failed. `run_id` goes on with that run. The first word of the
-    name is the command. What the machine does meanwhile is logged, too.
+    An exception inside ends it as failed, an interrupt as killed. `run_id` goes on with that run.
+    The first word of the name is the command. What the machine does meanwhile is logged, too.
 
     Raises:
-        HetfeatError: The tracking store, its artifacts or the disk failed, at whatever step.
+        HetfeatError: The tracking store, its artifacts or the disk failed, at whatever step; the
+            package of its artifact store is missing.
     """
     quieten()
     import mlflow
@@ -49,6 +55,8 @@ def tracked_run(
     inside_project = bool(run_id or os.environ.get(PROJECT_RUN))
     with translated(f"log '{name}' into MLflow"):
         chosen = os.environ.get(PROJECT_EXPERIMENT) or os.environ.get(_EXPERIMENT_ID)
+        if not inside_project:
+            _check_experiment(mlflow.MlflowClient())
         if not inside_project and not chosen:
             experiment = mlflow.set_experiment(EXPERIMENT)
             os.environ.pop(_EXPERIMENT_ID, None)  # MLflow sets it, as if the user had
@@ -57,10 +65,53 @@ def tracked_run(
         own_name = None if inside_project else name
         with (
             mlflow.start_run(run_id, run_name=own_name, log_system_metrics=False) as run,
+            _killed_by_an_interrupt(),
             monitored(run.info.run_id, resumed=inside_project),
         ):
-            mlflow.set_tags({COMMAND_TAG: name.partition(" ")[0], **tags, **system_tags()})
+            begun = {COMMAND_TAG: name.partition(" ")[0], PROCESS_TAG: process.describe()}
+            mlflow.set_tags({**begun, **tags, **system_tags()})
+            _check_artifacts(run.info.artifact_uri)
             yield run
+
+
+def _check_experiment(client: "mlflow.MlflowClient") -> None:
+    """Raises RequestError where runs would go into an experiment that was deleted."""
+    name, number = os.environ.get(PROJECT_EXPERIMENT), os.environ.get(_EXPERIMENT_ID)
+    by_number = bool(number) and not name
+    found = (
+        client.get_experiment(number or "")
+        if by_number
+        else client.get_experiment_by_name(name or EXPERIMENT)
+    )
+    if found is not None and found.lifecycle_stage != "active":
+        raise RequestError(
+            f"experiment '{found.name}', which was deleted",
+            "one that exists, or a name that is free",
+            f"`mlflow experiments restore --experiment-id {found.experiment_id}`, or name another "
+            f"in {PROJECT_EXPERIMENT}",
+        )
+
+
+def _check_artifacts(uri: str) -> None:
+    """Raises WorkFailed, before any work, where the package of an artifact store is missing."""
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    try:
+        get_artifact_repository(uri)
+    except ImportError as error:
+        raise missing(error) from error
+
+
+@contextlib.contextmanager
+def _killed_by_an_interrupt() -> Iterator[None]:
+    """Ends the active run as killed where MLflow would end it as failed."""
+    import mlflow
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        mlflow.end_run("KILLED")
+        raise
 
 
 @contextlib.contextmanager
@@ -104,7 +155,11 @@ def nested_run(name: str, tags: Mapping[str, str]) -> Iterator["mlflow.ActiveRun
     """A run under the active one, for the length of the block, with the same facts as its own."""
     import mlflow
 
-    with mlflow.start_run(run_name=name, nested=True, tags={**tags, **system_tags()}) as run:
+    facts = {PROCESS_TAG: process.describe(), **tags, **system_tags()}
+    with (
+        mlflow.start_run(run_name=name, nested=True, tags=facts) as run,
+        _killed_by_an_interrupt(),
+    ):
         yield run
 
 

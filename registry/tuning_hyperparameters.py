@@ -7,11 +7,12 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
+from pydantic import AllowInfNan, StringConstraints
 
 from hetfeat.errors import RequestError
 from hetfeat.features.columns import FEATURES_VERSION
@@ -19,6 +20,7 @@ from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import Choice, Range, build, space_of
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
+from hetfeat.parsing import Count, Json, Schema
 from hetfeat.progress import progress
 from registry import process, study, tracking
 from registry.client import MISSING, connect, error_code, patiently, translated
@@ -51,6 +53,8 @@ STUDY_TAG, TRIAL_TAG, IDENTITY_TAG = "study", "study_trial", "study_identity"
 _REQUEST, _PARENT, _CLAIM, _RESULT = "request", "parent_run", "claim", "result"
 _IDENTITY = "identity"
 """User attribute: tells a study from another of the same name."""
+_Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
+"""What tells a study or an MLflow run from any other."""
 _POLL_S = 1.0
 _CLAIM_STALE_S = 1800.0
 """How long to wait for a worker of another machine that said it would train the best trial."""
@@ -83,6 +87,27 @@ class _Work:
     client: "MlflowClient"
     lock_name: str
     tags: Mapping[str, str]
+
+
+class _Best(Schema):
+    """The best trial of a study, as its worker wrote it down."""
+
+    number: Count
+    params: dict[str, Json]
+    value: float | None
+
+
+class _Result(Schema):
+    """What came of a study, as the worker that registered it wrote it down."""
+
+    study: str
+    total: Count
+    best: _Best
+    run_id: str | None
+    model: str
+    version: Count
+    metrics: dict[str, Annotated[float, AllowInfNan(True)]]
+    dataset_digest: str
 
 
 def search_and_register(search: Search) -> dict[str, Any]:
@@ -142,7 +167,7 @@ def _study(
     asked |= {FEATURES_TAG: FEATURES_VERSION, EVALUATION_TAG: evaluation_digest(data.test)}
     if _IDENTITY not in found.user_attrs:
         found.set_user_attr(_IDENTITY, uuid.uuid4().hex)
-    known = found.user_attrs.get(_REQUEST)
+    known = study.attribute(found, _REQUEST, dict[str, Json])
     if known is None:
         found.set_user_attr(_REQUEST, asked)
     # Studies begun before a key was kept do not have it.
@@ -164,7 +189,7 @@ def _parent_run(
     """The run that the trials are nested under; `mlflow run` brings its own."""
     from mlflow.exceptions import MlflowException
 
-    own, known = os.environ.get("MLFLOW_RUN_ID"), found.user_attrs.get(_PARENT)
+    own, known = os.environ.get("MLFLOW_RUN_ID"), study.attribute(found, _PARENT, _Name)
     if known and not own:
         try:
             if patiently(lambda: client.get_run(known)).info.lifecycle_stage == "active":
@@ -298,9 +323,9 @@ def _best(work: _Work) -> dict[str, Any]:
         time.sleep(_POLL_S)
     try:
         best = study.best_trial(work.study)
-        known: dict[str, Any] = work.study.user_attrs.get(_RESULT, {})
-        if known and known["best"]["number"] == best.number:
-            result = {**known, "total": work.search.trials}  # no second version of one model
+        known = study.attribute(work.study, _RESULT, _Result)
+        if known and known.best.number == best.number:  # no second version of one model
+            result = {**known.model_dump(), "total": work.search.trials}
         else:
             result = _train_best(work, best)
         work.study.set_user_attr(_RESULT, result)
@@ -316,7 +341,7 @@ def _train_best(work: _Work, best: FrozenTrial) -> dict[str, Any]:
     tags = {
         **work.tags,
         TRIAL_TAG: str(best.number),
-        IDENTITY_TAG: work.study.user_attrs[_IDENTITY],
+        IDENTITY_TAG: study.attribute(work.study, _IDENTITY, _Name),
     }
     trained = _registered(work, tags)
     if trained is None:
@@ -355,8 +380,8 @@ def _registered(work: _Work, tags: dict[str, str]) -> dict[str, Any] | None:
 
 def _result(found: optuna.Study, trials: int) -> dict[str, Any] | None:
     """What was registered when the study had this total, if it was."""
-    known: dict[str, Any] = found.user_attrs.get(_RESULT, {})
-    return known if known.get("total", -1) >= trials else None
+    known = study.attribute(found, _RESULT, _Result)
+    return known.model_dump() if known and known.total >= trials else None
 
 
 def _counts(found: optuna.Study) -> dict[str, int]:

@@ -13,7 +13,9 @@ import stores
 
 import mlproject
 from hetfeat.devices.probe import remember
+from hetfeat.errors import RequestError, WorkFailed
 from registry.commands import _cli
+from registry.packages import distribution_of, missing
 
 BAD_REQUEST, FAILED = 2, 1
 
@@ -207,6 +209,47 @@ def test_a_package_that_is_missing(here, capfd, monkeypatch):
         "the package 'lightgbm', which is not installed; ...hetfeat doctor --environment true..."
     )
     assert matches(message, wanted), message
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("MySQLdb", "mysqlclient"),
+        ("google", "google-cloud-storage"),
+        ("google.cloud.storage", "google-cloud-storage"),
+        ("azure.storage.blob", "azure-storage-blob"),
+        ("psycopg2", "psycopg2-binary"),
+        ("sklearn.linear", "scikit-learn"),
+        ("nobody_knows_this", None),
+    ],
+)
+def test_a_module_is_never_taken_for_a_package(module, package):
+    assert distribution_of(module) == package
+    line = str(missing(ModuleNotFoundError(name=module)))
+    assert (f"pip install {package}" in line) if package else ("pip install" not in line)
+
+
+def test_a_deleted_experiment_and_a_store_without_its_package_are_told(here, monkeypatch):
+    from registry import tracking
+    from registry.client import connect
+
+    client = connect()
+    gone = client.create_experiment("gone")
+    client.delete_experiment(gone)
+    client.create_experiment("far", artifact_location="gs://bucket/x")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "gone")
+    wanted = f"mlflow experiments restore --experiment-id {gone}.*MLFLOW_EXPERIMENT_NAME"
+    with pytest.raises(RequestError, match=wanted), tracking.tracked_run("train", {}):
+        pass
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "far")
+    monkeypatch.setitem(sys.modules, "google.cloud", None)
+    worked = []
+    with (
+        pytest.raises(WorkFailed, match="pip install google-cloud-storage"),
+        tracking.tracked_run("train", {}),
+    ):
+        worked.append(True)
+    assert not worked
 
 
 def test_a_defect_is_not_taken_for_a_mistake(monkeypatch):

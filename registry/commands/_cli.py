@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from hetfeat.errors import HetfeatError, RequestError, WorkFailed
-from registry.commands import _output
+from registry.commands import _output, _signals
 from registry.commands._params import (
     COUNTS,
     DEVICE_NAME,
@@ -71,7 +71,7 @@ class Result:
 
 
 def command(
-    name: str, *, render: Render = _output.as_text, **settings: Any
+    name: str, *, render: Render = _output.as_text, interrupted: str = "", **settings: Any
 ) -> Callable[[Callable[..., Value | Result | None]], click.Command]:
     """Makes a function the command of its file: adds `--json`, prints what it returns, once.
 
@@ -79,7 +79,8 @@ def command(
 
     Args:
         name: The command's name, as in the table of commands.
-        render: The result as text for people.
+        render: The result as text for people; control characters in it are escaped before.
+        interrupted: What is left of the work when a signal ends it, and how to go on.
         **settings: As in `click.command`.
 
     Returns:
@@ -89,11 +90,15 @@ def command(
     def decorate(function: Callable[..., Value | Result | None]) -> click.Command:
         @functools.wraps(function)
         def run_and_print(as_json: bool, **given: Any) -> None:
-            with _output.stdout_kept_for_the_result():
-                returned = function(**given)
+            try:
+                with _output.stdout_kept_for_the_result():
+                    returned = function(**given)
+            except KeyboardInterrupt as error:
+                raise KeyboardInterrupt(interrupted) from error
             result = returned if isinstance(returned, Result) else Result(returned or {})
             if result.value:
-                click.echo(_output.as_json(result.value) if as_json else render(result.value))
+                text = _output.as_json if as_json else _output.rendered_by(render)
+                click.echo(text(result.value))
             click.get_current_context().exit(result.exit_code)
 
         made: click.Command = click.command(name, cls=click.Command, **settings)(run_and_print)
@@ -172,9 +177,17 @@ def run(group: click.Command, arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 done, 1 the work failed, 2 the request was wrong, 3 a gate refused,
-        130 interrupted. Any other exception is a defect and passes through.
+        130, 129 or 143 interrupted by Ctrl-C, SIGHUP or SIGTERM. Any other exception is a defect
+        and passes through.
     """
+    _output.open_closed_streams()
     log_to_stderr()
+    with _signals.stopped_as_by_ctrl_c() as stop:
+        code = _run(group, arguments)
+    return stop.exit_code if code == INTERRUPTED else code
+
+
+def _run(group: click.Command, arguments: Sequence[str] | None) -> int:
     try:
         code = group.main(arguments, prog_name=PROGRAM, standalone_mode=False)
     except HetfeatError as error:
@@ -185,13 +198,18 @@ def run(group: click.Command, arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _fail(_usage_line(error), RequestError.exit_code)
     except ModuleNotFoundError as error:
-        return _fail(str(_missing(error)), WorkFailed.exit_code)
+        if (error.name or "").partition(".")[0] in _OWN:
+            raise
+        from registry.packages import missing
+
+        return fail(missing(error))
     except OSError as error:
         if error.errno not in _OF_THE_MACHINE:
             raise
         return _fail(str(_unusable(error)), WorkFailed.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        return _fail("interrupted; what was done is kept", INTERRUPTED)
+    except (click.Abort, KeyboardInterrupt) as error:  # click turns the one into the other
+        left = str(error.__cause__ or "" if isinstance(error, click.Abort) else error)
+        return _fail("; ".join(filter(None, ["interrupted", left])), INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
@@ -200,17 +218,6 @@ def _unknown_command(given: str, names: Sequence[str], path: str) -> RequestErro
 
     near = difflib.get_close_matches(given, names) or names
     return RequestError(f"command '{given}'", " or ".join(near), f"`{path} --help` lists them all")
-
-
-def _missing(error: ModuleNotFoundError) -> WorkFailed:
-    package = (error.name or str(error)).partition(".")[0]
-    if package in _OWN:
-        raise error
-    return WorkFailed(
-        f"the package '{package}', which is not installed",
-        "the packages of pyproject.toml",
-        f"`hetfeat doctor --environment true` lists what is missing; `pip install {package}`",
-    )
 
 
 def _unusable(error: OSError) -> WorkFailed:
@@ -237,7 +244,7 @@ def fail(error: HetfeatError) -> int:
 
 
 def _fail(message: str, exit_code: int) -> int:
-    one_line = " ".join(message.split())
+    one_line = _output.escaped(" ".join(message.split()))
     click.echo(f"{PROGRAM}: {one_line}", err=True)
     return exit_code
 
@@ -253,6 +260,12 @@ def log_to_stderr() -> None:
 
 class _StderrHandler(logging.StreamHandler[Any]):
     """Writes to what standard error is at that moment, so that a redirected one is honoured."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The message as one line, then the traceback if there is one."""
+        text = super().format(record)
+        first, traceback = record.message, text[len(record.message) :]
+        return "\n".join(map(_output.escaped, [first, *traceback.splitlines()[1:]]))
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr

@@ -6,11 +6,33 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-STDOUT, STDERR = 1, 2
+STDIN, STDOUT, STDERR = 0, 1, 2
+
+
+def open_closed_streams() -> None:
+    """Leads standard streams that were closed (by cron, a daemon, `>&-`) to the null device.
+
+    Else the next file that is opened would take the number of one, and what is printed with it.
+    """
+    for descriptor, name, mode in (
+        (STDIN, "stdin", "r"),
+        (STDOUT, "stdout", "w"),
+        (STDERR, "stderr", "w"),
+    ):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != descriptor:
+                os.dup2(null, descriptor)
+                os.close(null)
+            os.set_inheritable(descriptor, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - as long as the process
 
 
 @contextlib.contextmanager
@@ -38,6 +60,22 @@ def as_text(result: Mapping[str, Any]) -> str:
     tables: list[str] = []
     _collect("", _plain(result), fields, tables)
     return "\n\n".join(filter(None, [columns(fields), *tables]))
+
+
+def rendered_by(
+    render: Callable[[Mapping[str, Any]], str],
+) -> Callable[[Mapping[str, Any]], str]:
+    """A renderer that is given no character which a terminal would obey, nor a line's end."""
+    return lambda result: render(_escape(_plain(result)))
+
+
+def escaped(text: str) -> str:
+    """A text of anybody's on one line; letters of every language stay."""
+    if text.isprintable():
+        return text
+    from hetfeat.parsing import printable  # only here: the door stays quick
+
+    return printable(text, most=None)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
@@ -80,6 +118,14 @@ def _cell(value: Any) -> str:
         case dict():
             return ", ".join(f"{key}={_cell(inner)}" for key, inner in value.items()) or "-"
     return str(value)
+
+
+def _escape(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {escaped(key): _escape(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return list(map(_escape, value))
+    return escaped(value) if isinstance(value, str) else value
 
 
 def _plain(value: Any) -> Any:

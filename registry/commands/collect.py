@@ -8,7 +8,7 @@ import click
 from registry.commands import _cli
 
 
-@_cli.command("collect")
+@_cli.command("collect", interrupted="what was measured is kept; the same command goes on")
 @_cli.option(
     "--device",
     type=_cli.NAMES,

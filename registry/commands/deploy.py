@@ -33,7 +33,11 @@ def render(report: Any) -> str:
     )
 
 
-@_cli.command("deploy", render=render)
+@_cli.command(
+    "deploy",
+    render=render,
+    interrupted="what was measured is kept; the same command goes on",
+)
 @_cli.option("--config", type=Path, help="YAML file of several deployments; its values go first.")
 @_cli.option("--device", default="local", help="local, a device's name or a profile's file.")
 @_cli.option("--network", default="resnet18", help="torchvision name, file or module:function.")

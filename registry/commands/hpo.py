@@ -8,7 +8,7 @@ import click
 from registry.commands import _cli
 
 
-@_cli.command("hpo")
+@_cli.command("hpo", interrupted="trials that ended are kept; the same command goes on")
 @_cli.option(
     "--records", type=Path, help="Record store to train on.  [default: the packaged data set]"
 )

@@ -7,7 +7,7 @@ from hetfeat.dataset.importers.table import FORMATS
 from registry.commands import _cli
 
 
-@_cli.command("import")
+@_cli.command("import", interrupted="what was read is kept")
 @_cli.argument("path", metavar="PATH...", nargs=-1, required=True)
 @_cli.option("--format", required=True, help=f"{', '.join(FORMATS)}.")
 @_cli.option(

@@ -7,7 +7,11 @@ from registry.commands import _cli
 
 
 def _as_text(value: Mapping[str, Any]) -> str:
-    return str(value["tree"])
+    from registry.lineage import Lineage, Node, as_tree
+
+    nodes = {node["id"]: Node(**node) for node in value["nodes"]}
+    edges = [(edge["from"], edge["to"]) for edge in value["edges"]]
+    return as_tree(Lineage(value["asked"], nodes, edges))
 
 
 @_cli.command("lineage", render=_as_text, short_help="Print what a version comes from and led to.")

@@ -8,7 +8,11 @@ from registry.commands import _cli
 TARGETS = ("staging", "production", "archived")
 
 
-@_cli.command("promote", short_help="Move a model version to another stage.")
+@_cli.command(
+    "promote",
+    short_help="Move a model version to another stage.",
+    interrupted="the next command on the model finishes or drops what this one began",
+)
 @_cli.argument("name")
 @_cli.argument("version", type=click.IntRange(1))
 @_cli.option("--to", type=click.Choice(TARGETS, case_sensitive=False), default="staging")

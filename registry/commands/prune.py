@@ -20,7 +20,7 @@ def _render(value: Any) -> str:
     return f"{head}\n\n{_output.table(rows)}"
 
 
-@_cli.command("prune", render=_render)
+@_cli.command("prune", render=_render, interrupted="nothing was written")
 @_cli.argument("records", metavar="DIR", type=Path)
 @_cli.option("--out", type=Path, required=True, help="New record store.")
 @_cli.option("--fraction", type=float, default=0.55, help="Share of the records to keep.")

@@ -16,7 +16,11 @@ def _render(value: Any) -> str:
     return "\n".join([*lines, "", ran, f"page {value['page']}"])
 
 
-@_cli.command("report", render=_render)
+@_cli.command(
+    "report",
+    render=_render,
+    interrupted="runs that ended are kept; the same command goes on",
+)
 @_cli.option("--out", type=Path, default="report", help="Folder of page, tables and figures.")
 @_cli.option("--records", type=Path, help="Record store.  [default: the packaged data set]")
 @_cli.option("--effort", type=_cli.EFFORT, default="quick", help="What is run: minutes to days.")

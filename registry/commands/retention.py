@@ -8,7 +8,11 @@ import click
 from registry.commands import _cli
 
 
-@_cli.command("retention", short_help="Remove old archived versions that nothing needs.")
+@_cli.command(
+    "retention",
+    short_help="Remove old archived versions that nothing needs.",
+    interrupted="what was deleted is in the history; the same command goes on",
+)
 @_cli.argument("name")
 @_cli.option("--older-than", type=click.FloatRange(0), default=180.0, help="In days.")
 @_cli.option("--apply", type=_cli.SWITCH, default="false", help="Delete, not only list.")

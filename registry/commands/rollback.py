@@ -6,7 +6,11 @@ from typing import Any
 from registry.commands import _cli
 
 
-@_cli.command("rollback", short_help="Put production back as it was before.")
+@_cli.command(
+    "rollback",
+    short_help="Put production back as it was before.",
+    interrupted="the next command on the model finishes or drops what this one began",
+)
 @_cli.argument("name")
 @_cli.option("--reason", default="", help="Kept in the history.")
 def command(name: str, reason: str) -> Mapping[str, Any]:

@@ -24,7 +24,11 @@ def _render(value: Any) -> str:
     return "\n".join([*notes, "", _output.table(rows)])
 
 
-@_cli.command("train", render=_render)
+@_cli.command(
+    "train",
+    render=_render,
+    interrupted="nothing was registered; the same command begins anew",
+)
 @_cli.option(
     "--records", type=Path, help="Record store to train on.  [default: the packaged data set]"
 )

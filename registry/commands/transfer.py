@@ -8,7 +8,7 @@ import click
 from registry.commands import _cli
 
 
-@_cli.command("transfer")
+@_cli.command("transfer", interrupted="nothing was registered; what was measured is kept")
 @_cli.option(
     "--source", help="Version to start from.  [default: the family's in production, or staging]"
 )

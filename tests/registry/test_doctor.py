@@ -1,4 +1,5 @@
 import json
+import uuid
 
 import pytest
 from conftest import on_sqlite_only
@@ -261,3 +262,33 @@ def test_a_lock_left_behind_is_deleted(client, name):
 def test_a_lock_at_work_is_no_finding(client, name):
     client.create_registered_model(f"lock--{name}", tags={"owner": process.describe()})
     assert diagnose(client, [name]) == []
+
+
+def test_a_run_whose_process_is_gone_is_ended(client, tracking_uri):
+    dead = json.dumps(json.loads(process.describe()) | {"started": "1"})
+    elsewhere = json.dumps(json.loads(dead) | {"host": "elsewhere"})
+    experiment = client.create_experiment(f"runs-{uuid.uuid4().hex[:8]}")
+    owners = {"gone": dead, "here": process.describe(), "elsewhere": elsewhere, "older": "["}
+    runs = {
+        said: client.create_run(experiment, tags={"process": owner}).info.run_id
+        for said, owner in owners.items()
+    }
+    shared = client.create_run(experiment, tags={"process": dead}).info.run_id
+    part = {"process": process.describe(), "mlflow.parentRunId": shared}
+    client.create_run(experiment, tags=part)
+    found = [finding for finding in diagnose(client) if finding.code == "running"]
+    assert [finding.model for finding in found] == [f"run {runs['gone']}"]
+    assert repair(client, found) == []
+    states = {said: client.get_run(run_id).info.status for said, run_id in runs.items()}
+    assert states == dict.fromkeys(owners, "RUNNING") | {"gone": "KILLED"}
+
+
+def test_findings_of_many_models_share_one_wait(client, make_version, monkeypatch):
+    names = [f"costmodel.cpu-x86.{uuid.uuid4().hex[:8]}" for _ in range(3)]
+    for name in names:
+        make_version(name)
+        stage(client, name, 1, "Production")
+    waits = []
+    monkeypatch.setattr("registry.doctor.time.sleep", waits.append)
+    assert len(diagnose(client, names)) == 3
+    assert len(waits) == 1

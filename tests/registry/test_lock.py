@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from conftest import on_sqlite_only
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED, RESOURCE_DOES_NOT_EXIST
 
-from hetfeat.errors import WorkFailed
+from hetfeat.errors import RequestError, WorkFailed
 from registry import lock, process
 from registry.lock import STALE_S, locked, locks_of
 
@@ -142,3 +144,90 @@ def test_a_process_knows_itself_and_the_dead(client):
     assert not process.is_gone("")
     assert not process.is_gone(json.dumps({"pid": 1, "started": "1", "host": "elsewhere"}))
     assert process.is_here(process.describe()) and not process.is_here("")
+
+
+THERE = {"host": "h", "boot": "b", "namespace": "n", "pid": 7, "started": "1"}
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        "[" * 4000,
+        '{"pid": Infinity, "started": "1"}',
+        "[1]",
+        "null",
+        json.dumps(THERE | {"pid": 10**400}),
+        json.dumps(THERE | {"pid": True}),
+        json.dumps(THERE | {"pid": -1}),
+        json.dumps(THERE | {"host": ["h"]}),
+        json.dumps(THERE | {"host": "h" * 4000}),
+        json.dumps(THERE | {"started": {"a": 1}}),
+    ],
+)
+def test_a_lock_of_a_hostile_owner_is_one_that_cannot_be_known(client, model, owner):
+    leave_lock(client, owner=owner)
+    with locked(client, model, stale_s=0.2):
+        pass
+    assert not process.is_gone(owner) and not process.is_here(owner)
+
+
+@pytest.mark.parametrize("worker", [None, 3, ["a"], {"pid": 1}])
+def test_an_owner_that_is_no_text_cannot_be_known(client, worker):
+    assert not process.is_gone(worker) and not process.is_here(worker)
+
+
+@pytest.mark.parametrize("passed", ["[" * 4000, "7", '{"a": 1}', "[[1]]"])
+def test_what_was_passed_is_believed_only_as_a_list_of_texts(client, model, passed):
+    client.set_registered_model_tag(model, lock.PASSED, passed)
+    leave_lock(client)
+    with locked(client, model, stale_s=0.7):
+        assert lock._passed(client, model) != frozenset(passed)
+
+
+@pytest.fixture
+def blind(client, monkeypatch):
+    """Locks of others as basic auth without READ shows them: refused, and left out of a search."""
+    look = client.get_registered_model
+
+    def refuse(name):
+        if name.startswith("lock--"):
+            raise MlflowException("not for you", PERMISSION_DENIED)
+        return look(name)
+
+    monkeypatch.setattr(client, "search_registered_models", lambda *_, **__: [])
+    monkeypatch.setattr(client, "get_registered_model", refuse)
+
+
+def test_locks_that_cannot_be_read_are_refused_not_waited_for(client, model, blind):
+    leave_lock(client)
+    with (
+        pytest.raises(RequestError, match=f"'{model}'.*permission READ.*default_permission"),
+        locked(client, model, stale_s=0.1, wait_s=2),
+    ):
+        pass
+
+
+def test_one_lock_that_is_hidden_is_refused(client, model, blind, monkeypatch):
+    leave_lock(client)
+    refuse = client.get_registered_model
+
+    def hide_only_that(name):
+        if name.endswith("--0"):
+            raise MlflowException("no such model", RESOURCE_DOES_NOT_EXIST)
+        return refuse(name)
+
+    monkeypatch.setattr(client, "get_registered_model", hide_only_that)
+    with pytest.raises(RequestError), locked(client, model, stale_s=0.1, wait_s=2):
+        pass
+
+
+def test_a_holder_whose_machine_slept_stops(client, model, monkeypatch):
+    """CLOCK_BOOTTIME goes on meanwhile; CLOCK_MONOTONIC stands still."""
+    real = time.clock_gettime
+    with locked(client, model) as held:
+        held.check()
+        slept = {time.CLOCK_BOOTTIME: 3600.0}
+        monkeypatch.setattr(time, "clock_gettime", lambda clock: real(clock) + slept.get(clock, 0))
+        with pytest.raises(WorkFailed, match="held for 3600 s"):
+            held.check()
+        monkeypatch.undo()

@@ -92,3 +92,27 @@ def test_files_that_another_version_uses_stay(client, name):
     prune(name, 0)
     folder = Path(run.info.artifact_uri.removeprefix("file://")) / "model"
     assert folder.is_dir()
+
+
+def test_the_requests_grow_with_the_versions_and_no_faster(
+    client, make_version, model_name, monkeypatch
+):
+    """One search for the children of all, and one turn at the lock."""
+    for version in range(1, 7):
+        make_version(model_name)
+        promote(model_name, version, "production")
+    searches, turns, search, taken = [], [], client.search_model_versions, retention.locked
+    monkeypatch.setattr(
+        client, "search_model_versions", lambda *a, **k: searches.append(a) or search(*a, **k)
+    )
+    assert numbers(candidates(model_name, 0, client=client)) == [1, 2, 3, 4]
+    assert len(searches) == 2
+    monkeypatch.setattr(retention, "locked", lambda *a: turns.append(a) or taken(*a))
+    assert numbers(prune(model_name, 0, client=client)) == [1, 2, 3, 4]
+    assert len(turns) == 1
+
+
+def test_a_long_turn_at_the_lock_is_taken_in_parts(client, name, monkeypatch):
+    monkeypatch.setattr(retention, "TURN_S", 0.0)
+    assert numbers(prune(name, 0)) == [1, 2]
+    assert history(name)[1] == []
