@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hetfeat.dataset.files import RESTORE, end_torn_line, json_lines, write_atomically
+from hetfeat.dataset.files import RESTORE, append_lines, json_lines
 from hetfeat.dataset.schema import to_row
+from hetfeat.durable import write_file
 from hetfeat.errors import DataError
 from hetfeat.records import Measurement
 
@@ -75,15 +76,12 @@ def _read(path: Path, key: str, kind: Callable[[Any], T], absent: T) -> T:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+    write_file(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def note(store: Path, name: str, measurement: Measurement) -> None:
     """Adds a measurement, without features, to `ANCHORS` or `REJECTED`."""
-    row = to_row(measurement) | {"stores": None}
-    end_torn_line(store / name)
-    with (store / name).open("a") as file:
-        file.write(json.dumps(row) + "\n")
+    append_lines(store / name, [to_row(measurement) | {"stores": None}])
 
 
 def quarantine(store: Path, measurements: Sequence[Measurement], reason: str) -> None:
@@ -94,9 +92,7 @@ def quarantine(store: Path, measurements: Sequence[Measurement], reason: str) ->
     rows = [to_row(found) | {"stores": None} for found in measurements] or [{}]
     common = {"reason": reason, "quarantined_unix_s": round(time.time(), 3)}
     with _QUARANTINING:
-        end_torn_line(store / QUARANTINE)
-        with (store / QUARANTINE).open("a") as file:
-            file.writelines(json.dumps(common | row) + "\n" for row in rows)
+        append_lines(store / QUARANTINE, [common | row for row in rows])
 
 
 def noted(store: Path, name: str) -> Iterator[dict[str, Any]]:
