@@ -1,6 +1,7 @@
 """The record store: what is written is read, whatever interrupts or damages it."""
 
 import dataclasses
+import gzip
 import json
 import multiprocessing
 import os
@@ -455,6 +456,44 @@ class TestDamage:
         out, err = capfd.readouterr()
         assert (out, err.count("\n")) == ("", 1)
         assert said in err
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"device": None},
+            {"device": 5},
+            {"program": "no digits"},
+            {"latencies_s": [-1.0]},
+            {"latencies_s": [float("nan")]},
+            {"latencies_s": "fast"},
+            {"stores": [1.0]},
+            {"shapes": "[["},
+            {"shapes": "3"},
+            {"unix_s": None},
+            {"trace": "\ud800"},
+        ],
+    )
+    def test_a_line_that_is_no_record_is_told(self, store, change):
+        row = to_row(measurements(2)[1]) | change
+        (store.path / "journal.jsonl").write_text(json.dumps(row) + "\n")
+        for told in (lambda: list(store.scan()), store.compact):
+            with pytest.raises(DataError, match="no record"):
+                told()
+
+    @pytest.mark.parametrize("line", ["3", "null", "[]", '"text"', "[" * 9000 + "]" * 9000])
+    @pytest.mark.parametrize("name", ["journal.jsonl", "shards.jsonl", "workloads.jsonl.gz"])
+    def test_a_line_of_another_kind_is_told(self, store, name, line):
+        data = (line + "\n").encode()
+        (store.path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+        with pytest.raises(DataError, match=name):
+            store.workloads() if name.endswith("gz") else list(store.scan())
+
+    @pytest.mark.parametrize("path", ["../a.parquet", "/etc/passwd", "device=a/../../a.parquet"])
+    def test_a_shard_outside_the_store_is_none(self, store, path):
+        line = {"path": path, "sha256": "0" * 64, "rows": 1}
+        (store.path / "shards.jsonl").write_text(json.dumps(line) + "\n")
+        with pytest.raises(DataError, match="no shard"):
+            store.shards()
 
     @pytest.mark.parametrize("keep", [0.5, 0.9])
     def test_damaged_workloads_are_told(self, store, keep):

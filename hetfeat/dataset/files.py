@@ -33,7 +33,7 @@ def parsed(lines: Iterable[str], path: Path) -> Iterator[Any]:
     try:
         for line in lines:
             yield json.loads(line)
-    except (ValueError, EOFError, OSError, zlib.error) as error:
+    except (ValueError, EOFError, OSError, zlib.error, RecursionError) as error:
         torn = isinstance(error, json.JSONDecodeError) and not line.endswith("\n")
         if not torn:
             raise DataError(

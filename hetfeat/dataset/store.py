@@ -23,10 +23,11 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field, StringConstraints
 
 from hetfeat.dataset.files import RESTORE, append_lines, json_lines, sha256
 from hetfeat.dataset.pieces import Piece, journal_parts, row_groups
@@ -35,6 +36,7 @@ from hetfeat.dataset.shards import COMPRESSION_LEVEL, ShardWriter, folder_of
 from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile
 from hetfeat.durable import sync, write_file
 from hetfeat.errors import DataError
+from hetfeat.parsing import Count, Digest, Schema, decode, parse
 from hetfeat.records import SCHEMA_VERSION, Measurement
 
 JOURNAL, SEALED = "journal.jsonl", "sealed.jsonl"
@@ -42,6 +44,29 @@ SHARDS = "shards.jsonl"
 WORKLOADS = "workloads.jsonl.gz"
 HEAD, _DRAFT = "store.json", ".store.json."
 COLLECT_HINT = "make one with `hetfeat collect --out DIR`"
+
+
+_NETWORKS = dict[str, dict[str, Count]]
+_WORKLOAD = Annotated[list[str], Field(min_length=2, max_length=2)]
+_NAME = r"[A-Za-z0-9_.~%-]*"
+
+
+class _Head(Schema):
+    """The content of `store.json`."""
+
+    schema_version: Count
+
+
+class _Shard(Schema):
+    """A line of `shards.jsonl`; its path leads to a file below the store."""
+
+    path: Annotated[
+        str,
+        StringConstraints(pattern=rf"^device={_NAME}/operator={_NAME}/[0-9a-f]+\.parquet$"),
+    ]
+    sha256: Digest
+    rows: Count
+    journal: Digest | None = None
 
 
 class RecordStore:
@@ -60,12 +85,8 @@ class RecordStore:
         head = path / HEAD
         if not head.is_file():
             raise DataError(f"record store '{path}'", "a folder with a store.json", COLLECT_HINT)
-        try:
-            version = json.loads(head.read_text())["schema_version"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"'{head}'", "JSON with a schema_version", "restore it, or collect anew"
-            ) from error
+        text, again = head.read_bytes(), "restore it, or collect anew"
+        version = decode(text, _Head, what=f"'{head}'", action=again).schema_version
         if version not in range(1, SCHEMA_VERSION + 1):
             raise DataError(
                 f"record store '{path}' of schema {version}",
@@ -142,7 +163,12 @@ class RecordStore:
 
     def shards(self) -> list[dict[str, Any]]:
         """The shards, oldest first: `path`, `sha256`, `rows`."""
-        return list(json_lines(self.path / SHARDS))
+        path = self.path / SHARDS
+        what = f"'{path}' with a line that is no shard"
+        lines = list(json_lines(path))
+        for line in lines:
+            parse(line, _Shard, what=what, action=RESTORE)
+        return lines
 
     def append(self, measurements: Iterable[Measurement]) -> None:
         """Writes measurements to the journal, a line each; on the disk when this returns."""
@@ -281,15 +307,20 @@ class RecordStore:
         path = self.path / "networks.json"
         if not path.is_file():
             return {}
-        try:
-            found: dict[str, dict[str, int]] = json.loads(path.read_text())
-        except ValueError as error:
-            raise DataError(f"'{path}', which is not JSON", "JSON", RESTORE) from error
+        what = f"'{path}', which is not JSON of networks"
+        found: dict[str, dict[str, int]] = decode(
+            path.read_bytes(), _NETWORKS, what=what, action=RESTORE, max_bytes=2**26
+        )
         return found
 
     def workloads(self) -> dict[str, str]:
         """Serialised TVM module of each task, by task hash."""
-        return dict(json_lines(self.path / WORKLOADS))
+        path, found = self.path / WORKLOADS, dict[str, str]()
+        for line in json_lines(path):
+            what = f"'{path}' with a line that is no workload"
+            task, module = parse(line, _WORKLOAD, what=what, action=RESTORE)
+            found[task] = module
+        return found
 
     def _store_sealed(self) -> None:
         """Moves the sealed journal into shards, which are listed all at once or not at all."""
