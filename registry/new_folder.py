@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from hetfeat.durable import sync, sync_tree
 from hetfeat.errors import RequestError
 
 
@@ -24,4 +25,6 @@ def whole(out: Path) -> Iterator[Path]:
         yield draft
         if out.exists():
             out.rmdir()
+        sync_tree(draft)
         draft.rename(out)
+        sync(out.parent)

@@ -1,9 +1,14 @@
+import dataclasses
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hetfeat.models import metrics
 from hetfeat.models.metrics import (
     by_group,
     pairwise_accuracy,
@@ -58,6 +63,67 @@ def test_pca_of_nothing_is_nan_in_silence():
     assert math.isnan(pairwise_accuracy(f(1), f(1), i(0)).value)
     assert math.isnan(pairwise_accuracy(f(), f(), i()).value)
     assert math.isnan(pairwise_accuracy_tenset(f(), f(), i()))
+
+
+def all_pairs(scores, latency_s, groups, noise):
+    """PCA with all pairs in memory, as it is defined."""
+    shares, counted, left_out = [], 0, 0
+    for rows in by_group(groups):
+        rows = rows[np.isfinite(latency_s[rows])]
+        first, second = np.triu_indices(len(rows), k=1)
+        faster = np.log(latency_s[rows][second] / latency_s[rows][first])
+        apart = np.abs(faster) >= np.log1p(noise)
+        left_out += int((~apart).sum())
+        if apart.any():
+            higher = (scores[rows][first] - scores[rows][second])[apart]
+            right = np.where(higher == 0, 0.5, np.sign(higher) == np.sign(faster[apart]))
+            counted += len(right)
+            shares.append(float(right.mean()))
+    return float(np.mean(shares)) if shares else math.nan, len(shares), counted, left_out
+
+
+def all_pairs_tenset(scores, y, groups):
+    shares = []
+    for rows in by_group(groups):
+        first, second = np.triu_indices(len(rows), k=1)
+        said = scores[rows][first] > scores[rows][second]
+        true = y[rows][first] > y[rows][second]
+        shares.append(float((said == true).mean()) if len(rows) > 1 else 0.5)
+    return float(np.mean(shares)) if shares else math.nan
+
+
+LATENCY_S = st.sampled_from([1.0, 1.04, 1.05, 1.1, 2.0, 2.1, math.nan]) | st.floats(1e-6, 1e-3)
+SCORE = st.sampled_from([0.0, 1.0, math.nan, math.inf, -math.inf]) | st.floats(-9, 9)
+
+
+@given(
+    programs=st.lists(st.tuples(SCORE, LATENCY_S, st.integers(0, 2)), max_size=60),
+    chunk=st.sampled_from([1, 7, 64, 2**18]),
+    noise=st.sampled_from([0.0, 0.05, 0.5]),
+)
+@pytest.mark.filterwarnings("ignore:invalid value")  # infinities are no scores of ours
+def test_both_accuracies_in_chunks_are_those_of_all_pairs(programs, chunk, noise):
+    scores, latency_s, groups = (np.array([p[k] for p in programs], float) for k in range(3))
+    groups = groups.astype(np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "_CHUNK", chunk)
+        found = dataclasses.astuple(pairwise_accuracy(scores, latency_s, groups, noise))
+        tenset = pairwise_accuracy_tenset(scores, 1 / latency_s, groups)
+    np.testing.assert_equal(found, all_pairs(scores, latency_s, groups, noise))
+    np.testing.assert_equal(tenset, all_pairs_tenset(scores, 1 / latency_s, groups))
+
+
+def test_a_large_task_takes_little_memory():
+    """All pairs of 6,000 programs at once took about 1 GB."""
+    rng, zeros = np.random.default_rng(0), np.zeros(6000, np.int64)
+    scores, latency_s = rng.normal(size=6000), np.exp(rng.normal(size=6000))
+    tracemalloc.start()
+    try:
+        pairwise_accuracy(scores, latency_s, zeros)
+        pairwise_accuracy_tenset(scores, 1 / latency_s, zeros)
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_groups_are_their_rows_in_order():

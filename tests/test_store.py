@@ -1,12 +1,17 @@
 """The record store: what is written is read, whatever interrupts or damages it."""
 
 import dataclasses
+import gzip
 import json
+import multiprocessing
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mlproject
-from hetfeat.dataset import pieces, shards
+from hetfeat.dataset import notes, pieces, shards
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.schema import SCHEMA, from_table, stores_of, to_row, to_table, with_stores
 from hetfeat.dataset.shards import ShardWriter
@@ -301,6 +306,59 @@ class TestInterrupts:
         assert made.digest() == before
 
 
+def _write_once(job: tuple[Path, float, int]) -> int:
+    """Makes a store, or finds it made, and adds a record as soon as nobody else is inside."""
+    path, start_s, who = job
+    while time.monotonic() < start_s:
+        pass
+    store = RecordStore.create(path)
+    for _ in range(2000):
+        with suppress(DataError), store.writing():
+            (path / "inside").touch(exist_ok=False)  # FileExistsError: two are
+            store.append([measurements(2)[who]])
+            (path / "inside").unlink()
+            return who
+        time.sleep(0.005)
+    return -1
+
+
+class TestDurability:
+    @pytest.fixture
+    def flushed(self, monkeypatch) -> list[str]:
+        """Names of what was flushed to the disk, in order."""
+        names, flush = [], os.fsync
+
+        def fsync(descriptor: int) -> None:
+            names.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+            flush(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        return names
+
+    def test_a_record_is_on_the_disk_when_append_returns(self, store, flushed):
+        store.append(measurements(3))
+        assert flushed == ["journal.jsonl", "store"]  # its name, too
+        store.append(measurements(2, number=2))
+        assert flushed[2:] == ["journal.jsonl"]
+
+    def test_a_shard_is_flushed_before_it_is_listed_and_its_journal_gone(self, store, flushed):
+        store.append(measurements(3))
+        del flushed[:]
+        store.compact()
+        assert flushed[:5] == ["store", ".draft", "operator=matmul", "device=a", "store"]
+        assert flushed[5].startswith(".shards.jsonl.")
+        assert flushed[6:] == ["store"]
+
+    def test_what_lies_beside_is_flushed(self, store, flushed):
+        store.add_device(DEVICE)
+        store.add_network("net", {"t": 1}, {"t": "module"})
+        notes.note(store.path, notes.REJECTED, measurements(1)[0])
+        notes.save_spent_s(store.path, "a", 1.0)
+        told = {name.split(".")[1] for name in flushed if name.startswith(".")}
+        assert told == {"a", "networks", "workloads", "spent"}
+        assert "rejected.jsonl" in flushed
+
+
 class TestWriters:
     def test_there_is_one_at_a_time(self, store):
         with store.writing():
@@ -312,6 +370,29 @@ class TestWriters:
             assert RecordStore.open(store.path).read().num_rows == 0
         with RecordStore.open(store.path).writing():
             store.append(measurements(2))
+
+    def test_two_that_make_one_store_are_never_both_inside(self, tmp_path):
+        """Each of 40 new stores is made by two processes that meet at its first bytes."""
+        count, rounds = 2, 40
+        with multiprocessing.get_context("fork").Pool(count) as pool:
+            for number in range(rounds):
+                path, start_s = tmp_path / str(number), time.monotonic() + 0.02
+                jobs = [(path, start_s, who) for who in range(count)]
+                assert sorted(pool.map(_write_once, jobs, chunksize=1)) == [0, 1]
+                assert len(keys(RecordStore.open(path))) == count
+                found = sorted(entry.name for entry in path.iterdir())
+                assert found == ["journal.jsonl", "store.json"]
+
+    def test_a_lock_of_a_store_that_was_replaced_is_none(self, store, tmp_path):
+        with store.writing():
+            shutil.copytree(store.path, tmp_path / "again")
+            store.path.rename(tmp_path / "gone")
+            (tmp_path / "again").rename(store.path)
+            with store.writing():
+                pass
+        (store.path / "store.json").unlink()
+        with pytest.raises(DataError, match="has just gone"), store.writing():
+            pass
 
     def test_a_killed_one_leaves_the_store_free(self, store):
         hold = "import sys; from pathlib import Path\n"
@@ -375,6 +456,44 @@ class TestDamage:
         out, err = capfd.readouterr()
         assert (out, err.count("\n")) == ("", 1)
         assert said in err
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"device": None},
+            {"device": 5},
+            {"program": "no digits"},
+            {"latencies_s": [-1.0]},
+            {"latencies_s": [float("nan")]},
+            {"latencies_s": "fast"},
+            {"stores": [1.0]},
+            {"shapes": "[["},
+            {"shapes": "3"},
+            {"unix_s": None},
+            {"trace": "\ud800"},
+        ],
+    )
+    def test_a_line_that_is_no_record_is_told(self, store, change):
+        row = to_row(measurements(2)[1]) | change
+        (store.path / "journal.jsonl").write_text(json.dumps(row) + "\n")
+        for told in (lambda: list(store.scan()), store.compact):
+            with pytest.raises(DataError, match="no record"):
+                told()
+
+    @pytest.mark.parametrize("line", ["3", "null", "[]", '"text"', "[" * 9000 + "]" * 9000])
+    @pytest.mark.parametrize("name", ["journal.jsonl", "shards.jsonl", "workloads.jsonl.gz"])
+    def test_a_line_of_another_kind_is_told(self, store, name, line):
+        data = (line + "\n").encode()
+        (store.path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+        with pytest.raises(DataError, match=name):
+            store.workloads() if name.endswith("gz") else list(store.scan())
+
+    @pytest.mark.parametrize("path", ["../a.parquet", "/etc/passwd", "device=a/../../a.parquet"])
+    def test_a_shard_outside_the_store_is_none(self, store, path):
+        line = {"path": path, "sha256": "0" * 64, "rows": 1}
+        (store.path / "shards.jsonl").write_text(json.dumps(line) + "\n")
+        with pytest.raises(DataError, match="no shard"):
+            store.shards()
 
     @pytest.mark.parametrize("keep", [0.5, 0.9])
     def test_damaged_workloads_are_told(self, store, keep):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 
 from hetfeat.dataset.duplicates import older_duplicates
 from hetfeat.dataset.store import RecordStore
+from hetfeat.durable import sync, write_file
 from hetfeat.errors import DataError, RequestError
 
 RECORDS, WORKLOADS, NETWORKS = (
@@ -85,25 +87,29 @@ def _export(store: RecordStore, device: str, folder: Path, modules: dict[str, st
     exported = duplicates = without_module = 0
     target = json.dumps(store.devices()[device].target)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".records.draft").open("w") as records:
-        for rows, older in _newest(store, device):
-            duplicates += older
-            columns = [rows[name].to_pylist() for name in ("task", "trace", "latencies_s")]
-            for task, trace, latencies in zip(*columns, strict=True):
-                if task not in modules:
-                    without_module += 1
-                    continue
-                if task not in tasks:
-                    tasks[task] = len(tasks), _arguments(modules[task])
-                index, arguments = tasks[task]
-                seconds = json.dumps(latencies) if latencies else FAILED
-                records.write(f"[{index},[{trace},{seconds},{target},{arguments}]]\n")
-                exported += 1
-    with (folder / ".workloads.draft").open("w") as workloads:
-        for task in tasks:
-            workloads.write(json.dumps([str(int(task, 16)), modules[task]]) + "\n")
-    os.replace(folder / ".workloads.draft", folder / WORKLOADS)
-    os.replace(folder / ".records.draft", folder / RECORDS)
+    records_draft = folder / f".records.{secrets.token_hex(8)}"
+    try:
+        with records_draft.open("x") as records:
+            for rows, older in _newest(store, device):
+                duplicates += older
+                columns = [rows[name].to_pylist() for name in ("task", "trace", "latencies_s")]
+                for task, trace, latencies in zip(*columns, strict=True):
+                    if task not in modules:
+                        without_module += 1
+                        continue
+                    if task not in tasks:
+                        tasks[task] = len(tasks), _arguments(modules[task])
+                    index, arguments = tasks[task]
+                    seconds = json.dumps(latencies) if latencies else FAILED
+                    records.write(f"[{index},[{trace},{seconds},{target},{arguments}]]\n")
+                    exported += 1
+        lines = (json.dumps([str(int(t, 16)), modules[t]]) + "\n" for t in tasks)
+        write_file(folder / WORKLOADS, "".join(lines).encode())
+        sync(records_draft)
+        os.replace(records_draft, folder / RECORDS)
+    except BaseException:
+        records_draft.unlink(missing_ok=True)
+        raise
     networks = {
         name: [
             {"workload_index": tasks[task][0], "weight": weight}
@@ -112,7 +118,7 @@ def _export(store: RecordStore, device: str, folder: Path, modules: dict[str, st
         ]
         for name, weights in store.networks().items()
     }
-    (folder / NETWORKS).write_text(json.dumps(networks, indent=1))
+    write_file(folder / NETWORKS, json.dumps(networks, indent=1).encode())
     return Exported(device, exported, len(tasks), duplicates, without_module)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from hetfeat.durable import sync
 from hetfeat.errors import DataError
 
 RESTORE = "restore the file from where the store was copied"
@@ -32,7 +33,7 @@ def parsed(lines: Iterable[str], path: Path) -> Iterator[Any]:
     try:
         for line in lines:
             yield json.loads(line)
-    except (ValueError, EOFError, OSError, zlib.error) as error:
+    except (ValueError, EOFError, OSError, zlib.error, RecursionError) as error:
         torn = isinstance(error, json.JSONDecodeError) and not line.endswith("\n")
         if not torn:
             raise DataError(
@@ -51,11 +52,17 @@ def end_torn_line(path: Path) -> None:
             file.truncate(file.read().rfind(b"\n") + 1)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces a file as a whole, whatever interrupts it."""
-    draft = path.with_name(path.name + ".draft")
-    draft.write_bytes(data)
-    os.replace(draft, path)
+def append_lines(path: Path, values: Iterable[Any]) -> None:
+    """Adds values to a JSON-lines file; they survive a loss of power once this returns."""
+    end_torn_line(path)
+    is_new = not path.exists()
+    with path.open("a") as file:
+        for value in values:
+            file.write(json.dumps(value) + "\n")
+            file.flush()
+        os.fsync(file.fileno())
+    if is_new:
+        sync(path.parent)
 
 
 def sha256(path: Path) -> str:

@@ -10,13 +10,14 @@ DIR/spent.json       seconds that tuning took so far, by what was tuned
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hetfeat.dataset.files import RESTORE, end_torn_line, json_lines, write_atomically
+from hetfeat.dataset.files import RESTORE, append_lines, json_lines
 from hetfeat.dataset.schema import to_row
-from hetfeat.errors import DataError
+from hetfeat.durable import write_file
+from hetfeat.parsing import Json, PositiveFloat, Schema, decode, parse
 from hetfeat.records import Measurement
 
 EVALUATION, ANCHORS, REJECTED = "evaluation.json", "anchors.jsonl", "rejected.jsonl"
@@ -28,13 +29,23 @@ _QUARANTINING = threading.Lock()
 T = TypeVar("T")
 
 
+class _Note(Schema):
+    """What is read of a line of `ANCHORS` or `REJECTED`."""
+
+    device: str
+    task: str
+    program: str
+    trace: str
+    latencies_s: list[PositiveFloat]
+
+
 def evaluation_tasks(store: Path) -> list[str]:
     """Hashes of the store's evaluation tasks; none if it has none.
 
     Raises:
         DataError: The file is damaged.
     """
-    return _read(store / EVALUATION, "tasks", list, [])
+    return _read(store / EVALUATION, "tasks", list[str], [])
 
 
 def save_evaluation_tasks(store: Path, tasks: list[str]) -> None:
@@ -57,33 +68,26 @@ def save_spent_s(store: Path, what: str, seconds: float) -> None:
 
 
 def _spent(store: Path) -> dict[str, float]:
-    def as_seconds(found: dict[str, Any]) -> dict[str, float]:
-        return {what: float(seconds) for what, seconds in found.items()}
-
     none: dict[str, float] = {}
-    return _read(store / SPENT, "seconds", as_seconds, none)
+    return _read(store / SPENT, "seconds", dict[str, float], none)
 
 
-def _read(path: Path, key: str, kind: Callable[[Any], T], absent: T) -> T:
+def _read(path: Path, key: str, kind: type[T], absent: T) -> T:
     """What a file has under its key, or `absent` without a file."""
     if not path.is_file():
         return absent
-    try:
-        return kind(json.loads(path.read_text())[key])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"'{path}'", f"JSON with {key}", RESTORE) from error
+    what = f"'{path}', which is no JSON with {key}"
+    found = decode(path.read_bytes(), dict[str, Json], what=what, action=RESTORE)
+    return parse(found.get(key), kind, what=what, action=RESTORE)
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+    write_file(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def note(store: Path, name: str, measurement: Measurement) -> None:
     """Adds a measurement, without features, to `ANCHORS` or `REJECTED`."""
-    row = to_row(measurement) | {"stores": None}
-    end_torn_line(store / name)
-    with (store / name).open("a") as file:
-        file.write(json.dumps(row) + "\n")
+    append_lines(store / name, [to_row(measurement) | {"stores": None}])
 
 
 def quarantine(store: Path, measurements: Sequence[Measurement], reason: str) -> None:
@@ -94,15 +98,17 @@ def quarantine(store: Path, measurements: Sequence[Measurement], reason: str) ->
     rows = [to_row(found) | {"stores": None} for found in measurements] or [{}]
     common = {"reason": reason, "quarantined_unix_s": round(time.time(), 3)}
     with _QUARANTINING:
-        end_torn_line(store / QUARANTINE)
-        with (store / QUARANTINE).open("a") as file:
-            file.writelines(json.dumps(common | row) + "\n" for row in rows)
+        append_lines(store / QUARANTINE, [common | row for row in rows])
 
 
 def noted(store: Path, name: str) -> Iterator[dict[str, Any]]:
     """The rows of one of these files; a torn last line is left out.
 
     Raises:
-        DataError: A whole line is not JSON.
+        DataError: A whole line is not JSON, or not of a measurement.
     """
-    return json_lines(store / name)
+    kind = dict[str, Json] if name == QUARANTINE else _Note
+    for line in json_lines(store / name):
+        what = f"'{store / name}' with a line that is no measurement"
+        parse(line, kind, what=what, action=RESTORE)
+        yield line

@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -12,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from hetfeat.dataset.files import parsed
-from hetfeat.dataset.schema import SCHEMA, to_table
+from hetfeat.dataset.files import RESTORE, parsed
+from hetfeat.dataset.schema import SCHEMA, amiss, to_table
 from hetfeat.errors import DataError
 
 JOURNAL_BYTES = 2**22
@@ -50,9 +51,10 @@ class RowGroup:
         """See `Piece.read`."""
         try:
             fragment = _fragment(self.path).subset(row_group_ids=[self.number])
-            return fragment.to_table(SCHEMA, columns=_listed(columns), filter=where)
+            table = fragment.to_table(SCHEMA, columns=_listed(columns), filter=where)
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(self.path, error) from error
+        return _checked(table, self.path)
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,11 @@ class JournalPart:
                 text = file.read(self.end - self.start).decode(errors="replace")
         except FileNotFoundError as error:
             raise _moved(self.path) from error
-        table = to_table(parsed(text.splitlines(keepends=True), self.path))
+        try:
+            table = to_table(parsed(StringIO(text), self.path))
+        except (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise _no_record(self.path, type(error).__name__) from error
+        table = _checked(table, self.path)
         if where is not None:
             table = table.filter(where)
         return table.select(_listed(columns))
@@ -117,6 +123,17 @@ def journal_parts(path: Path) -> list[JournalPart]:
     except FileNotFoundError as error:
         raise _moved(path) from error
     return parts
+
+
+def _checked(table: pa.Table, path: Path) -> pa.Table:
+    """The table, once its values are those of records."""
+    if what := amiss(table):
+        raise _no_record(path, what)
+    return table
+
+
+def _no_record(path: Path, what: str) -> DataError:
+    return DataError(f"'{path}' with a line or row that is no record ({what})", "records", RESTORE)
 
 
 def _moved(journal: Path) -> DataError:

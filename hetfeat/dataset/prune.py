@@ -3,6 +3,7 @@
 Docs/pruning.md says what each step is worth, and which of the paper's were changed and why.
 """
 
+import errno
 import os
 import tempfile
 from collections import Counter
@@ -20,6 +21,7 @@ from hetfeat.dataset.pieces import Piece
 from hetfeat.dataset.schema import median_latencies
 from hetfeat.dataset.splits import of_units, task_units
 from hetfeat.dataset.store import RecordStore
+from hetfeat.durable import sync, sync_tree
 from hetfeat.errors import DataError
 
 Floats = npt.NDArray[np.float64]
@@ -166,10 +168,24 @@ def prune(
             target.add_network(network, weights, {})
         if dense:
             save_evaluation_tasks(target.path, dense)
-        os.replace(target.path, place)  # whole, or after an interrupt not at all
+        _publish(target.path, place)
     names = np.array(operators, object)
     before, after = (Counter(names[rows].tolist()) for rows in (~tested, kept & ~tested))
     return Pruned(dict(before), dict(after), int(tested.sum()))
+
+
+def _publish(draft: Path, place: Path) -> None:
+    """Makes a draft the store of a name: whole, or after an interrupt not at all."""
+    sync_tree(draft)
+    try:
+        os.replace(draft, place)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise DataError(
+            f"'{place}', which holds something by now", "a new folder", "choose another --out"
+        ) from error
+    sync(place.parent)
 
 
 def light_of(

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hetfeat.errors import DataError
+from hetfeat.parsing import Count, decode
 from hetfeat.records import Measurement, Program, Task
 
 FEATURES_PER_STORE = 164
@@ -61,6 +63,45 @@ def shapes_as_text(task: Task) -> str:
 def to_table(rows: Iterable[dict[str, Any]]) -> pa.Table:
     """Rows of `to_row` as an Arrow table."""
     return pa.Table.from_pylist(list(rows), schema=SCHEMA)
+
+
+def amiss(table: pa.Table) -> str | None:
+    """What of a table, of some columns of `SCHEMA`, is no record; None if all is well."""
+    if not table.num_rows:
+        return None
+    for name in table.column_names:
+        if table[name].null_count and name not in _ABSENT:
+            return f"a record without {name}"
+    return next((name for name in table.column_names if not _fits(name, table[name])), None)
+
+
+_ABSENT = {"error", "stores"}
+"""Columns that a record may lack."""
+_SHAPES = list[list[Count]]
+
+
+def _fits(name: str, column: pa.ChunkedArray) -> bool:
+    """Whether a column holds what later passes rely on."""
+    match name:
+        case "program":
+            return bool(pc.all(pc.match_substring_regex(column, "^[0-9a-f]{16,64}$")).as_py())
+        case "flops" | "unix_s":
+            return bool(pc.all(pc.is_finite(column)).as_py())
+        case "latencies_s":
+            values = pc.list_flatten(column).to_numpy(zero_copy_only=False)
+            return bool(np.all(np.isfinite(values) & (values > 0)))
+        case "stores":
+            lengths = list_lengths(column)
+            return not pc.list_flatten(column).null_count and not np.any(
+                lengths % FEATURES_PER_STORE
+            )
+        case "shapes":
+            try:
+                for text in pc.unique(column).to_pylist():
+                    decode(text, _SHAPES, what="shapes", action="leave the record out")
+            except DataError:
+                return False
+    return True
 
 
 def task_of(row: Mapping[str, Any]) -> Task:

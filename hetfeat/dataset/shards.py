@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from hetfeat.dataset.files import sha256
 from hetfeat.dataset.schema import SCHEMA
+from hetfeat.durable import sync
 
 BUFFER_BYTES = 2**26
 """Records kept in memory until the largest partition becomes a row group."""
@@ -87,10 +88,13 @@ class ShardWriter:
     def _close(self, folder: str) -> None:
         writer, rows = self._open.pop(folder)
         writer.close()
-        draft = self._root / folder / ".draft"
-        digest = sha256(draft)
+        place = self._root / folder
+        digest = sha256(place / ".draft")
         path = f"{folder}/{digest[:32]}.parquet"
-        os.replace(draft, self._root / path)
+        sync(place / ".draft")
+        os.replace(place / ".draft", self._root / path)
+        for changed in (place, place.parent, self._root):
+            sync(changed)
         self._finished({"path": path, "sha256": digest, "rows": rows})
 
 

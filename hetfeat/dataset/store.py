@@ -19,26 +19,54 @@ import gzip
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field, StringConstraints
 
-from hetfeat.dataset.files import RESTORE, end_torn_line, json_lines, sha256, write_atomically
+from hetfeat.dataset.files import RESTORE, append_lines, json_lines, sha256
 from hetfeat.dataset.pieces import Piece, journal_parts, row_groups
 from hetfeat.dataset.schema import SCHEMA, to_row, to_table
 from hetfeat.dataset.shards import COMPRESSION_LEVEL, ShardWriter, folder_of
 from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile
+from hetfeat.durable import sync, write_file
 from hetfeat.errors import DataError
+from hetfeat.parsing import Count, Digest, Schema, decode, parse
 from hetfeat.records import SCHEMA_VERSION, Measurement
 
 JOURNAL, SEALED = "journal.jsonl", "sealed.jsonl"
 SHARDS = "shards.jsonl"
 WORKLOADS = "workloads.jsonl.gz"
+HEAD, _DRAFT = "store.json", ".store.json."
 COLLECT_HINT = "make one with `hetfeat collect --out DIR`"
+
+
+_NETWORKS = dict[str, dict[str, Count]]
+_WORKLOAD = Annotated[list[str], Field(min_length=2, max_length=2)]
+_NAME = r"[A-Za-z0-9_.~%-]*"
+
+
+class _Head(Schema):
+    """The content of `store.json`."""
+
+    schema_version: Count
+
+
+class _Shard(Schema):
+    """A line of `shards.jsonl`; its path leads to a file below the store."""
+
+    path: Annotated[
+        str,
+        StringConstraints(pattern=rf"^device={_NAME}/operator={_NAME}/[0-9a-f]+\.parquet$"),
+    ]
+    sha256: Digest
+    rows: Count
+    journal: Digest | None = None
 
 
 class RecordStore:
@@ -54,15 +82,11 @@ class RecordStore:
         Raises:
             DataError: No store, a newer schema, or a shard that is missing.
         """
-        head = path / "store.json"
+        head = path / HEAD
         if not head.is_file():
             raise DataError(f"record store '{path}'", "a folder with a store.json", COLLECT_HINT)
-        try:
-            version = json.loads(head.read_text())["schema_version"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"'{head}'", "JSON with a schema_version", "restore it, or collect anew"
-            ) from error
+        text, again = head.read_bytes(), "restore it, or collect anew"
+        version = decode(text, _Head, what=f"'{head}'", action=again).schema_version
         if version not in range(1, SCHEMA_VERSION + 1):
             raise DataError(
                 f"record store '{path}' of schema {version}",
@@ -86,54 +110,76 @@ class RecordStore:
         Raises:
             DataError: The folder holds something else.
         """
-        if (path / "store.json").exists():
+        held = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+        if (path / HEAD).exists():  # looked at last: another process may make the store meanwhile
             return cls.open(path)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if (path.exists() and not path.is_dir()) or any(_DRAFT not in name for name in held):
             raise DataError(
                 f"'{path}'", "a record store or an empty folder", "choose another --out"
             )
         path.mkdir(parents=True, exist_ok=True)
-        write_atomically(
-            path / "store.json", json.dumps({"schema_version": SCHEMA_VERSION}).encode()
-        )
-        return cls(path)
+        sync(path.parent)
+        draft = path / f"{_DRAFT}{secrets.token_hex(8)}"
+        write_file(draft, json.dumps({"schema_version": SCHEMA_VERSION}).encode())
+        try:
+            os.link(draft, path / HEAD)  # never replaced, for it is what writers lock
+        except FileExistsError:
+            pass  # another process was first
+        except OSError:  # no links on this file system
+            draft.replace(path / HEAD)
+        draft.unlink(missing_ok=True)
+        sync(path)
+        return cls.open(path)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Keeps others from writing to the store; ends with the process, however that ends.
 
         Raises:
-            DataError: Another process is writing.
+            DataError: Another process is writing, or has removed the store.
         """
-        with (self.path / "store.json").open() as head:
-            try:
-                fcntl.flock(head, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+        try:
+            head = (self.path / HEAD).open()
+        except FileNotFoundError as error:
+            raise DataError(
+                f"record store '{self.path}', which has just gone", "a store", COLLECT_HINT
+            ) from error
+        with head:
+            if not self._locked(head):
                 raise DataError(
                     f"record store '{self.path}', to which another process writes",
                     "one that writes at a time",
                     "wait until it ends, or stop it, or choose another --out",
-                ) from error
+                )
             yield
+
+    def _locked(self, head: IO[str]) -> bool:
+        """Whether the store is locked by its head, and not by one that others find no more."""
+        try:
+            fcntl.flock(head, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return os.path.samestat(os.fstat(head.fileno()), (self.path / HEAD).stat())
+        except (BlockingIOError, FileNotFoundError):
+            return False
 
     def shards(self) -> list[dict[str, Any]]:
         """The shards, oldest first: `path`, `sha256`, `rows`."""
-        return list(json_lines(self.path / SHARDS))
+        path = self.path / SHARDS
+        what = f"'{path}' with a line that is no shard"
+        lines = list(json_lines(path))
+        for line in lines:
+            parse(line, _Shard, what=what, action=RESTORE)
+        return lines
 
     def append(self, measurements: Iterable[Measurement]) -> None:
-        """Writes measurements to the journal, one flushed line each."""
-        journal = self.path / JOURNAL
-        end_torn_line(journal)
-        with journal.open("a") as file:
-            for measurement in measurements:
-                file.write(json.dumps(to_row(measurement)) + "\n")
-                file.flush()
+        """Writes measurements to the journal, a line each; on the disk when this returns."""
+        append_lines(self.path / JOURNAL, map(to_row, measurements))
 
     def compact(self) -> None:
         """Moves the journal into shards; safe to interrupt and to repeat."""
         self._store_sealed()
         if (self.path / JOURNAL).is_file():
             os.replace(self.path / JOURNAL, self.path / SEALED)
+            sync(self.path)  # or a journal might come back whose records are in shards
             self._store_sealed()
 
     def writer(self, compression_level: int = COMPRESSION_LEVEL) -> ShardWriter:
@@ -246,7 +292,7 @@ class RecordStore:
         """
         networks = self.networks()
         networks[name] = networks.get(name, {}) | dict(weights)
-        write_atomically(self.path / "networks.json", json.dumps(networks, indent=1).encode())
+        write_file(self.path / "networks.json", json.dumps(networks, indent=1).encode())
         self.add_workloads(modules)
 
     def add_workloads(self, modules: Mapping[str, str]) -> None:
@@ -254,22 +300,27 @@ class RecordStore:
         known = self.workloads()
         if new := {task: module for task, module in modules.items() if task not in known}:
             lines = "".join(json.dumps(pair) + "\n" for pair in (known | new).items())
-            write_atomically(self.path / WORKLOADS, gzip.compress(lines.encode(), mtime=0))
+            write_file(self.path / WORKLOADS, gzip.compress(lines.encode(), mtime=0))
 
     def networks(self) -> dict[str, dict[str, int]]:
         """Occurrences of each task, by network and task hash; see the module."""
         path = self.path / "networks.json"
         if not path.is_file():
             return {}
-        try:
-            found: dict[str, dict[str, int]] = json.loads(path.read_text())
-        except ValueError as error:
-            raise DataError(f"'{path}', which is not JSON", "JSON", RESTORE) from error
+        what = f"'{path}', which is not JSON of networks"
+        found: dict[str, dict[str, int]] = decode(
+            path.read_bytes(), _NETWORKS, what=what, action=RESTORE, max_bytes=2**26
+        )
         return found
 
     def workloads(self) -> dict[str, str]:
         """Serialised TVM module of each task, by task hash."""
-        return dict(json_lines(self.path / WORKLOADS))
+        path, found = self.path / WORKLOADS, dict[str, str]()
+        for line in json_lines(path):
+            what = f"'{path}' with a line that is no workload"
+            task, module = parse(line, _WORKLOAD, what=what, action=RESTORE)
+            found[task] = module
+        return found
 
     def _store_sealed(self) -> None:
         """Moves the sealed journal into shards, which are listed all at once or not at all."""
@@ -299,4 +350,4 @@ class RecordStore:
         known = {shard["path"]: shard for shard in self.shards()}
         known |= {shard["path"]: shard for shard in shards}
         lines = "".join(json.dumps(shard) + "\n" for shard in known.values())
-        write_atomically(self.path / SHARDS, lines.encode())
+        write_file(self.path / SHARDS, lines.encode())

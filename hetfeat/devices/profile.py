@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from hetfeat.durable import write_file
 from hetfeat.errors import DataError, RequestError
 
 FAMILIES = ("cpu-x86", "cpu-arm", "gpu-nvidia", "gpu-amd", "gpu-apple")
@@ -157,9 +158,7 @@ def check_name(name: str) -> None:
 def save_profile(profile: DeviceProfile, path: Path) -> None:
     """Writes a profile as YAML."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(yaml.safe_dump(profile.to_dict(), sort_keys=False))
-    draft.replace(path)
+    write_file(path, yaml.safe_dump(profile.to_dict(), sort_keys=False).encode())
 
 
 def load_profile(path: Path) -> DeviceProfile:

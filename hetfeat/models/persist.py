@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hetfeat.durable import sync, sync_tree
 from hetfeat.errors import DataError
 
 FORMAT_VERSION = 1
@@ -41,7 +42,9 @@ def write_folder(folder: Path, head: dict[str, Any], write: Callable[[Path], Non
         text = json.dumps({"format": FORMAT_VERSION, **head, "files": files}, indent=1)
         (draft / HEAD).write_text(text + "\n")
         draft.chmod(0o755)  # mkdtemp's own is for one user
+        sync_tree(draft)
         os.replace(draft, folder)
+        sync(folder.parent)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
