@@ -11,6 +11,7 @@ from registry.artifacts import Artifacts
 from registry.client import connect, translated
 from registry.manifest import MANIFEST, MAX_MANIFEST_BYTES, RESTORE, check_manifest, parse_manifest
 from registry.new_folder import refuse_in_use, whole
+from registry.signatures import check_signature
 from registry.versions import MANIFEST_TAG, Version, resolve
 
 if TYPE_CHECKING:
@@ -53,13 +54,15 @@ def pull(
         client: Of the registry; by default where MLflow's variables say.
 
     Raises:
-        DataError: A file is not what was registered; nothing is kept.
+        DataError: A file is not what was registered, nothing is kept; or the version is not
+            signed by the key that is configured.
         RequestError: There is no such version, or `out` is in use.
         WorkFailed: The registry does not answer and nothing is known from before.
     """
     if out is not None:
         refuse_in_use(out)
     version, digest, offline = _resolve_or_recall(name_or_uri, stage, device, client)
+    check_signature(version, digest)
     folder, source = cache.find(digest), "offline" if offline else "cache"
     if folder is None:
         if offline:

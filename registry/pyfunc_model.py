@@ -12,6 +12,7 @@ best latency of the task / latency).
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
 from hetfeat.dataset.schema import FEATURES_PER_STORE
+from hetfeat.deploy.runtime import PUBLIC_KEY
 from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import DataError
 from hetfeat.features.assemble import batch_of
 from hetfeat.models.table import load_model
 from hetfeat.records import Program, Task
@@ -32,6 +35,12 @@ class CostModelFunction(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Loads and checks the model's folder."""
+        if os.environ.get(PUBLIC_KEY):
+            raise DataError(
+                f"a cost model loaded by MLflow with {PUBLIC_KEY} set",
+                "a version whose signature was checked, which MLflow does not do",
+                f"`hetfeat pull` it and load that folder, or unset {PUBLIC_KEY}",
+            )
         self.model = load_model(Path(context.artifacts["model"]))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: Any = None) -> pd.DataFrame:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 MANIFEST_TAG = "manifest_sha256"
+SIGNATURE_TAG = "manifest_signature"
 PARENT_TAG = "parent_model_uri"
 DATASET_TAG = "dataset_digest"
 EVALUATION_TAG = "evaluation_digest"
@@ -97,11 +98,13 @@ def register(
         client: Where to register; by default where MLflow's variables say.
     """
     from registry.card import describe  # which describes what is defined here
+    from registry.signatures import signature_tags  # which signs what is defined here
 
     client = client or connect()
     check_model_name(name)
     uri = str(getattr(model_uri_or_logged_model, "model_uri", model_uri_or_logged_model))
     kept = {**tags, MANIFEST_TAG: folder_manifest_sha256}
+    kept |= signature_tags(name, folder_manifest_sha256)
     if parent_uri is not None:
         kept[PARENT_TAG] = resolve(parent_uri, client=client).uri
     with translated(f"register a version of {name}"):

@@ -23,7 +23,8 @@ from hetfeat.devices.profile import (
     load_profile,
     save_profile,
 )
-from hetfeat.errors import RequestError, WorkFailed, did_you_mean
+from hetfeat.errors import DataError, RequestError, WorkFailed, did_you_mean
+from hetfeat.parsing import PositiveFloat, decode
 
 log = logging.getLogger(__name__)
 
@@ -154,8 +155,10 @@ def _measure(target: dict[str, Any], threads: int) -> dict[str, float]:
         done = subprocess.run(
             command, env=environment, capture_output=True, timeout=PROBE_TIMEOUT_S, check=True
         )
-        figures: dict[str, float] = json.loads(done.stdout)
-    except (subprocess.SubprocessError, ValueError) as error:
+        figures: dict[str, float] = decode(
+            done.stdout, dict[str, PositiveFloat], what="figures", action="probe again"
+        )
+    except (subprocess.SubprocessError, DataError) as error:
         detail = getattr(error, "stderr", b"") or b""
         lines = detail.decode(errors="replace").strip().splitlines()
         raise WorkFailed(

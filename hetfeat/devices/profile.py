@@ -120,7 +120,7 @@ class DeviceProfile:
                 f"version 1 to {PROFILE_VERSION}",
                 "update hetfeat",
             )
-        if unknown := sorted(set(data) - names):
+        if unknown := sorted(map(str, set(data) - names)):
             raise DataError(
                 f"device profile {where} with unknown keys {', '.join(unknown)}",
                 f"keys among {', '.join(sorted(names))}",
@@ -168,8 +168,11 @@ def load_profile(path: Path) -> DeviceProfile:
         DataError: The file is missing, is not YAML or is not a profile.
     """
     try:
-        data = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        text = path.read_text()
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            raise yaml.YAMLError("an alias, by which a few lines become gigabytes")
+        data = yaml.safe_load(text)
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise DataError(
             f"device profile {path}", "a readable YAML file", f"check it ({error})"
         ) from error

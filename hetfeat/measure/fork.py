@@ -7,7 +7,7 @@ from collections.abc import Callable
 from multiprocessing import Pipe
 from typing import Any
 
-from hetfeat.measure.serving import serve
+from hetfeat.measure.serving import received, serve
 
 
 class Fork:
@@ -43,7 +43,7 @@ class Fork:
         self._connection.send_bytes(json.dumps({"do": do, **arguments}).encode())
         if not self._connection.poll(timeout_s):
             raise TimeoutError(f"{do} takes over {timeout_s} s")
-        reply = json.loads(self._connection.recv_bytes())
+        reply = received(self._connection)
         if "error" in reply:
             raise RuntimeError(reply["message"])
         return reply["value"]

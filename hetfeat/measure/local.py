@@ -10,10 +10,11 @@ from typing import Any, Self
 
 from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import RequestError
+from hetfeat.errors import DataError, RequestError
 from hetfeat.measure.base import in_order, measured, need_measurable
 from hetfeat.measure.children import RESTART_BYTES, Children
 from hetfeat.measure.exclusive import building, timing
+from hetfeat.measure.latencies import latencies_of
 from hetfeat.measure.patience import BUILD_TIMEOUT_S
 from hetfeat.records import ErrorKind, Measurement, Program
 
@@ -150,10 +151,22 @@ class LocalMeasurer(Children):
             if self._ran_last != [index]:
                 time.sleep(SETTLE_S)
                 self._ran_last[:] = [index]
-            latencies, error = self._ask(index, program.task, request, self._run_timeout_s)
+            found, error = self._ask(index, program.task, request, self._run_timeout_s)
+            latencies, error = self._believed(program, found, error)
             if error is not None or "keep" not in self._run_options:
                 self._built.pop(program.key, None)
-        return measured(program, self.profile.name, latencies or (), error)
+        return measured(program, self.profile.name, latencies, error)
+
+    def _believed(
+        self, program: Program, found: Any, error: ErrorKind | None
+    ) -> tuple[list[float], ErrorKind | None]:
+        """Latencies that can be; others are a failure of the program."""
+        if error is not None:
+            return [], error
+        try:
+            return latencies_of(found, program.task, self.profile), None
+        except DataError:
+            return [], "run"
 
     def _holder(self, program: Program) -> int | None:
         """The child that has it built."""

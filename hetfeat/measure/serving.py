@@ -3,9 +3,12 @@
 import json
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, get_args
 
 from hetfeat.devices.death import die_with_parent
+from hetfeat.records import ErrorKind
+
+MAX_REPLY_BYTES = 1 << 28
 
 
 def serve(
@@ -30,3 +33,22 @@ def serve(
         except Exception as error:
             reply = {"error": error_kind(name, error), "message": str(error)[-2000:]}
         connection.send_bytes(json.dumps(reply).encode())
+
+
+def received(connection: Connection) -> dict[str, Any]:
+    """A reply of `serve`: an object with a `value`, or with an `error` and a `message`.
+
+    Raises:
+        EOFError: Something else, or nothing: the child is as good as gone.
+        OSError: The connection broke, or the reply is longer than any can be.
+    """
+    try:
+        reply = json.loads(connection.recv_bytes(MAX_REPLY_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise EOFError("a reply that is no JSON") from error
+    is_failure = isinstance(reply, dict) and reply.get("error") in get_args(ErrorKind)
+    if is_failure and isinstance(reply.get("message"), str):
+        return dict(reply)
+    if not isinstance(reply, dict) or set(reply) != {"value"}:
+        raise EOFError("a reply of another kind")
+    return reply

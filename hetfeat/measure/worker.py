@@ -20,6 +20,7 @@ import psutil
 
 from hetfeat.devices.host import TVM_SPINS
 from hetfeat.errors import WorkFailed
+from hetfeat.measure.serving import received
 from hetfeat.records import ErrorKind
 
 START_TIMEOUT_S = 120.0
@@ -119,7 +120,7 @@ class Worker:
             if not self._connection.poll(timeout_s):
                 self.stop()
                 raise Lost("timeout")
-            reply: dict[str, Any] = json.loads(self._connection.recv_bytes())
+            reply = received(self._connection)
         except (OSError, EOFError) as error:
             kind: ErrorKind = "memory" if OUT_OF_MEMORY in self._last_words() else "crash"
             self.stop()

@@ -207,12 +207,15 @@ class EngineModel:
         """
         head = read_head(folder)
         engine = cls._engine()
-        misfits: tuple[type[Exception], ...] = (KeyError, TypeError, *engine.DAMAGED)
+        misfits: tuple[type[Exception], ...] = (
+            *(KeyError, TypeError, ValueError, RecursionError, MemoryError, OverflowError),
+            *engine.DAMAGED,
+        )
         try:
             recorded = head["columns"]
             for kind, current in COLUMNS.items():
                 columns.refuse_other_columns(recorded.get(kind, []), current, f"model '{folder}'")
-            model = cls(type(cls.defaults)(**head["parameters"]))
+            model = cls(_settings(cls.defaults, head["parameters"]))
             curve = head["calibration"]
             model._calibration = Calibration(tuple(curve["score"]), tuple(curve["y"]))
             model.seen = head["seen"]
@@ -240,6 +243,14 @@ class EngineModel:
         if self._fitted is None:
             raise DataError("an untrained model", "one that was fitted or loaded", "call fit")
         return self._fitted
+
+
+def _settings(defaults: Any, given: dict[str, Any]) -> Any:
+    """Hyperparameters, each of the type of its default."""
+    for name, value in given.items():
+        if type(value) is not type(getattr(defaults, name, value)):
+            raise TypeError(f"hyperparameter {name} is {value!r}")
+    return type(defaults)(**given)
 
 
 def _draft_model() -> "type[DraftModel]":

@@ -11,14 +11,54 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
 
 from hetfeat.durable import sync, sync_tree
 from hetfeat.errors import DataError
+from hetfeat.models.native import check_native, trust
+from hetfeat.parsing import Count, Digest, FileName, Schema, decode
 
 FORMAT_VERSION = 1
 HEAD = "model.json"
-_HEAD_KEYS = {"format", "model", "files"}
+MAX_HEAD_BYTES = 64 << 20
+"""It has a line for each device, task and column that the model knows."""
+_ACTION = "pull or train the model again"
+Seen = dict[str, dict[str, Count]]
+
+
+class Curve(Schema):
+    """A calibration."""
+
+    score: Annotated[list[float], Field(min_length=1)]
+    y: list[float]
+
+    @model_validator(mode="after")
+    def _is_a_curve(self) -> Self:
+        if len(self.score) != len(self.y):
+            raise ValueError("a knot without an estimate")
+        return self
+
+
+class Head(Schema):
+    """`model.json`, but for what its engine alone knows."""
+
+    format: int
+    model: str
+    files: dict[FileName, Digest]
+
+
+class Contents(Head):
+    """All of `model.json`; the last key is not in the first models' folders."""
+
+    columns: dict[str, list[str]]
+    parameters: dict[str, bool | int | float | str]
+    calibration: Curve
+    seen: Seen
+    seen_anchors: Seen
+    with_stores: bool | None
+    valid_pca: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 def write_folder(folder: Path, head: dict[str, Any], write: Callable[[Path], None]) -> None:
@@ -39,6 +79,8 @@ def write_folder(folder: Path, head: dict[str, Any], write: Callable[[Path], Non
     try:
         write(draft)
         files = {path.name: _sha256(path) for path in sorted(draft.iterdir())}
+        for digest in files.values():
+            trust(digest)
         text = json.dumps({"format": FORMAT_VERSION, **head, "files": files}, indent=1)
         (draft / HEAD).write_text(text + "\n")
         draft.chmod(0o755)  # mkdtemp's own is for one user
@@ -57,26 +99,28 @@ def read_head(folder: Path) -> dict[str, Any]:
         DataError: Not a model folder, a newer format, or a file that is missing or changed.
     """
     try:
-        head = json.loads((folder / HEAD).read_text())
-    except (OSError, ValueError) as error:
+        data = (folder / HEAD).read_bytes()
+    except OSError as error:
         raise _not_a_model(folder) from error
-    if not isinstance(head, dict) or not set(head) >= _HEAD_KEYS:
-        raise _not_a_model(folder)
-    if head["format"] != FORMAT_VERSION:
+    what = f"{HEAD} of model '{folder}'"
+    stated = decode(data, Head, what=what, action=_ACTION, max_bytes=MAX_HEAD_BYTES)
+    if stated.format != FORMAT_VERSION:
         raise DataError(
-            f"model '{folder}' of format {head['format']}",
+            f"model '{folder}' of format {stated.format}",
             f"format {FORMAT_VERSION}",
             "update hetfeat, or train it again",
         )
-    for name, digest in head["files"].items():
+    head = decode(data, Contents, what=what, action=_ACTION, max_bytes=MAX_HEAD_BYTES)
+    for name, digest in head.files.items():
         path = folder / name
-        if path.parent != folder or not path.is_file() or _sha256(path) != digest:
+        if path.is_symlink() or not path.is_file() or _sha256(path) != digest:
             raise DataError(
                 f"model '{folder}' whose file {name} is missing or changed",
                 "the bytes that were saved",
                 "pull or train the model again",
             )
-    return head
+        check_native(path, digest)
+    return head.model_dump(exclude_unset=True)
 
 
 def _not_a_model(folder: Path) -> DataError:

@@ -7,16 +7,18 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
+from pydantic import Field
 
 from hetfeat.deploy.bench import Latency
 from hetfeat.deploy.bundle import Array, read_manifest, sample_inputs
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import WorkFailed
+from hetfeat.errors import DataError, WorkFailed
 from hetfeat.measure.remote.lane import Quarantine, connect, last_probe, lost
 from hetfeat.measure.worker import Lost, Worker
+from hetfeat.parsing import PositiveFloat, parse
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +60,13 @@ class DeviceBundle:
         if batch not in (None, read_manifest(self._folder)["variants"][0]["batch"]):
             inputs = [np.resize(value, (batch, *value.shape[1:])) for value in inputs]
         request = {"do": "time", "inputs": self._written(inputs), "rounds": rounds}
-        times_ms = [1e3 * s for s in self._ask(request, RUN_TIMEOUT_S)]
+        seconds = parse(
+            self._ask(request, RUN_TIMEOUT_S),
+            Annotated[list[PositiveFloat], Field(min_length=1)],
+            what="the times of a bundle",
+            action="update and restart the server, and set its clock right",
+        )
+        times_ms = [1e3 * s for s in seconds]
         return Latency(statistics.median(times_ms), min(times_ms), max(times_ms))
 
     def _written(self, inputs: Sequence[Array]) -> list[str]:
@@ -106,17 +114,17 @@ def on_device(
         try:
             for attempt in range(ATTEMPTS):
                 time.sleep(REST_S if attempt else 0.0)
-                report, found = connect(worker, profile, SESSION_S)
-                trouble = found or ""
-                if found is None:
+                met = connect(worker, profile, SESSION_S)
+                trouble = met.trouble or ""
+                if met.report is not None:
                     try:
                         return _believed(worker, profile, folder, Path(work), do)
                     except _Broken as broken:
                         trouble, failed = str(broken), True
-                    except _Discredited as mismatch:
+                    except (_Discredited, DataError) as mismatch:
                         trouble = str(mismatch)
                         quarantine((), trouble)
-                elif report is not None:
+                elif met.turned_away is not None:
                     quarantine((), trouble)
                 log.warning("device '%s': %s", profile.name, trouble)
         finally:

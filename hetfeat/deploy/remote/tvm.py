@@ -77,7 +77,7 @@ class BundleService:
         """See `Session.connect`."""
         return self._session.connect(**given)
 
-    def gflops(self, enough: float) -> float:
+    def gflops(self, enough: float) -> float | None:
         """See `Session.gflops`."""
         return self._session.gflops(enough)
 

@@ -8,14 +8,35 @@ import socket
 import struct
 import subprocess
 import sys
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from hetfeat.devices.fleet.report import Text
 from hetfeat.devices.fleet.route import LOOPBACK, Address, check_key
-from hetfeat.errors import RequestError, WorkFailed
+from hetfeat.errors import DataError, RequestError, WorkFailed
+from hetfeat.parsing import MAX_BYTES, Count, Json, Schema, decode, parse
 
 log = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT_S = 10.0
+
+
+class _Queue(Schema):
+    free: Count
+    pending: Count
+
+
+class _Server(Schema):
+    key: Text
+    addr: Annotated[list[Text | Count | None], Field(max_length=4)]
+
+
+class _Summary(Schema):
+    """What TVM's tracker says it has."""
+
+    queue_info: dict[Text, _Queue]
+    server_info: list[_Server]
 
 
 def start_tracker(address: Address) -> int:
@@ -64,24 +85,24 @@ def status(tracker: Address) -> list[dict[str, Any]]:
         WorkFailed: No tracker answers there.
     """
     summary = _summary(tracker)
-    servers: dict[str, list[str]] = {key: [] for key in summary["queue_info"]}
-    for server in summary["server_info"]:
-        key = server["key"].removeprefix("server:")
-        servers.setdefault(key, []).append(":".join(map(str, server["addr"])))
-    idle = {"free": 0, "pending": 0}
+    servers: dict[str, list[str]] = {key: [] for key in summary.queue_info}
+    for server in summary.server_info:
+        key = server.key.removeprefix("server:")
+        servers.setdefault(key, []).append(":".join(map(str, server.addr)))
+    idle = _Queue(free=0, pending=0)
     return [
         {
             "device": key,
             "servers": len(found),
-            "free": summary["queue_info"].get(key, idle)["free"],
-            "waiting": summary["queue_info"].get(key, idle)["pending"],
+            "free": summary.queue_info.get(key, idle).free,
+            "waiting": summary.queue_info.get(key, idle).pending,
             "addresses": sorted(found),
         }
         for key, found in sorted(servers.items())
     ]
 
 
-def _summary(tracker: Address) -> dict[str, Any]:
+def _summary(tracker: Address) -> "_Summary":
     """What the tracker says; TVM's own client would wait a minute for one that is not there."""
     from tvm.rpc import base
 
@@ -91,15 +112,19 @@ def _summary(tracker: Address) -> dict[str, Any]:
             if struct.unpack("<i", base.recvall(link, 4)) != (base.RPC_TRACKER_MAGIC,):
                 raise ValueError("not TVM's tracker")
             base.sendjson(link, [base.TrackerCode.SUMMARY])
-            _, summary = base.recvjson(link)
-    except (OSError, ValueError) as error:
+            (size,) = struct.unpack("<i", base.recvall(link, 4))
+            if not 0 < size <= MAX_BYTES:
+                raise ValueError(f"{size} bytes to come")
+            text = base.recvall(link, size)
+            what, action = f"the answer of tracker {tracker}", "correct --tracker"
+            answer: list[Any] = decode(text, list[Json], what=what, action=action)
+            return parse(answer[-1] if answer else None, _Summary, what=what, action=action)
+    except (OSError, ValueError, struct.error, DataError) as error:
         raise WorkFailed(
             f"tracker {tracker}, which does not answer ({error})",
             "a TVM RPC tracker",
             "start one with `hetfeat fleet start-tracker`, or correct --tracker",
         ) from error
-    found: dict[str, Any] = summary
-    return found
 
 
 def _check_free(address: Address) -> None:

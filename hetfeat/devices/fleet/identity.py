@@ -1,8 +1,6 @@
 """Whether a server is the device that its key says."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from hetfeat.devices.fleet.report import ServerReport
 from hetfeat.devices.fleet.route import route_of
 from hetfeat.devices.probe import FAMILY_OF_MACHINE
 from hetfeat.devices.profile import DeviceProfile
@@ -12,28 +10,28 @@ SPEED_FACTOR = 2.0
 busy one."""
 
 
-def mismatch(profile: DeviceProfile, report: Mapping[str, Any]) -> str | None:
+def mismatch(profile: DeviceProfile, report: ServerReport) -> str | None:
     """What a server reports that its profile contradicts, or None.
 
     Args:
         profile: The device it should be.
-        report: From `measure.remote.tvm.Session.connect`.
+        report: Of the server.
     """
-    if not report:
-        return "a server that does not say what machine it is; start it with hetfeat"
     cpu = route_of(profile).cpu
-    if FAMILY_OF_MACHINE.get(report["machine"]) != profile.family:
-        return f"{report['machine']}, not {profile.family}"
-    if cpu is not None and report["cpu"] != cpu:
-        return f"processor '{report['cpu']}', not '{cpu}'"
-    if report["missing"]:
-        return f"'{report['cpu']}' without {', '.join(report['missing'])}"
-    if report["threads"] != profile.threads or report["cores"] < profile.threads:
+    if FAMILY_OF_MACHINE.get(report.machine) != profile.family:
+        return f"{report.machine}, not {profile.family}"
+    if cpu is not None and report.cpu != cpu:
+        return f"processor '{report.cpu}', not '{cpu}'"
+    if report.missing:
+        return f"'{report.cpu}' without {', '.join(report.missing)}"
+    if report.threads != profile.threads or report.cores < profile.threads:
         return (
-            f"{report['threads']} threads on {report['cores']} cores, "
+            f"{report.threads} threads on {report.cores} cores, "
             f"not {profile.threads} on as many or more"
         )
-    return slow_or_fast(profile, report["gflops"])
+    if report.gflops is None:
+        return "a server whose speed was not measured"
+    return slow_or_fast(profile, report.gflops)
 
 
 def fast_enough(profile: DeviceProfile) -> float:

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hetfeat.devices.fleet.report import ServerReport
 from hetfeat.records import ErrorKind, Measurement, Program
 
 STRIKES: Mapping[str, int] = {"crash": 3, "timeout": 2}
 """A program is blamed only once so many sessions, whose servers had passed their check, have ended
 with it."""
+NONSENSE_PROGRAMS = 2
+"""A server is turned away once it has answered with nonsense about so many programs."""
 
 
 @dataclass
@@ -51,6 +54,7 @@ class Batch:
     _ready: deque[Job] = field(default_factory=deque)
     _settled: deque[Measurement] = field(default_factory=deque)
     _suspects: list[Job] = field(default_factory=list)
+    _nonsense: dict[str, set[str]] = field(default_factory=dict)
     _last_s: float = field(default_factory=time.monotonic)
     _failure: BaseException | None = None
     _stopped: bool = False
@@ -114,7 +118,7 @@ class Batch:
         with self._changed:
             self._changed.wait_for(lambda: self.is_over, seconds)
 
-    def blame(self, job: Job, kind: ErrorKind, report: Mapping[str, Any]) -> bool:
+    def blame(self, job: Job, kind: ErrorKind, report: ServerReport) -> bool:
         """Counts a session that ended with a program; whether that is the program's own doing.
 
         Args:
@@ -125,15 +129,27 @@ class Batch:
         job.strikes += 1
         if kind != "timeout":  # of which the server knows nothing
             with self._changed:
-                job.suspected = report["instance"], report["crashes"]
+                job.suspected = report.instance, report.crashes
                 self._suspects.append(job)
         return job.strikes >= STRIKES.get(kind, STRIKES["crash"])
 
-    def acquit(self, report: Mapping[str, Any]) -> None:
+    def doubt(self, job: Job, instance: str) -> bool:
+        """Counts an answer without sense; whether that is the program's own doing."""
+        job.strikes += 1
+        with self._changed:
+            self._nonsense.setdefault(instance, set()).add(job.program.key)
+        return job.strikes >= STRIKES["crash"]
+
+    def is_distrusted(self, instance: str) -> bool:
+        """Whether a server has answered with nonsense about several programs."""
+        with self._changed:
+            return len(self._nonsense.get(instance, ())) >= NONSENSE_PROGRAMS
+
+    def acquit(self, report: ServerReport) -> None:
         """Takes strikes back where the server says that nothing crashed: the link broke."""
         with self._changed:
             for job in self._suspects:
-                if job.suspected == (report["instance"], report["crashes"]):
+                if job.suspected == (report.instance, report.crashes):
                     job.strikes, job.suspected = job.strikes - 1, None
             self._suspects = [job for job in self._suspects if job.suspected is not None]
 

@@ -4,15 +4,19 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from hetfeat.devices.fleet.identity import fast_enough, mismatch, slow_or_fast
+from hetfeat.devices.fleet.report import START_IT_ANEW, ServerReport, report_of
 from hetfeat.devices.fleet.route import route_of
 from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import DataError
 from hetfeat.measure.base import DeviceLost, measured
+from hetfeat.measure.latencies import latencies_of
 from hetfeat.measure.remote.batch import Batch, Job, keep_best
 from hetfeat.measure.worker import Lost, Worker
+from hetfeat.parsing import PositiveFloat, parse, printable
 from hetfeat.records import ErrorKind, Measurement
 
 log = logging.getLogger(__name__)
@@ -30,6 +34,21 @@ NAMELESS = "nameless"
 
 Quarantine = Callable[[Sequence[Measurement], str], None]
 """Takes measurements that must not count, and the reason; none, if a server was turned away."""
+
+
+@dataclass(frozen=True)
+class Met:
+    """What became of the wish for a server.
+
+    Attributes:
+        report: Of a server that is the device, which now holds a session.
+        turned_away: Instance of a server that is not; None if there was none at all.
+        trouble: Why there is no session, or None.
+    """
+
+    report: ServerReport | None = None
+    turned_away: str | None = None
+    trouble: str | None = None
 
 
 class Lane:
@@ -64,16 +83,15 @@ class Lane:
         rest_s = FIRST_REST_S
         session_s = SHARE_S + self._run_timeout_s + MARGIN_S
         while batch.has_work():
-            report, trouble = connect(self.worker, self._profile, session_s)
-            if report is not None and trouble is None:
-                batch.acquit(report)
-                trouble = self._share(batch, report)
+            met = self._meet(batch, session_s)
+            trouble = met.trouble
+            if met.report is not None:
+                batch.acquit(met.report)
+                trouble = self._share(batch, met.report)
                 rest_s = FIRST_REST_S
-            elif report is not None and trouble is not None:
-                instance = report.get("instance", NAMELESS)
-                if instance != self._turned_away:
-                    self._turned_away = instance
-                    self._quarantine((), trouble)
+            elif met.turned_away not in (None, self._turned_away):
+                self._turned_away = met.turned_away
+                self._quarantine((), met.trouble or "")
             if trouble is None or batch.is_over:
                 continue
             log.warning("device '%s': %s", self._profile.name, trouble)
@@ -82,7 +100,15 @@ class Lane:
             batch.rest(random.uniform(0.5, 1.5) * rest_s)  # out of step with what recurs
             rest_s = min(2 * rest_s, LONGEST_REST_S)
 
-    def _share(self, batch: Batch, report: Mapping[str, Any]) -> str | None:
+    def _meet(self, batch: Batch, session_s: float) -> Met:
+        met = connect(self.worker, self._profile, session_s)
+        if met.report is None or not batch.is_distrusted(met.report.instance):
+            return met
+        close(self.worker)
+        trouble = f"a server whose answers made no sense; {START_IT_ANEW}"
+        return Met(turned_away=met.report.instance, trouble=trouble)
+
+    def _share(self, batch: Batch, report: ServerReport) -> str | None:
         """Runs programs in one session; they count once its last probe agrees with the first.
 
         Returns:
@@ -95,12 +121,16 @@ class Lane:
         while job is not None:
             task = job.program.task.hash
             incumbent_s = min((b[task] for b in (batch.best_s, best_s) if task in b), default=None)
-            latencies, kind = self._run(job, incumbent_s, batch.cold)
+            try:
+                latencies, kind = self._run(job, incumbent_s, batch.cold)
+            except DataError as nonsense:
+                self._discredit(batch, job, report, done, str(nonsense))
+                return str(nonsense)
             broken = kind is not None and kind != "run"
             if kind is not None and broken and not batch.blame(job, kind, report):
                 batch.add(job)
             else:
-                device, there = self._profile.name, report["tvm"]
+                device, there = self._profile.name, report.tvm
                 done.append((job, measured(job.program, device, latencies, kind, there)))
                 keep_best(best_s, done[-1][1])
             if broken:
@@ -113,15 +143,40 @@ class Lane:
         if reason is None:
             batch.settle([measurement for _, measurement in done])
         else:
-            self._quarantine([measurement for _, measurement in done], reason)
-            for again, _ in done:
-                batch.add(again)
+            self._again(batch, done, reason)
         return reason
+
+    def _discredit(
+        self,
+        batch: Batch,
+        job: Job,
+        report: ServerReport,
+        done: list[tuple[Job, Measurement]],
+        reason: str,
+    ) -> None:
+        """Ends a session that answered with nonsense about a program."""
+        close(self.worker)
+        self._again(batch, done, reason)
+        if batch.doubt(job, report.instance):
+            failed = measured(job.program, self._profile.name, (), "crash", report.tvm)
+            batch.settle([failed])
+        else:
+            batch.add(job)
+
+    def _again(self, batch: Batch, done: list[tuple[Job, Measurement]], reason: str) -> None:
+        """Has what must not count measured once more."""
+        self._quarantine([measurement for _, measurement in done], reason)
+        for again, _ in done:
+            batch.add(again)
 
     def _run(
         self, job: Job, incumbent_s: float | None, cold: bool
     ) -> tuple[Sequence[float], ErrorKind | None]:
-        """Latencies, or `run` for a program that failed; any other kind is a lost session."""
+        """Latencies, or `run` for a program that failed; any other kind is a lost session.
+
+        Raises:
+            DataError: An answer without sense.
+        """
         request = {
             "do": "run_file",
             "program": job.program.key,
@@ -136,21 +191,19 @@ class Lane:
             return (), gone.kind
         if "error" in reply:
             return (), "run"
-        return (reply["value"], None) if reply["value"] is not None else ((), "crash")
+        found = reply.get("value", {})
+        if found is None:  # the session broke
+            return (), "crash"
+        return latencies_of(found, job.program.task, self._profile), None
 
 
-def connect(
-    worker: Worker, profile: DeviceProfile, session_s: float
-) -> tuple[dict[str, Any] | None, str | None]:
+def connect(worker: Worker, profile: DeviceProfile, session_s: float) -> Met:
     """Opens a session with a server, which must be the device.
 
     Args:
         worker: Child that holds the session.
         profile: The device.
         session_s: After which the server ends it, if this side has gone or a program hangs.
-
-    Returns:
-        What the server reports, or None without a server; and why it cannot be used, or None.
     """
     route = route_of(profile)
     request = {
@@ -164,14 +217,20 @@ def connect(
     try:
         reply = worker.ask(request, CONNECT_TIMEOUT_S)
     except Lost as gone:
-        return None, f"no session within {CONNECT_TIMEOUT_S:g} s ({gone.kind})"
+        return Met(trouble=f"no session within {CONNECT_TIMEOUT_S:g} s ({gone.kind})")
     if "error" in reply:
-        return None, " ".join(str(reply["message"]).split())
-    report: dict[str, Any] = reply["value"]
-    reason = mismatch(profile, report)
-    if reason is not None:
-        close(worker)
-    return report, reason
+        said = " ".join(str(reply.get("message")).split())
+        return Met(trouble=printable(said, None))
+    instance = NAMELESS
+    try:
+        report = report_of(reply.get("value"))
+        instance, reason = report.instance, mismatch(profile, report)
+    except DataError as error:
+        reason = str(error)
+    if reason is None:
+        return Met(report)
+    close(worker)
+    return Met(turned_away=instance, trouble=reason)
 
 
 def last_probe(worker: Worker, profile: DeviceProfile) -> str | None:
@@ -180,7 +239,14 @@ def last_probe(worker: Worker, profile: DeviceProfile) -> str | None:
         reply = worker.ask({"do": "gflops", "enough": fast_enough(profile)}, PROBE_TIMEOUT_S)
     except Lost:
         return None  # a broken link says nothing against what came before
-    return slow_or_fast(profile, reply["value"]) if "value" in reply else None
+    found = reply.get("value", {})
+    if found is None:  # the link broke
+        return None
+    try:
+        gflops = parse(found, PositiveFloat, what="the last probe", action=START_IT_ANEW)
+    except DataError as error:
+        return str(error)
+    return slow_or_fast(profile, gflops)
 
 
 def close(worker: Worker) -> None:

@@ -5,7 +5,6 @@ hangs: its parent kills it then, and nothing but the session is lost.
 """
 
 import contextlib
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,12 @@ import numpy as np
 import tvm
 from tvm import rpc
 
+from hetfeat.devices.fleet.report import START_IT_ANEW, Description
 from hetfeat.devices.fleet.server import DESCRIBE
 from hetfeat.devices.tvm import FILL, ShortProbe, code_features, linker
+from hetfeat.errors import DataError
 from hetfeat.measure import tvm as here
+from hetfeat.parsing import decode
 
 
 class Session:
@@ -51,18 +53,25 @@ class Session:
         tracker.close()
         try:
             self._report = self._remote.get_function(DESCRIBE)
-        except AttributeError:
-            return {}
-        report: dict[str, Any] = json.loads(str(self._report()))
-        missing = sorted(self._needed - set(report.pop("features")))
+            text = str(self._report())
+            described = decode(text, Description, what="a server's answer", action=START_IT_ANEW)
+        except (AttributeError, DataError):
+            return {}  # which is no report
+        report: dict[str, Any] = described.model_dump(exclude={"features"})
+        missing = sorted(self._needed - set(described.features))
         if not missing:  # or the probe, too, would end in an illegal instruction
             self._gflops = self._probe.on(self._remote)
             report["gflops"] = self._gflops(enough)
         return report | {"missing": missing}
 
-    def gflops(self, enough: float) -> float:
-        """How fast the server is now; see `connect`."""
-        return float(self._gflops(enough))
+    def gflops(self, enough: float) -> float | None:
+        """How fast the server is now, see `connect`; None if the session broke."""
+        try:
+            return float(self._gflops(enough))
+        except Exception:
+            if self.is_alive():
+                raise
+            return None
 
     def is_alive(self) -> bool:
         """Whether the server still answers."""
@@ -118,7 +127,7 @@ class RemoteService(here.Service):
         self._arrays.clear()  # they were another session's
         return self._session.connect(**given)
 
-    def gflops(self, enough: float) -> float:
+    def gflops(self, enough: float) -> float | None:
         """See `Session.gflops`."""
         return self._session.gflops(enough)
 

@@ -1,0 +1,32 @@
+"""Latencies that a child or a server gives, checked where they come in."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import DataError
+from hetfeat.parsing import PositiveFloat, parse
+from hetfeat.records import Task
+
+SHORTEST_S = 1e-9
+"""No program is as quick as this."""
+BEYOND_PEAK = 100.0
+"""A latency by which a device would be so many times as fast as its profile's peak is an error."""
+MOST = 1000
+_ACTION = "update and restart the server, and set its clock right"
+
+
+def latencies_of(value: object, task: Task, profile: DeviceProfile) -> list[float]:
+    """Seconds of a run, a mean per repeat.
+
+    Raises:
+        DataError: No list of such numbers, or one that is too small to be true.
+    """
+    kind = Annotated[list[PositiveFloat], Field(min_length=1, max_length=MOST)]
+    found: list[float] = parse(value, kind, what="latencies", action=_ACTION)
+    peak = (profile.peak_gflops or 0.0) * 1e9
+    shortest_s = max(SHORTEST_S, task.flops / (BEYOND_PEAK * peak) if peak else 0.0)
+    if min(found) < shortest_s:
+        raise DataError(f"a latency of {min(found):g} s", f"{shortest_s:.3g} s or more", _ACTION)
+    return [float(s) for s in found]
