@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 OLD_LOCK_S = 600.0
 """A lock of this age is nobody's, even if clocks differ by minutes."""
 _SETTLE_S = 0.5
+_CHOOSE = "look at both, then --repair true --to ledger, or --to aliases, makes one of them so"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Finding:
             `lock`; of a machine, the name of a check in `registry.environment`, or `device`.
         model: The registered model, or what else it was found in.
         what: What is wrong.
-        action: What `--repair true` does, or what to do where that is not safe.
+        action: What `--repair true` does, or what to do where that is not safe: `--to` chooses
+            where history and aliases disagree.
         safe: Whether `--repair true` does it.
     """
 
@@ -81,12 +83,7 @@ def examine(client: "MlflowClient", name: str, every_version: bool = False) -> I
     entries = ledger.entries(shown.tags)
     witnesses = [v.tags[ledger.HEAD] for v in versions if ledger.HEAD in v.tags]
     if found := ledger.faults(name, shown.tags, witnesses):
-        yield Finding(
-            "ledger",
-            name,
-            f"its history was changed: {found[0]}",
-            "adds an entry that says so; what was cut cannot be brought back",
-        )
+        yield _changed(name, shown, witnesses, found[0])
         return
     yield from _state(client, name, shown, versions, entries)
     yield from _digests(name, versions, ledger.standing(name, shown.tags))
@@ -94,6 +91,28 @@ def examine(client: "MlflowClient", name: str, every_version: bool = False) -> I
     for version in versions:
         if every_version or version.version in held:
             yield from _files(client, version)
+
+
+def recorded(name: str, shown: Shown) -> State:
+    """What the last entry says that stands; nothing where there is none."""
+    entries = ledger.standing(name, shown.tags, mended=True)
+    return State.of(entries[-1]["state"]) if entries else State()
+
+
+def _changed(name: str, shown: Shown, heads: list[str], fault: str) -> Finding:
+    """A damaged history, safe to repair where all that is left of it agrees with the aliases."""
+    what = f"its history was changed: {fault}"
+    last = ledger.last_sound(name, shown.tags, heads)
+    if last is not None and State.of(last["state"]) == shown.aliases:
+        does = "adds an entry that says so; what was cut cannot be brought back"
+        return Finding("ledger", name, what, does)
+    return Finding(
+        "ledger",
+        name,
+        f"{what}; it says {_said(recorded(name, shown))}, the aliases {_said(shown.aliases)}",
+        _CHOOSE,
+        safe=False,
+    )
 
 
 def observed(shown: Shown) -> State:
@@ -116,7 +135,8 @@ def _state(
                 "unrecorded",
                 name,
                 f"promoted past the gates, without history: {_said(observed(shown))}",
-                "writes down what is so now as the first entry",
+                _CHOOSE,
+                safe=False,
             )
         return
     wanted = State.of(entries[-1]["state"])

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.errors import RequestError
 from registry.artifacts import repository_of
 from registry.client import MISSING, connect, error_code, patiently, translated
+from registry.digests import known_digest
 from registry.ledger import entries
 from registry.lineage import children_of
 from registry.lock import locked
 from registry.moves import Situation, carry_out, content_of, situation
 from registry.names import check_model_name
-from registry.versions import MANIFEST_TAG, Version, check_known
+from registry.versions import Version, check_known
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -76,7 +77,7 @@ def _prune(now: Situation, version: Version) -> None:
 
     previous = last_entry(entries(now.tags), version.version)
     reason = f"last moved in entry {previous['n']}" if previous else ""
-    manifest = version.tags.get(MANIFEST_TAG, "")
+    manifest = known_digest(version, now.tags)
     said = content_of("prune", version.version, "archived", "deleted", reason, manifest=manifest)
     carry_out(now, said, now.state)
     # Artifacts first: if they cannot be deleted, the version still says where they are.
