@@ -15,9 +15,18 @@ NAME = "costmodel.cpu-x86"
 
 DIGEST = "ab" * 32
 WHOLE = {
-    **{"name": NAME, "who": "ann", "when": "2026-11-27T05:00:00.000+00:00"},
-    **{"kind": "promote", "version": 1, "from": "none", "to": "staging", "reason": ""},
-    **{"forced": False, "gates": [], "replaced": None, "manifest": DIGEST},
+    "name": NAME,
+    "who": "ann",
+    "when": "2026-11-27T05:00:00.000+00:00",
+    "kind": "promote",
+    "version": 1,
+    "from": "none",
+    "to": "staging",
+    "reason": "",
+    "forced": False,
+    "gates": [],
+    "replaced": None,
+    "manifest": DIGEST,
     "state": {"staging": 1, "production": None, "previous": None},
 }
 
