@@ -1,6 +1,6 @@
 """The files of a version, wherever MLflow keeps them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,9 @@ class Artifacts:
             deeper = []
             for folder in level:
                 found = repository.list_artifacts(folder or None)
-                if any(info.path == _join(folder, MANIFEST) for info in found):
+                manifest = _join(folder, MANIFEST)
+                if any(info.path == manifest and not info.is_dir for info in found):
+                    _check_paths([manifest])
                     return cls(repository, folder)
                 deeper += [info.path for info in found if info.is_dir]
             level = deeper
@@ -64,12 +66,7 @@ class Artifacts:
             for _ in plain_files(local / self.folder):
                 pass  # a store on a local disk would follow links without a word
         sizes = dict(self._walk(self.folder, MAX_DEPTH))
-        try:
-            check_paths(sizes)
-        except PathRefused as error:
-            raise DataError(
-                f"an artifact named {error.path!r}", error.expected, "do not use this version"
-            ) from error
+        _check_paths(sizes)
         return sizes
 
     def fetch(self, path: str, into: Path) -> Path:
@@ -95,6 +92,15 @@ class Artifacts:
             else:
                 relative = info.path[len(self.folder) + 1 :] if self.folder else info.path
                 yield relative, int(info.file_size or 0)
+
+
+def _check_paths(paths: Iterable[str]) -> None:
+    try:
+        check_paths(paths)
+    except PathRefused as error:
+        raise DataError(
+            f"an artifact named {error.path!r}", error.expected, "do not use this version"
+        ) from error
 
 
 def repository_of(client: "MlflowClient", version: Version) -> Any:

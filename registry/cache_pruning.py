@@ -1,12 +1,12 @@
 """Bounds the copies of versions on this machine: the ones used longest ago go first."""
 
 import contextlib
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from registry import cache
+from registry.removal import remove_child
 
 IN_USE_S = 3600.0
 """What was used this recently stays: another process may be reading it."""
@@ -48,13 +48,13 @@ def prune(max_bytes: float) -> Pruned:
         if left > max_bytes and path in old:
             gone.append(path)
             left -= sizes[path]
-    for path in gone:
-        shutil.rmtree(path, ignore_errors=True)
+    gone = [path for path in gone if remove_child(path.parent, path)]
+    copies = [path for path in copies if path not in gone]
     return Pruned(
         removed=len(gone),
         freed_bytes=sum(sizes[path] for path in gone),
-        kept=len(set(copies) - set(gone)),
-        kept_bytes=left,
+        kept=len(copies),
+        kept_bytes=sum(sizes[path] for path in copies),
     )
 
 
@@ -63,7 +63,7 @@ def _last_used(folder: Path) -> dict[Path, float]:
     used = {}
     for path in list(folder.iterdir()) if folder.is_dir() else []:
         with contextlib.suppress(FileNotFoundError):
-            if path.is_dir():
+            if path.is_dir() and not path.is_symlink():
                 used[path] = path.stat().st_mtime
     return used
 

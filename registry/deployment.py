@@ -72,6 +72,7 @@ class Wanted:
         out: The bundle's folder.
         seed: Of weights, inputs and search.
         search: Strategy that proposes programs.
+        unrecorded: Follow an alias to where no promotion put it, too.
     """
 
     device: str
@@ -85,6 +86,7 @@ class Wanted:
     out: Path
     seed: int
     search: str = EVOLUTION
+    unrecorded: bool = False
 
 
 def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
@@ -105,7 +107,7 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
     slug = network_slug(wanted.network)
     profile = find_profile(wanted.device)
     need_measurable(profile)
-    source = _pull_model(_model_to_ask(wanted), wanted.stage, profile)
+    source = _pull_model(_model_to_ask(wanted), wanted.stage, profile, wanted.unrecorded)
     request = DeployRequest(
         network=wanted.network,
         slug=slug,
@@ -208,7 +210,7 @@ def _deploy_in_run(
 
 
 def _pull_model(
-    model: str | None, wanted_stage: str | None, profile: DeviceProfile
+    model: str | None, wanted_stage: str | None, profile: DeviceProfile, unrecorded: bool = False
 ) -> Pulled | None:
     """The staged cost model; None where there is none and none was asked for."""
     if model == FROM_SCRATCH:
@@ -223,7 +225,7 @@ def _pull_model(
     pinned = "/" in name or "@" in name
     try:
         stage = wanted_stage if pinned else wanted_stage or DEFAULT_STAGE
-        return pull(name, stage, device=profile.name)
+        return pull(name, stage, device=profile.name, unrecorded=unrecorded)
     except RequestError as error:
         if wanted_stage or model or isinstance(error, DataError):
             raise

@@ -30,6 +30,7 @@ BUNDLE_BYTES = 2**28
 _MOST_RUNS = 1000
 RUNNING = "running"
 """Code of a finding about a run, not a registered model."""
+_CHOOSE = "look at both, then --repair true --to ledger, or --to aliases, makes one of them so"
 
 
 class _Input(Schema):
@@ -53,7 +54,8 @@ class Finding:
             `registry.environment`, or `device`.
         model: The registered model, or what else it was found in.
         what: What is wrong.
-        action: What `--repair true` does, or what to do where that is not safe.
+        action: What `--repair true` does, or what to do where that is not safe: `--to` chooses
+            where history and aliases disagree.
         safe: Whether `--repair true` does it.
     """
 
@@ -110,12 +112,7 @@ def examine(client: "MlflowClient", name: str, every_version: bool = False) -> I
     entries = ledger.entries(shown.tags)
     witnesses = [v.tags[ledger.HEAD] for v in versions if ledger.HEAD in v.tags]
     if found := ledger.faults(name, shown.tags, witnesses):
-        yield Finding(
-            "ledger",
-            name,
-            f"its history was changed: {found[0]}",
-            "adds an entry that says so; what was cut cannot be brought back",
-        )
+        yield _changed(name, shown, witnesses, found[0])
         return
     yield from _state(client, name, shown, versions, entries)
     yield from _digests(name, versions, ledger.standing(name, shown.tags))
@@ -141,6 +138,26 @@ def unfinished_runs(client: "MlflowClient") -> Iterator[Finding]:
         if run.info.run_id not in parents and process.is_gone(run.data.tags.get(PROCESS_TAG)):
             what = f"'{run.info.run_name}' is still RUNNING, and its process is gone"
             yield Finding(RUNNING, f"run {run.info.run_id}", what, "ends it as KILLED")
+def recorded(name: str, shown: Shown) -> State:
+    """What the last entry says that stands; nothing where there is none."""
+    entries = ledger.standing(name, shown.tags, mended=True)
+    return State.of(entries[-1]["state"]) if entries else State()
+
+
+def _changed(name: str, shown: Shown, heads: list[str], fault: str) -> Finding:
+    """A damaged history, safe to repair where all that is left of it agrees with the aliases."""
+    what = f"its history was changed: {fault}"
+    last = ledger.last_sound(name, shown.tags, heads)
+    if last is not None and State.of(last["state"]) == shown.aliases:
+        does = "adds an entry that says so; what was cut cannot be brought back"
+        return Finding("ledger", name, what, does)
+    return Finding(
+        "ledger",
+        name,
+        f"{what}; it says {_said(recorded(name, shown))}, the aliases {_said(shown.aliases)}",
+        _CHOOSE,
+        safe=False,
+    )
 
 
 def observed(shown: Shown) -> State:
@@ -163,7 +180,8 @@ def _state(
                 "unrecorded",
                 name,
                 f"promoted past the gates, without history: {_said(observed(shown))}",
-                "writes down what is so now as the first entry",
+                _CHOOSE,
+                safe=False,
             )
         return
     wanted = State.of(entries[-1]["state"])

@@ -21,7 +21,12 @@ from registry.pull import pull
 
 
 def evaluate_stored(
-    given: str, records: Path, device: str | None, per_task: bool, seed: int
+    given: str,
+    records: Path,
+    device: str | None,
+    per_task: bool,
+    seed: int,
+    unrecorded: bool = False,
 ) -> dict[str, Any]:
     """Does the whole of `hetfeat evaluate`.
 
@@ -34,6 +39,7 @@ def evaluate_stored(
         device: Only its records.
         per_task: Whether to give each task's figures, too.
         seed: Of ties and of the random baseline.
+        unrecorded: Follow an alias to where no promotion put it, too.
 
     Returns:
         What `--json` prints.
@@ -46,7 +52,7 @@ def evaluate_stored(
     devices = None if device is None else [device]
     with store.undisturbed() as digest:
         examples = assemble(store, room_bytes=room_bytes(), devices=devices).examples
-    uri, model = _load(given)
+    uri, model = _load(given, unrecorded)
     refuse_without_stores(model, examples, uri)
     none = examples.take(np.empty(0, np.int64))
     judged = evaluate(model, none, examples, examples, store.networks(), seed)
@@ -62,7 +68,7 @@ def evaluate_stored(
     return {**result, "tasks": _tasks(model, examples, judged)} if per_task else result
 
 
-def _load(given: str) -> tuple[str, CostModel]:
+def _load(given: str, unrecorded: bool) -> tuple[str, CostModel]:
     if (Path(given) / HEAD).is_file():
         return given, load_model(Path(given))
     if Path(given).is_dir() or ("/" not in given and "@" not in given):
@@ -71,7 +77,7 @@ def _load(given: str) -> tuple[str, CostModel]:
             f"a model's folder (with {HEAD}) or models:/NAME/VERSION",
             "`hetfeat pull NAME --out DIR` makes one",
         )
-    found = pull(given)
+    found = pull(given, unrecorded=unrecorded)
     return found.version.uri, load_model(found.folder)
 
 

@@ -1,6 +1,8 @@
 """What a version must show before it moves into a stage."""
 
 import contextlib
+import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,7 @@ from registry.rules import FigureRule, Rules, load_rules
 from registry.versions import (
     EVALUATION_TAG,
     FEATURES_TAG,
+    MANIFEST_TAG,
     METRIC_PREFIX,
     PARENT_TAG,
     Version,
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 PASSED, REFUSED, OVERRIDDEN, SKIPPED = "passed", "refused", "overridden", "skipped"
 MAX_FIGURES_CHARACTERS = 160
+ARTIFACTS = "artifacts"
+"""Of the gates: whether a version's files are what was registered. No override passes it."""
 
 
 @dataclass(frozen=True)
@@ -67,24 +72,29 @@ class StandardGates:
 
     def __init__(self, client: "MlflowClient", rules: Rules | None = None) -> None:
         self.client, self.rules = client, rules or load_rules()
-        self.intact: dict[str, GateResult] = {}
+        self.intact: dict[tuple[str, str], GateResult] = {}
 
     def prepare(self, version: Version, to: str) -> None:
         """Does what takes long."""
-        if "artifacts" in self.rules.names(kind_of(version), to):
-            self.intact[version.uri] = _artifacts(self.client, version)
+        if ARTIFACTS in self.rules.names(kind_of(version), to):
+            self.intact[_state_of(version)] = _artifacts(self.client, version)
 
     def __call__(self, version: Version, replaced: Version | None, to: str) -> list[GateResult]:
         """What each gate says."""
         candidate = Candidate(self.client, self.rules, version, replaced)
         results: list[GateResult] = []
         for name in self.rules.names(kind_of(version), to):
-            if name == "artifacts":
-                known = self.intact.get(version.uri) or _artifacts(self.client, version)
+            if name == ARTIFACTS:
+                known = self.intact.get(_state_of(version)) or _artifacts(self.client, version)
                 results.append(known)
             else:
                 results += GATES[name](candidate)
         return [GateResult(r.gate, r.outcome, r.figures[:MAX_FIGURES_CHARACTERS]) for r in results]
+
+
+def _state_of(version: Version) -> tuple[str, str]:
+    """What was read of a version counts for as long as its tag names the same files."""
+    return version.uri, version.tags.get(MANIFEST_TAG, "")
 
 
 def kind_of(version: Version) -> str:
@@ -93,12 +103,17 @@ def kind_of(version: Version) -> str:
 
 
 def figure(client: "MlflowClient", version: Version, name: str) -> float | None:
-    """A figure of a version: as registered, else as its run logged it."""
+    """A figure of a version: as registered, else as its run logged it; NaN for what is no number.
+
+    `is_usable` tells whether it can be one.
+    """
     from mlflow.exceptions import MlflowException
 
     if (text := version.tags.get(METRIC_PREFIX + name)) is not None:
-        with contextlib.suppress(ValueError):
+        try:
             return float(text)
+        except ValueError:
+            return math.nan
     if version.run_id:
         with contextlib.suppress(MlflowException):
             value = client.get_run(version.run_id).data.metrics.get(name)
@@ -106,15 +121,46 @@ def figure(client: "MlflowClient", version: Version, name: str) -> float | None:
     return None
 
 
+_LOWEST = {"rmse": 0.0, "max_abs_error": 0.0, "r2": -math.inf}
+_SHARES = re.compile(r"pca|top\d+|pca_.*|.*_pca")
+"""Names of figures from 0 to 1."""
+_POSITIVE = ("latency_ms", "tolerance")
+
+
+def is_usable(name: str, value: float) -> bool:
+    """Whether a figure can have a value: finite, and in its range."""
+    if not math.isfinite(value):
+        return False
+    if name in _POSITIVE:
+        return value > 0
+    if _SHARES.fullmatch(name):
+        return 0 <= value <= 1
+    return value >= _LOWEST.get(name, -math.inf) and (name != "r2" or value <= 1)
+
+
+def _usable(client: "MlflowClient", version: Version | None, name: str) -> float | None:
+    """A figure to compare with; None where there is none that can be."""
+    value = None if version is None else figure(client, version, name)
+    return value if value is not None and is_usable(name, value) else None
+
+
+def _impossible(gate: str, name: str, value: float | None) -> GateResult | None:
+    """The refusal of a figure that cannot be; nothing for one that can, or that is not there."""
+    if value is None or is_usable(name, value):
+        return None
+    return GateResult(gate, REFUSED, f"{name} {value:.4g}, which no measurement gives")
+
+
 def _artifacts(client: "MlflowClient", version: Version) -> GateResult:
-    from registry.pull import fetch, registered_digest
+    from registry.digests import registered_digest
+    from registry.pull import fetch
 
     try:
         digest = registered_digest(client, version)
         fetch(client, version, digest)
     except DataError as error:
-        return GateResult("artifacts", REFUSED, f"{error.given}; expected {error.expected}")
-    return GateResult("artifacts", PASSED, f"manifest {digest[:16]}")
+        return GateResult(ARTIFACTS, REFUSED, f"{error.given}; expected {error.expected}")
+    return GateResult(ARTIFACTS, PASSED, f"manifest {digest[:16]}")
 
 
 def _features(at: Candidate) -> Iterator[GateResult]:
@@ -152,7 +198,10 @@ def _inputs(version: Version) -> Any:
 def _figures(at: Candidate) -> Iterator[GateResult]:
     for name, rule in at.rules.figures.items():
         new = figure(at.client, at.version, name)
-        old = figure(at.client, at.replaced, name) if at.replaced else None
+        old = _usable(at.client, at.replaced, name)
+        if refused := _impossible(name, name, new):
+            yield refused
+            continue
         if new is None:
             if rule.required or old is not None:
                 yield GateResult(name, REFUSED, "not measured")
@@ -170,7 +219,7 @@ def _compared(
     against = f"version {at.replaced.version}"
     sets = [version.tags.get(EVALUATION_TAG) for version in (at.version, at.replaced)]
     if old is None or sets[0] is None or sets[0] != sets[1]:
-        why = f"{against} has no such figure" if old is None else "another evaluation set"
+        why = f"{against} has no such usable figure" if old is None else "another evaluation set"
         outcome = REFUSED if at.rules.not_comparable == "refuse" and old is not None else SKIPPED
         return GateResult(name, outcome, f"{new:.4f}, not comparable with {against}: {why}")
     outcome = PASSED if new >= old - rule.may_fall_by else REFUSED
@@ -184,6 +233,12 @@ def _transfer(at: Candidate) -> Iterator[GateResult]:
         return
     source = figure(at.client, at.version, "pca_source")
     tuned = figure(at.client, at.version, "pca_transfer")
+    if refused := (
+        _impossible("transfer", "pca_source", source)
+        or _impossible("transfer", "pca_transfer", tuned)
+    ):
+        yield refused
+        return
     if source is None or tuned is None:
         yield GateResult("transfer", REFUSED, "pca_source and pca_transfer not measured")
         return
@@ -194,6 +249,12 @@ def _transfer(at: Candidate) -> Iterator[GateResult]:
 def _numerics(at: Candidate) -> Iterator[GateResult]:
     error = figure(at.client, at.version, "max_abs_error")
     tolerance = figure(at.client, at.version, "tolerance")
+    if refused := (
+        _impossible("numerics", "max_abs_error", error)
+        or _impossible("numerics", "tolerance", tolerance)
+    ):
+        yield refused
+        return
     if error is None or tolerance is None:
         yield GateResult("numerics", REFUSED, "never verified against the framework")
         return
@@ -203,12 +264,18 @@ def _numerics(at: Candidate) -> Iterator[GateResult]:
 
 def _latency(at: Candidate) -> Iterator[GateResult]:
     new = figure(at.client, at.version, "latency_ms")
-    old = figure(at.client, at.replaced, "latency_ms") if at.replaced else None
+    old = _usable(at.client, at.replaced, "latency_ms")
+    if refused := _impossible("latency", "latency_ms", new):
+        yield refused
+        return
     if new is None:
         yield GateResult("latency", REFUSED, "not measured")
         return
     if at.replaced is None or old is None:
-        yield GateResult("latency", PASSED, f"{new:.3f} ms, nothing to compare with")
+        why = "nothing to compare with"
+        if at.replaced is not None:
+            why = f"not comparable with version {at.replaced.version}: it has no usable latency"
+        yield GateResult("latency", PASSED, f"{new:.3f} ms, {why}")
         return
     outcome = PASSED if new <= old * at.rules.latency_ratio else REFUSED
     limit = f"at most {at.rules.latency_ratio} of {old:.3f} ms of version {at.replaced.version}"
@@ -216,7 +283,7 @@ def _latency(at: Candidate) -> Iterator[GateResult]:
 
 
 GATES: dict[str, Callable[[Candidate], Iterator[GateResult]]] = {
-    "artifacts": lambda at: iter([_artifacts(at.client, at.version)]),
+    ARTIFACTS: lambda at: iter([_artifacts(at.client, at.version)]),
     "features": _features,
     "signature": _signature,
     "figures": _figures,

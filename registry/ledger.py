@@ -13,9 +13,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from hetfeat.errors import RequestError
+from pydantic import Field
+
+from hetfeat import parsing
+from hetfeat.errors import DataError, RequestError
+from hetfeat.parsing import Digest, Schema
 
 ENTRY_PREFIX = "ledger."
 HEAD = "ledger.head"
@@ -25,6 +29,44 @@ MAX_ENTRY_CHARACTERS = 4900
 """MLflow keeps the value of a registered model's tag in a column of 5,000."""
 
 Entry = Mapping[str, Any]
+_Number = Annotated[int, Field(gt=0, lt=10**MOST_DIGITS)]
+
+_Digits = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}$")]
+
+
+class _Gate(Schema):
+    gate: str
+    outcome: str
+    figures: str
+
+
+class _State(Schema):
+    staging: _Number | None
+    production: _Number | None
+    previous: _Number | None
+
+
+class _Content(Schema):
+    """What each entry holds, of whatever kind."""
+
+    n: _Number
+    name: str
+    who: str
+    when: str
+    kind: str
+    version: _Number | None
+    from_: str = Field(alias="from")
+    to: str
+    reason: str
+    forced: bool
+    gates: list[_Gate]
+    replaced: _Number | None
+    manifest: Digest | Literal[""]
+    manifests: dict[_Digits, Digest] = Field(default_factory=dict)
+    state: _State
+    before: str
+    digest: Digest
+    mends: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,11 +121,13 @@ def encode(entry: Entry) -> str:
 
 def decode(text: str) -> dict[str, Any] | None:
     """An entry from the text of its tag, or None if it is not one."""
+    what, action = "an entry of the history", "`hetfeat doctor` explains it"
     try:
-        entry = json.loads(text)
-    except (ValueError, RecursionError):
+        entry = parsing.decode(text, dict[str, parsing.Json], what=what, action=action)
+        parsing.parse(entry, _Content, what=what, action=action)
+    except DataError:
         return None
-    return entry if isinstance(entry, dict) else None
+    return dict(entry)
 
 
 def _is_number(text: str) -> bool:
@@ -103,7 +147,7 @@ def entries(tags: Mapping[str, str]) -> list[dict[str, Any]]:
     return [entry for entry in found if entry is not None]
 
 
-def standing(name: str, tags: Mapping[str, str]) -> list[dict[str, Any]]:
+def standing(name: str, tags: Mapping[str, str], mended: bool = False) -> list[dict[str, Any]]:
     """The entries that count, oldest first.
 
     All of the chain, and of those before an entry that mended a ledger the ones that are as they
@@ -112,8 +156,9 @@ def standing(name: str, tags: Mapping[str, str]) -> list[dict[str, Any]]:
     Args:
         name: Of the registered model.
         tags: Of the registered model.
+        mended: As it will be once the ledger is mended: nothing counts that was changed.
     """
-    first = _first_of_chain(tags)
+    first = max(numbers(tags), default=0) + 1 if mended else _first_of_chain(tags)
     kept: dict[int, Entry] = {}
     for number in reversed(numbers(tags)):
         entry = decode(tags[key(number)])
@@ -134,8 +179,32 @@ def _stands(name: str, number: int, entry: Entry, following: Entry | None) -> bo
 
 
 def manifests(entries: Iterable[Entry]) -> dict[int, str]:
-    """Digest of each version's manifest, as last recorded."""
-    return {e.get("version", 0): e["manifest"] for e in entries if e.get("manifest")}
+    """Digest of each version's manifest, as first recorded: a version's files never change."""
+    found: dict[int, str] = {}
+    for entry in entries:
+        told = {int(number): digest for number, digest in entry.get("manifests", {}).items()}
+        if entry.get("manifest") and entry["version"] is not None:
+            told[entry["version"]] = entry["manifest"]
+        found = told | found
+    return found
+
+
+def last_sound(name: str, tags: Mapping[str, str], heads: Iterable[str]) -> dict[str, Any] | None:
+    """The newest entry, if it is as it was written and nobody has seen a newer or another one.
+
+    Args:
+        name: Of the registered model.
+        tags: Of the registered model.
+        heads: As versions have them.
+    """
+    number = max(numbers(tags), default=0)
+    entry = decode(tags.get(key(number), ""))
+    if entry is None or not _stands(name, number, entry, None):
+        return None
+    seen = [Head.parse(text) for text in (tags.get(HEAD), *heads)]
+    own = Head(number, entry["digest"])
+    newer = [head for head in seen if head.count >= number and head != own]
+    return None if newer or seen[0] != own else entry
 
 
 def rest_digest(tags: Mapping[str, str], before: int) -> str:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import DataError
+from hetfeat.parsing import printable
 from registry import ledger, mirror
 from registry.client import patiently, user
 from registry.ledger import Head
@@ -119,7 +120,13 @@ def carry_out(
         The entry.
     """
     when = datetime.now(UTC).isoformat(timespec="milliseconds")
-    whole = {"name": now.name, "who": user(), "when": when, **content, "state": asdict(state)}
+    whole = {
+        "name": now.name,
+        "who": printable(user(), None),
+        "when": when,
+        **content,
+        "state": asdict(state),
+    }
     entry = ledger.seal(whole, head or Head.parse(now.tags.get(ledger.HEAD)))
     now.lock.check()
     text = ledger.encode(entry)

@@ -3,16 +3,19 @@
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hetfeat.errors import DataError, WorkFailed
-from registry import cache, ledger
+from hetfeat.parsing import Digest, Schema
+from registry import cache
 from registry.artifacts import Artifacts
 from registry.client import connect, translated
+from registry.digests import agreed_digest, registered_digest
 from registry.manifest import MANIFEST, MAX_MANIFEST_BYTES, RESTORE, check_manifest, parse_manifest
 from registry.new_folder import refuse_in_use, whole
+from registry.recorded import recorded_version
 from registry.signatures import check_signature
-from registry.versions import MANIFEST_TAG, Version, resolve
+from registry.versions import Version, alias_of, resolve
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -42,6 +45,7 @@ def pull(
     *,
     device: str | None = None,
     out: Path | None = None,
+    unrecorded: bool = False,
     client: "MlflowClient | None" = None,
 ) -> Pulled:
     """Resolves a version once and brings its files here, each checked against its digest.
@@ -51,17 +55,18 @@ def pull(
         stage: As there.
         device: As there.
         out: A folder to copy the files to, new or empty.
+        unrecorded: Follow an alias to where no promotion put it, too.
         client: Of the registry; by default where MLflow's variables say.
 
     Raises:
-        DataError: A file is not what was registered, nothing is kept; or the version is not
-            signed by the key that is configured.
+        DataError: A file is not what was registered, and nothing is kept; an alias is where no
+            promotion put it; or the version is not signed by the key that is configured.
         RequestError: There is no such version, or `out` is in use.
         WorkFailed: The registry does not answer and nothing is known from before.
     """
     if out is not None:
         refuse_in_use(out)
-    version, digest, offline = _resolve_or_recall(name_or_uri, stage, device, client)
+    version, digest, offline = _resolve_or_recall(name_or_uri, stage, device, client, unrecorded)
     check_signature(version, digest)
     folder, source = cache.find(digest), "offline" if offline else "cache"
     if folder is None:
@@ -114,53 +119,63 @@ def fetch(client: "MlflowClient", version: Version, digest: str) -> Path:
         return cache.keep(draft, digest)
 
 
-def registered_digest(client: "MlflowClient", version: Version) -> str:
-    """SHA-256 of a version's manifest, on which its tags and the ledger agree.
+class _Answer(Schema):
+    """What a name meant, as it is kept for when the registry does not answer."""
+
+    version: Version
+    manifest_sha256: Digest
+
+
+def verified_digest(client: "MlflowClient", version: Version, mended: bool = False) -> str:
+    """The digest that tag and ledger agree on, of files that were fetched and found as registered.
+
+    Args:
+        client: Of the registry.
+        version: Whose files.
+        mended: As in `registry.ledger.standing`.
+
+    Returns:
+        The digest; empty for a version that has none, which nobody can pull.
 
     Raises:
-        DataError: They do not, or there is none.
+        DataError: They do not agree, or a file is not what was registered.
     """
-    digest = version.tags.get(MANIFEST_TAG, "")
-    if not digest:
-        raise DataError(
-            f"{version.uri} without a digest of its files",
-            "a version registered by hetfeat",
-            "register it anew",
-        )
-    entries = ledger.standing(version.name, client.get_registered_model(version.name).tags)
-    if ledger.manifests(entries).get(version.version, digest) != digest:
-        raise DataError(
-            f"{version.uri}, whose digest was changed after it was promoted",
-            "the digest in its history",
-            "do not use it; `hetfeat doctor` explains what was changed",
-        )
+    tags = client.get_registered_model(version.name).tags
+    digest = agreed_digest(version, tags, mended)
+    if digest:
+        fetch(client, version, digest)
     return digest
 
 
 def _resolve_or_recall(
-    name_or_uri: str, stage: str | None, device: str | None, client: "MlflowClient | None"
+    name_or_uri: str,
+    stage: str | None,
+    device: str | None,
+    client: "MlflowClient | None",
+    unrecorded: bool,
 ) -> tuple[Version, str, bool]:
     """The version, the digest of its manifest, and whether the registry did not answer."""
     import mlflow
 
     where = client.tracking_uri if client else mlflow.get_tracking_uri()
-    question = (where, name_or_uri, stage or "", device or "")
+    question = (where, name_or_uri, stage or "", device or "", *(["unrecorded"] * unrecorded))
     try:
-        client = client or connect()
-        version = resolve(name_or_uri, stage, device=device, client=client)
-        with translated(f"look up {version.uri}"):
-            digest = registered_digest(client, version)
+        known = client or connect()
+        alias = alias_of(name_or_uri, stage)
+
+        def look_up() -> Version:
+            return resolve(name_or_uri, stage, device=device, client=known)
+
+        with translated(f"look up {name_or_uri}"):
+            version = recorded_version(known, look_up, alias, unrecorded)
+            digest = registered_digest(known, version)
     except WorkFailed:
-        known = cache.recall(question)
-        if known is None:
+        kept = cache.recall(question, _Answer)
+        if kept is None:
             raise
-        return _version(known["version"]), known["manifest_sha256"], True
+        return kept.version, kept.manifest_sha256, True
     cache.remember(question, {"version": asdict(version), "manifest_sha256": digest})
     return version, digest, False
-
-
-def _version(content: dict[str, Any]) -> Version:
-    return Version(**{**content, "aliases": tuple(content["aliases"])})
 
 
 def _copy(folder: Path, out: Path, digest: str) -> Path:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.errors import RequestError
 from registry.artifacts import repository_of
 from registry.client import MISSING, connect, error_code, patiently, translated
+from registry.digests import known_digest
 from registry.ledger import HEAD, Head, entries
 from registry.lineage import children_of
 from registry.lock import locked
 from registry.moves import Situation, carry_out, content_of, situation
 from registry.names import check_model_name
-from registry.versions import MANIFEST_TAG, PARENT_TAG, Version, check_known
+from registry.versions import PARENT_TAG, Version, check_known
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -99,7 +100,7 @@ class _Turn:
 
     def _prune(self, version: Version, last: int | None) -> None:
         reason = f"last moved in entry {last}" if last else ""
-        manifest = version.tags.get(MANIFEST_TAG, "")
+        manifest = known_digest(version, self.now.tags)
         said = content_of(
             "prune", version.version, "archived", "deleted", reason, manifest=manifest
         )

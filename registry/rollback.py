@@ -1,18 +1,21 @@
 """The way back: undoes the last change of what is in production."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hetfeat.errors import RequestError
+from hetfeat.errors import DataError, RequestError
 from registry import mirror
 from registry.client import connect, translated
+from registry.digests import agreed_digest
 from registry.ledger import standing
 from registry.lock import locked
 from registry.moves import carry_out, content_of, situation
 from registry.names import check_model_name
+from registry.pull import verified_digest
 from registry.stages import Outcome, check_reason
-from registry.versions import MANIFEST_TAG, check_known
+from registry.versions import Version, check_known
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -21,8 +24,8 @@ if TYPE_CHECKING:
 def rollback(name: str, *, reason: str = "", client: "MlflowClient | None" = None) -> Outcome:
     """Puts back into production what was there before; repeated, it goes further back.
 
-    No gate is asked: the version was in production, and the way back must not be barred. What is
-    displaced is archived.
+    No gate is asked but that of the artifacts: the version was in production, and its files must
+    be those of then. What is displaced is archived.
 
     Args:
         name: Of the registered model.
@@ -31,34 +34,64 @@ def rollback(name: str, *, reason: str = "", client: "MlflowClient | None" = Non
 
     Raises:
         RequestError: Nothing was in production before.
+        DataError: The files of the version, or the digest of them, were changed since.
     """
     client = client or connect()
     check_reason(reason, force=False)
     with translated(f"roll back {check_model_name(name)}"):
         check_known(client, name)
+        intact = _verified_beforehand(client, name)
         with locked(client, name) as lock:
             now = situation(client, name, lock)
-            back = [v for v in earlier(standing(name, now.tags)) if mirror.exists(client, name, v)]
-            before = now.state.previous
-            if not back and before is not None and mirror.exists(client, name, before):
-                back = [before]  # set before there was a ledger
-            if not back:
-                raise RequestError(
-                    f"rollback of '{name}'",
-                    "an earlier version that was in production and is still there",
-                    f"`hetfeat promote {name} VERSION --to production`",
-                )
-            target = mirror.version_of(client, name, back[0])
-            state = now.state.after(target.version, "production")
-            from_ = now.stage_of(target)
+            back = _way_back(client, name, now.tags, now.state.previous)
+            found = _target(client, name, back)
+            digest = agreed_digest(found, now.tags)
+            if intact != (found.version, digest):
+                verified_digest(client, found)
+            state = now.state.after(found.version, "production")
+            from_ = now.stage_of(found)
             said = content_of(
-                *("rollback", target.version, from_, "production", reason),
+                *("rollback", found.version, from_, "production", reason),
                 replaced=now.state.production,
-                manifest=target.tags.get(MANIFEST_TAG, ""),
+                manifest=digest,
             )
             following = next(iter(back[1:]), None)
             entry = carry_out(now, said, replace(state, previous=following))
             return Outcome(entry, from_, "production", (), now.state.production)
+
+
+def _verified_beforehand(client: "MlflowClient", name: str) -> tuple[int, str] | None:
+    """What is probably gone back to and its digest, its files found intact.
+
+    Before the lock is taken: they may be large.
+    """
+    shown = mirror.read(client, name)
+    back = _way_back(client, name, shown.tags, shown.aliases.previous)
+    with contextlib.suppress(DataError):  # said in the lock, if it is this one
+        if back:
+            version = mirror.version_of(client, name, back[0])
+            return version.version, verified_digest(client, version)
+    return None
+
+
+def _way_back(
+    client: "MlflowClient", name: str, tags: Mapping[str, str], before: int | None
+) -> list[int]:
+    """Versions to go back to that are still there, nearest first."""
+    back = [v for v in earlier(standing(name, tags)) if mirror.exists(client, name, v)]
+    if not back and before is not None and mirror.exists(client, name, before):
+        return [before]  # set before there was a ledger
+    return back
+
+
+def _target(client: "MlflowClient", name: str, back: Sequence[int]) -> Version:
+    if not back:
+        raise RequestError(
+            f"rollback of '{name}'",
+            "an earlier version that was in production and is still there",
+            f"`hetfeat promote {name} VERSION --to production`",
+        )
+    return mirror.version_of(client, name, back[0])
 
 
 def earlier(history: Sequence[dict[str, Any]]) -> list[int]:

@@ -1,6 +1,7 @@
 """The declarative file that says which gates there are and what they ask for."""
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def load_rules(path: Path | None = None) -> Rules:
         content["figures"] = _figures(path, content.get("figures") or {})
         content["gates"] = _gates(path, content.get("gates") or {})
         for name in content.keys() & {"transfer_may_fall_by", "latency_ratio"}:
-            content[name] = float(content[name])
+            content[name] = _finite(content[name])
         rules = Rules(**content)
     except (TypeError, ValueError, AttributeError) as error:
         raise _wrong(path, f"with a value of the wrong kind ({error})") from error
@@ -92,8 +93,15 @@ def _figure(rule: FigureRule) -> FigureRule:
     """The rule with numbers as numbers: YAML may have read them as text."""
     if not isinstance(rule.required, bool):
         raise TypeError(f"required: {rule.required!r}")
-    at_least = None if rule.at_least is None else float(rule.at_least)
-    return dataclasses.replace(rule, at_least=at_least, may_fall_by=float(rule.may_fall_by))
+    at_least = None if rule.at_least is None else _finite(rule.at_least)
+    return dataclasses.replace(rule, at_least=at_least, may_fall_by=_finite(rule.may_fall_by))
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{number}, which is no limit")
+    return number
 
 
 def _gates(path: Path, content: Mapping[str, Any]) -> dict[str, dict[str, tuple[str, ...]]]:

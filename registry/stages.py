@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.errors import GateRefused, RequestError
 from registry import ledger, mirror
 from registry.client import connect, translated
-from registry.gates import OVERRIDDEN, REFUSED, GateResult, Gates, StandardGates
+from registry.digests import agreed_digest, known_digest
+from registry.gates import ARTIFACTS, OVERRIDDEN, REFUSED, GateResult, Gates, StandardGates
 from registry.lock import locked
 from registry.moves import carry_out, content_of, situation
 from registry.names import check_model_name
-from registry.versions import MANIFEST_TAG, STAGES, Version, check_known
+from registry.versions import STAGES, Version, check_known
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -61,7 +62,7 @@ def promote(
         version: To move.
         to: `staging`, `production` or `archived`.
         reason: Kept in the ledger.
-        force: Moves it even if a gate refuses; needs a reason.
+        force: Moves it even if a gate refuses, but for that of its files; needs a reason.
         gates: What to ask first; by default those of `registry.rules`.
         client: Of the registry; by default where MLflow's variables say.
 
@@ -102,7 +103,7 @@ def promote(
                 forced=force,
                 gates=[asdict(result) for result in results],
                 replaced=displaced,
-                manifest=moved.tags.get(MANIFEST_TAG, ""),
+                manifest=(known_digest if to == "archived" else agreed_digest)(moved, now.tags),
             )
             entry = carry_out(now, said, now.state.after(version, to))
             return Outcome(entry, from_, to, results, displaced)
@@ -118,10 +119,12 @@ def check_reason(reason: str, force: bool) -> None:
     """Refuses an override without a reason, and a reason that is too long.
 
     Raises:
-        RequestError: Either.
+        RequestError: Either, or bytes that are no text.
     """
     if force and not reason.strip():
         raise RequestError("--force true without --reason", "a reason", "add --reason TEXT")
+    if any("\ud800" <= char <= "\udfff" for char in reason):
+        raise RequestError("--reason with bytes that are no text", "UTF-8", "correct it")
     if len(reason) > MAX_REASON_CHARACTERS:
         raise RequestError(
             f"a reason of {len(reason)} characters",
@@ -139,12 +142,15 @@ def _target(to: str) -> str:
 def _judged(asked: Outcome, version: Version, force: bool) -> tuple[GateResult, ...]:
     """What the gates said, with those overridden that refused."""
     refused = [result for result in asked.gates if result.outcome == REFUSED]
-    if refused and not force:
+    altered = any(result.gate == ARTIFACTS for result in refused)
+    if refused and (altered or not force):
         said = "; ".join(f"{result.gate} ({result.figures})" for result in refused)
         raise GateRefused(
             f"version {version.version} of '{version.name}' for {asked.to}, refused by {said}",
             "every gate passed",
-            "train a better one, or override with --force true --reason TEXT",
+            "restore its files, or register it anew; nothing overrides the gate of the artifacts"
+            if altered
+            else "train a better one, or override with --force true --reason TEXT",
             asked,
         )
     return tuple(

@@ -14,7 +14,7 @@ from hetfeat.dataset.splits import anchors
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import RequestError
+from hetfeat.errors import DataError, RequestError
 from hetfeat.features.assemble import assemble
 from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.features.spilled import room_bytes
@@ -68,6 +68,7 @@ class Transfer:
         fine_tune_columns: Feature columns, the most important ones, that fine-tuning uses; 0: all.
         out: Record store for what is measured now; None keeps nothing.
         seed: Of the choice of measurements and of training.
+        unrecorded: Follow an alias to where no promotion put it, too.
     """
 
     source: str | None
@@ -79,6 +80,7 @@ class Transfer:
     fine_tune_columns: int
     out: Path | None
     seed: int
+    unrecorded: bool = False
 
 
 def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
@@ -96,7 +98,7 @@ def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
     with _store(wanted) as (store, profile, selected, measure):
         # A request that is wrong measures nothing and leaves no run behind.
         check_budget(wanted.budget_per_task)
-        source = _source(wanted.source, profile)
+        source = _source(wanted.source, profile, wanted.unrecorded)
         model = load_model(source.folder)
         if wanted.fine_tune_columns:
             model = on_columns(model, wanted.fine_tune_columns)
@@ -271,14 +273,16 @@ def _replayed(store: RecordStore, device: str) -> DeviceProfile:
     return profiles[name]
 
 
-def _source(given: str | None, profile: DeviceProfile) -> Pulled:
+def _source(given: str | None, profile: DeviceProfile, unrecorded: bool) -> Pulled:
     """The version to start from: by default the family's, in production, else in staging."""
     if given:
-        return pull(given)
+        return pull(given, unrecorded=unrecorded)
     name = cost_model_name(profile.family)
     for stage in reversed(LIVE_STAGES):
         try:
-            return pull(name, stage)
+            return pull(name, stage, unrecorded=unrecorded)
+        except DataError:
+            raise
         except RequestError as error:
             missing = error
     raise missing

@@ -153,6 +153,15 @@ def resolve(
         return found
 
 
+def alias_of(name_or_uri: str, stage: str | None = None) -> str | None:
+    """The alias by which `resolve` finds a version; None where it is pinned.
+
+    Raises:
+        RequestError: The name or URI is none.
+    """
+    return _parse(name_or_uri, stage)[2] or None
+
+
 def model_names(client: "MlflowClient") -> list[str]:
     """Names of all registered models, without our locks."""
     names: list[str] = []

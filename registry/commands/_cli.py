@@ -24,6 +24,7 @@ from registry.commands._params import (
     argument,
     option,
     seed,
+    unrecorded,
 )
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "option",
     "run",
     "seed",
+    "unrecorded",
 ]
 
 PROGRAM = "hetfeat"

@@ -114,3 +114,11 @@ def argument(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Cal
 
 seed = option("--seed", type=click.IntRange(0), default=0, help="Makes the run repeatable.")
 """The `--seed` that every command with chance in it takes."""
+
+unrecorded = option(
+    "--unrecorded",
+    type=SWITCH,
+    default="false",
+    help="Follow an alias to where no promotion put it, too.",
+)
+"""The `--unrecorded` of every command that takes a version by its alias."""

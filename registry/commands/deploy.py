@@ -56,6 +56,7 @@ def render(report: Any) -> str:
 @_cli.option("--batch", type=_cli.COUNTS, default="1", help="Batch sizes, such as 1,2,4,8.")
 @_cli.option("--refresh", type=_cli.SWITCH, default="false", help="Replace a bundle that is there.")
 @_cli.option("--out", type=Path, default="bundle", help="Folder of the bundle.")
+@_cli.unrecorded
 @_cli.seed
 def command(config: Path | None, **wanted: Any) -> dict[str, Any] | _cli.Result:
     """Tune, compile, verify and compare a network on a device; leave and register a bundle.

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+import click
+
+from hetfeat.errors import RequestError
 from registry.commands import _cli, _output
 
 LEFT = 1
@@ -26,6 +29,11 @@ def _as_text(value: Mapping[str, Any]) -> str:
 @_cli.argument("names", nargs=-1, metavar="[NAME]...")
 @_cli.option("--repair", type=_cli.SWITCH, default="false", help="Repair what is safe to.")
 @_cli.option(
+    "--to",
+    type=click.Choice(["ledger", "aliases"]),
+    help="What --repair takes for right where history and aliases disagree.",
+)
+@_cli.option(
     "--every-version",
     type=_cli.SWITCH,
     default="false",
@@ -38,7 +46,7 @@ def _as_text(value: Mapping[str, Any]) -> str:
     help="Examine this machine, and the devices called NAME, not the registry.",
 )
 def command(
-    names: tuple[str, ...], repair: bool, every_version: bool, environment: bool
+    names: tuple[str, ...], repair: bool, to: str | None, every_version: bool, environment: bool
 ) -> _cli.Result:
     """Finds what is inconsistent in the registry: in all models, or in those called NAME.
 
@@ -47,6 +55,8 @@ def command(
 
     Exits with 1 if something is left unrepaired.
     """
+    if to and not repair:
+        raise RequestError(f"--to {to} alone", "--repair true with it", "add it, or leave --to out")
     if environment:
         return _environment(names, repair or every_version)
     from dataclasses import asdict
@@ -62,16 +72,16 @@ def command(
         with translated(f"examine {check_model_name(name)}"):
             check_known(client, name)
     findings = diagnose(client, list(names) or None, every_version)
-    left = repairs.repair(client, findings, every_version) if repair else findings
-    every = [*findings, *(finding for finding in left if finding not in findings)]
-    rows = [{**asdict(finding), "repaired": finding not in left} for finding in every]
+    left = repairs.repair(client, findings, every_version, to) if repair else findings
+    stays = {(finding.model, finding.what) for finding in left}
+    gone = [finding for finding in findings if (finding.model, finding.what) not in stays]
+    rows = [{**asdict(finding), "repaired": finding in gone} for finding in (*gone, *left)]
     return _cli.Result({"findings": rows, "left": len(left)}, LEFT if left else 0)
 
 
 def _environment(devices: tuple[str, ...], repair: bool) -> _cli.Result:
     from dataclasses import asdict
 
-    from hetfeat.errors import RequestError
     from registry.environment import diagnose_environment
 
     if repair:

@@ -13,11 +13,12 @@ from registry.commands import _cli
     "--device", type=_cli.DEVICE_NAME, help="Only the records of this device.  [default: all]"
 )
 @_cli.option("--per-task", type=_cli.SWITCH, default="false", help="Figures of each task, too.")
+@_cli.unrecorded
 @_cli.seed
 def command(
-    model: str, records: Path, device: str | None, per_task: bool, seed: int
+    model: str, records: Path, device: str | None, per_task: bool, unrecorded: bool, seed: int
 ) -> dict[str, Any]:
     """Judge a stored model on records; nothing is logged or changed."""
     from registry.evaluating import evaluate_stored
 
-    return evaluate_stored(model, records, device, per_task, seed)
+    return evaluate_stored(model, records, device, per_task, seed, unrecorded)

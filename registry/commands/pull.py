@@ -14,7 +14,10 @@ from registry.commands import _cli
 @_cli.option("--stage", default=None, help="For a plain name; production if nothing else is said.")
 @_cli.option("--device", type=_cli.DEVICE_NAME, help="Prefer the version for this device.")
 @_cli.option("--out", required=True, type=click.Path(path_type=Path), help="A new folder.")
-def command(model: str, stage: str | None, device: str | None, out: Path) -> Mapping[str, Any]:
+@_cli.unrecorded
+def command(
+    model: str, stage: str | None, device: str | None, out: Path, unrecorded: bool
+) -> Mapping[str, Any]:
     """Brings the files of a version here, each checked against the digest it was registered with.
 
     Works without the registry once the same was pulled before.
@@ -23,7 +26,7 @@ def command(model: str, stage: str | None, device: str | None, out: Path) -> Map
 
     if stage is None and "/" not in model and "@" not in model:
         stage = "production"
-    pulled = pull(model, stage, device=device, out=out)
+    pulled = pull(model, stage, device=device, out=out, unrecorded=unrecorded)
     return {
         "name": pulled.version.name,
         "version": pulled.version.version,

@@ -26,7 +26,10 @@ MAX_EXPIRES_S = 7 * 24 * 3600
     help="Seconds for which the URLs hold.",
 )
 @_cli.option("--out", required=True, type=click.Path(path_type=Path), help="File for the URLs.")
-def command(model: str, bucket: str, prefix: str, expires: int, out: Path) -> Mapping[str, Any]:
+@_cli.unrecorded
+def command(
+    model: str, bucket: str, prefix: str, expires: int, out: Path, unrecorded: bool
+) -> Mapping[str, Any]:
     """Uploads a verified version and writes a file from which `hetfeat fetch` brings it.
 
     A plain name means its version in production. Who has the file can fetch the version.
@@ -39,7 +42,7 @@ def command(model: str, bucket: str, prefix: str, expires: int, out: Path) -> Ma
             f"--out '{out}', a folder", "a file for the URLs", "choose another --out"
         )
     plain = "/" not in model and "@" not in model
-    pulled = pull(model, "production" if plain else None)
+    pulled = pull(model, "production" if plain else None, unrecorded=unrecorded)
     client = s3.connect()
     # A folder for each digest: what was shared before keeps working.
     where = f"{prefix.strip('/')}/{pulled.manifest_sha256}".lstrip("/")

@@ -31,6 +31,7 @@ from registry.commands import _cli
     help="Fine-tune on so many feature columns, the most important ones; 0 for all.",
 )
 @_cli.option("--out", type=Path, help="Store that keeps what is measured.  [default: none]")
+@_cli.unrecorded
 @_cli.seed
 def command(**wanted: Any) -> dict[str, Any]:
     """Adapt a model to a device; register it if the source helped, else say that it did not."""

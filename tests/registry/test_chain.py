@@ -13,9 +13,27 @@ from registry.ledger import HEAD, Head, key
 NAME = "costmodel.cpu-x86"
 
 
+DIGEST = "ab" * 32
+WHOLE = {
+    "name": NAME,
+    "who": "ann",
+    "when": "2026-11-27T05:00:00.000+00:00",
+    "kind": "promote",
+    "version": 1,
+    "from": "none",
+    "to": "staging",
+    "reason": "",
+    "forced": False,
+    "gates": [],
+    "replaced": None,
+    "manifest": DIGEST,
+    "state": {"staging": 1, "production": None, "previous": None},
+}
+
+
 def add(tags: dict[str, str], content: dict, head: Head | None = None) -> None:
     """Writes an entry as a promotion does: after the head, which it becomes."""
-    entry = ledger.seal({"name": NAME, **content}, head or Head.parse(tags.get(HEAD)))
+    entry = ledger.seal(WHOLE | content, head or Head.parse(tags.get(HEAD)))
     tags[key(entry["n"])] = ledger.encode(entry)
     tags[HEAD] = str(Head(entry["n"], entry["digest"]))
 
@@ -91,7 +109,10 @@ def test_no_field_of_an_entry_can_be_changed_unseen(data, length):
     number = data.draw(st.integers(1, length))
     entry = json.loads(tags[key(number)])
     field = data.draw(st.sampled_from(sorted(set(entry) - {"digest"})))
-    rewrite(tags, number, **{field: f"not {entry[field]}"})
+    other = {"manifest": "cd" * 32, "version": 2, "replaced": 2, "forced": True}
+    other |= {"state": WHOLE["state"] | {"previous": 2}}
+    other |= {"gates": [{"gate": "pca", "outcome": "passed", "figures": ""}]}
+    rewrite(tags, number, **{field: other.get(field, f"not {entry[field]}")})
     if number == length:
         tags[HEAD] = f"{length}:{json.loads(tags[key(length)])['digest']}"
     assert ledger.faults(NAME, tags, [seen])
@@ -218,21 +239,69 @@ def test_numbers_are_in_order_beyond_six_digits():
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "null"])
 def test_what_is_no_entry_is_left_out(text):
     assert ledger.decode(text) is None
-    assert ledger.entries({key(1): text, key(2): '{"n": 2}'}) == [{"n": 2}]
+    assert ledger.entries({**chain(2), key(1): text}) == [json.loads(chain(2)[key(2)])]
 
 
-def test_of_each_version_the_last_manifest_that_was_recorded_counts():
-    told = [(1, "a"), (2, "b"), (2, "c"), (1, "")]  # a repair records none
+def test_of_each_version_the_first_manifest_that_was_recorded_counts():
+    """Its files never change: who records another one launders it."""
+    told = [(1, "a"), (2, "b"), (2, "c"), (1, ""), (None, "d")]  # a repair may record none
     entries = [{"version": number, "manifest": digest} for number, digest in told]
-    edited = [{"manifest": "d"}, {"version": 3}]
-    assert ledger.manifests([*entries, *edited]) == {1: "a", 2: "c", 0: "d"}
+    repaired = {"version": 3, "manifest": "", "manifests": {"2": "e", "3": "f"}}
+    assert ledger.manifests([*entries, repaired]) == {1: "a", 2: "b", 3: "f"}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"version": [1]},
+        {"version": "1"},
+        {"version": 0},
+        {"n": 10**30},
+        {"manifest": "/home/somebody"},
+        {"manifests": {"..": DIGEST}},
+        {"manifests": {"1": "/home/somebody"}},
+        {"state": None},
+        {"state": {"production": "2"}},
+        {"state": {"staging": None, "production": [2], "previous": None}},
+        {"gates": [3]},
+        {"replaced": {}},
+        {"to": None},
+        {"before": 3},
+        {"reason": float("inf")},
+        {"later": float("nan")},
+    ],
+)
+def test_an_entry_that_holds_what_none_can_counts_as_changed(odd):
+    """However well it is sealed: anybody can."""
+    tags = chain(3)
+    rewrite(tags, 2, **odd)
+    assert ledger.decode(tags[key(2)]) is None
+    assert ledger.faults(NAME, tags) == ["entry 2 was changed"]
+    assert [entry["n"] for entry in ledger.standing(NAME, tags)] == [1, 3]
+
+
+def test_an_entry_without_a_key_counts_as_changed():
+    for name in {*WHOLE, "n", "before", "digest"}:
+        tags = chain(2)
+        entry = json.loads(tags[key(1)])
+        del entry[name]
+        tags[key(1)] = ledger.encode({**entry, "digest": ledger.digest_of(entry)})
+        if name == "digest":
+            tags[key(1)] = ledger.encode(entry)
+        assert ledger.faults(NAME, tags) == ["entry 1 was changed"], name
+
+
+def test_keys_of_later_versions_are_passed_over():
+    tags = chain(1)
+    add(tags, {"later": {"than": [1, 2.5]}})
+    assert ledger.faults(NAME, tags) == []
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda tags: change(tags, 2, manifest="forged"),
-        lambda tags: rewrite(tags, 2, manifest="forged"),
+        lambda tags: change(tags, 2, manifest="cd" * 32),
+        lambda tags: rewrite(tags, 2, manifest="cd" * 32),
         lambda tags: rewrite(tags, 2, n=1),
         lambda tags: rewrite(tags, 2, name="other"),
         lambda tags: tags.update({key(2): tags[key(1)]}),

@@ -89,8 +89,9 @@ def test_stages_set_before_there_was_a_ledger_are_adopted(client, make_version, 
     make_version(model_name)
     stage(client, model_name, 1, "Production")
     (finding,) = diagnose(client, [model_name])
-    assert finding.code == "unrecorded"
-    assert repair(client, [finding]) == []
+    assert (finding.code, finding.safe) == ("unrecorded", False)
+    assert repair(client, [finding]) == [finding]
+    assert repair(client, [finding], to="aliases") == []
     assert mirror.read(client, model_name).aliases == State(production=1)
 
 
@@ -137,8 +138,8 @@ def cut_everything(client, name):
 def test_a_damaged_ledger_is_mended_on_record(client, name, damage):
     damage(client, name)
     (finding,) = diagnose(client, [name])
-    assert finding.code == "ledger"
-    assert repair(client, [finding]) == []
+    assert (finding.code, finding.safe) == ("ledger", damage is damage_entry)
+    assert repair(client, [finding], to=None if finding.safe else "aliases") == []
     assert mirror.differences(client, name, GATED) == []
     promote(name, 3, "staging")
     entries, faults = history(name)
@@ -152,9 +153,41 @@ def test_a_damaged_ledger_is_mended_on_record(client, name, damage):
 def test_a_ledger_cut_away_whole_is_seen_by_the_version_in_production(client, name):
     cut_everything(client, name)
     findings = diagnose(client, [name])
-    assert [f.code for f in findings] == ["ledger"]
-    assert repair(client, findings) == []
+    assert [(f.code, f.safe) for f in findings] == [("ledger", False)]
+    assert repair(client, findings, to="aliases") == []
     assert mirror.differences(client, name, GATED) == []
+
+
+@on_sqlite_only
+@pytest.mark.parametrize(("to", "state"), [("ledger", GATED), ("aliases", State(production=3))])
+def test_a_moved_alias_beside_a_damaged_ledger_is_nothing_to_repair_unasked(
+    client, name, to, state
+):
+    """Whoever moves an alias and damages the ledger is not made official."""
+    client.set_registered_model_tag(name, ledger.key(1), "x")
+    alias_moved(client, name)
+    (finding,) = diagnose(client, [name])
+    assert (finding.code, finding.safe) == ("ledger", False)
+    assert "production 2, previous 1" in finding.what and "production 3" in finding.what
+    assert repair(client, [finding]) == [finding]
+    assert len(ledger.numbers(mirror.read(client, name).tags)) == 2
+    if to == "aliases":
+        alias_deleted(client, name)
+    assert repair(client, [finding], to=to) == []
+    assert mirror.differences(client, name, state) == []
+    (last,) = history(name)[0][-1:]
+    digest = client.get_model_version(name, str(state.production)).tags[MANIFEST_TAG]
+    assert last["manifests"][str(state.production)] == digest
+
+
+@on_sqlite_only
+def test_no_repair_vouches_for_files_that_were_changed(client, name):
+    client.set_registered_model_tag(name, ledger.key(1), "x")
+    alias_moved(client, name)
+    client.set_model_version_tag(name, "3", MANIFEST_TAG, "0" * 64)
+    (left,) = repair(client, diagnose(client, [name]), to="aliases")
+    assert not left.safe and left.action.startswith("not done: ")
+    assert len(ledger.numbers(mirror.read(client, name).tags)) == 2
 
 
 def test_an_unfinished_promotion_is_finished(client, name, monkeypatch):

@@ -135,6 +135,65 @@ def test_bundles(client, make_version, model_name, figures, refused):
 
 
 @on_sqlite_only
+@pytest.mark.parametrize(
+    ("name", "gate", "values"),
+    [
+        ("latency_ms", "latency", ["nan", "-1", "0", "inf", "fast"]),
+        ("max_abs_error", "numerics", ["nan", "-1", "inf"]),
+        ("tolerance", "numerics", ["inf", "nan", "-1"]),
+    ],
+)
+def test_figures_of_a_bundle_that_cannot_be(client, make_version, model_name, name, gate, values):
+    """They are refused, and where they are in the registry already they bar nothing."""
+    bundle = f"network.resnet18.{model_name.rsplit('.')[-1]}"
+    honest = make_version(bundle, **metric_tags(BUNDLE))
+    for value in values:
+        tags = metric_tags(BUNDLE) | {f"metric.{name}": value}
+        odd = make_version(bundle, **tags)
+        assert judged(client, odd)[gate] == REFUSED, value
+        assert judged(client, honest, odd)[gate] == "passed", value
+
+
+@on_sqlite_only
+@pytest.mark.parametrize("value", ["17", "inf", "-0.1", "nan", "high"])
+def test_figures_of_a_model_that_cannot_be(client, make_version, model_name, value):
+    odd = make_version(model_name, **{"metric.pca": value, "metric.top1": value})
+    honest = make_version(model_name)
+    said = judged(client, odd)
+    assert (said["pca"], said["top1"]) == (REFUSED, REFUSED)
+    said = judged(client, honest, odd)
+    assert (said["pca"], said["top1"]) == (SKIPPED, SKIPPED)
+    assert REFUSED not in said.values()
+
+
+@on_sqlite_only
+def test_no_force_passes_the_gate_of_the_artifacts(client, make_version, model_name):
+    version = make_version(model_name)
+    folder = Path(client.get_run(version.run_id).info.artifact_uri.removeprefix("file://"))
+    (folder / "model" / "model.ubj").write_bytes(b"{")
+    with pytest.raises(GateRefused, match="nothing overrides"):
+        promote(model_name, 1, "production", force=True, reason="haste")
+    assert history(model_name)[0] == []
+
+
+@on_sqlite_only
+def test_a_tag_that_changes_once_the_files_were_read_is_not_recorded(
+    client, make_version, model_name, monkeypatch
+):
+    make_version(model_name)
+    prepare = StandardGates.prepare
+
+    def then_changed(self, version, to):
+        prepare(self, version, to)
+        client.set_model_version_tag(model_name, "1", MANIFEST_TAG, "0" * 64)
+
+    monkeypatch.setattr(StandardGates, "prepare", then_changed)
+    with pytest.raises(GateRefused, match="artifacts"):
+        promote(model_name, 1, "production")
+    assert history(model_name)[0] == []
+
+
+@on_sqlite_only
 def test_changed_artifacts_are_refused_with_3(client, make_version, model_name):
     version = make_version(model_name)
     folder = Path(client.get_run(version.run_id).info.artifact_uri.removeprefix("file://"))

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 from pathlib import Path
@@ -136,6 +137,129 @@ def test_what_was_changed_is_refused_and_nothing_is_kept(client, name, tmp_path,
     assert not (tmp_path / "out").exists()
     assert list(cache.models_folder().glob("*")) == []
     assert list(cache.models_folder().glob(".*")) == []
+
+
+@pytest.mark.parametrize("promoted", [True, False])
+@pytest.mark.parametrize("tag", ["PRECIOUS", "..", "../models", ".", "x" * 300, "A" * 64])
+def test_a_tag_that_is_no_digest_removes_nothing(
+    client, make_version, model_name, tmp_path, tag, promoted
+):
+    make_version(model_name, FILES)
+    kept = pull(f"{model_name}/1").folder
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    if promoted:
+        promote(model_name, 1, "production")
+    tag = str(precious) if tag == "PRECIOUS" else tag
+    client.set_model_version_tag(model_name, "1", MANIFEST_TAG, tag)
+    with pytest.raises(DataError):
+        pull(f"{model_name}/1", out=tmp_path / "out")
+    with pytest.raises(DataError, match="64 hexadecimal digits"):
+        cache.find(tag)
+    assert precious.is_dir() and (kept / MANIFEST).is_file()
+
+
+def test_a_link_in_the_cache_is_not_followed_to_be_removed(name, tmp_path):
+    folder = pull(name, "production").folder
+    forget()
+    (tmp_path / "precious").mkdir()
+    folder.symlink_to(tmp_path / "precious")
+    with pytest.raises(DataError, match="no link"):
+        pull(name, "production")
+    assert (tmp_path / "precious").is_dir()
+
+
+def test_an_alias_where_no_promotion_put_it_is_refused(client, name, make_version, caplog):
+    make_version(name)
+    client.set_registered_model_alias(name, "production", "2")
+    for asked in ((f"{name}@production", None), (f"models:/{name}/Production", None)):
+        with pytest.raises(DataError, match="--unrecorded true"):
+            pull(*asked)
+    assert pull(f"{name}/2").version.version == 2
+    assert pull(name, "production", unrecorded=True).version.version == 2
+    assert "no promotion put it" in caplog.text
+    client.set_registered_model_alias(name, "champion", "2")
+    assert pull(f"{name}@champion").version.version == 2
+
+
+def test_an_alias_of_a_model_without_history_is_refused(client, make_version, model_name):
+    make_version(model_name)
+    client.set_registered_model_alias(model_name, "production", "1")
+    with pytest.raises(DataError, match="no promotion put it"):
+        pull(model_name, "production")
+
+
+def test_an_alias_is_followed_while_a_promotion_is_being_made(
+    client, make_version, name, monkeypatch
+):
+    """Whatever of it has been done: the alias is set before the entry is written."""
+    monkeypatch.setattr("registry.recorded.SETTLE_S", 0.0)
+    make_version(name)
+    set_tag, move = type(client).set_registered_model_tag, type(client).set_registered_model_alias
+    pulled = []
+
+    def then_pulled(step):
+        def made(self, *args):
+            step(self, *args)
+            pulled.append(pull(name, "production").version.version)
+
+        return made
+
+    monkeypatch.setattr(type(client), "set_registered_model_tag", then_pulled(set_tag))
+    monkeypatch.setattr(type(client), "set_registered_model_alias", then_pulled(move))
+    promote(name, 2, "production", gates=lambda *_: [])
+    assert pulled == [1, 1, 2, 2, 2]
+
+
+def test_what_was_taken_unrecorded_is_not_recalled_otherwise(
+    client, name, make_version, unreachable
+):
+    make_version(name)
+    client.set_registered_model_alias(name, "production", "2")
+    pull(name, "production", unrecorded=True)
+    unreachable()
+    with pytest.raises(WorkFailed):
+        pull(name, "production")
+    assert pull(name, "production", unrecorded=True).version.version == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 4000, "{}", '{"version": {}, "manifest_sha256": "/home/somebody"}', "\xff"]
+)
+def test_an_answer_that_was_damaged_is_none(name, unreachable, tmp_path, text):
+    pull(name, "production")
+    for path in (tmp_path / "home" / "names").iterdir():
+        path.write_text(text)
+    unreachable()
+    with pytest.raises(WorkFailed):
+        pull(name, "production")
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.EACCES])
+def test_a_copy_in_a_cache_that_cannot_be_written_is_taken(name, monkeypatch, caplog, code):
+    def refuse(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    pull(name, "production")
+    for writer in ("registry.cache.write_file", "tempfile.mkdtemp", "os.utime"):
+        monkeypatch.setattr(writer, refuse)
+    assert pull(name, "production").source == "cache"
+    assert os.strerror(code) in caplog.text
+    forget()
+    with pytest.raises(WorkFailed, match=rf"models.*{os.strerror(code)}.*HETFEAT_HOME"):
+        pull(name, "production")
+
+
+def test_a_disk_that_fills_during_a_pull_is_said_as_that(name, monkeypatch):
+    from mlflow.exceptions import MlflowException
+
+    def fill(*_, **__):  # as MLflow hands it on
+        raise MlflowException("failures occurred:\n[Errno 28] No space left on device")
+
+    monkeypatch.setattr("registry.artifacts.Artifacts.fetch", fill)
+    with pytest.raises(WorkFailed, match=r"models.*No space left on device.*cache prune"):
+        pull(name, "production")
+    assert list(cache.models_folder().iterdir()) == []
 
 
 def test_a_changed_tag_is_found_out_by_the_ledger(client, name):

@@ -1,14 +1,17 @@
 import uuid
+from pathlib import Path
 
 import pytest
+from conftest import on_sqlite_only
 
-from hetfeat.errors import RequestError
+from hetfeat.errors import DataError, RequestError
 from registry import mirror
+from registry.manifest import write_manifest
 from registry.mirror import State
 from registry.pull import pull
 from registry.rollback import earlier, rollback
 from registry.stages import history, promote
-from registry.versions import metric_tags
+from registry.versions import MANIFEST_TAG, metric_tags
 
 
 def shown(client, name: str) -> State:
@@ -81,6 +84,23 @@ def test_what_is_pulled_after_a_rollback_is_the_bundle_before(client, make_versi
     pulled = pull(name, "production")
     assert pulled.version.version == 1
     assert (pulled.folder / "lib_1.so").read_bytes() == b"before"
+
+
+@on_sqlite_only
+def test_it_records_no_files_that_were_changed(client, three_in_turn):
+    """Whoever changes the files and the tag of what it goes back to is not helped by it."""
+    run = client.get_run(client.get_model_version(three_in_turn, "2").run_id)
+    folder = Path(run.info.artifact_uri.removeprefix("file://")) / "model"
+    tag = client.get_model_version(three_in_turn, "2").tags[MANIFEST_TAG]
+    (folder / "model.ubj").write_bytes(b"{evil")
+    with pytest.raises(DataError, match=r"changed content|of another size"):
+        rollback(three_in_turn)
+    client.set_model_version_tag(three_in_turn, "2", MANIFEST_TAG, write_manifest(folder))
+    with pytest.raises(DataError, match="changed after it was promoted"):
+        rollback(three_in_turn)
+    assert shown(client, three_in_turn) == State(production=3, previous=2)
+    entries = history(three_in_turn)[0]
+    assert len(entries) == 3 and entries[1]["manifest"] == tag
 
 
 def test_a_repeated_version_counts_once():
