@@ -62,6 +62,8 @@ def look(path: Path) -> tuple[str | None, str]:
 
 def uci_table(path: Path) -> zipfile.ZipInfo | None:
     """Where the table of UCI SGEMM stands in a ZIP archive; None if it is not one of it."""
-    with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+    # Of another version, encrypted, or with a name that is no text: it is none of ours.
+    odd = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile)
+    with contextlib.suppress(*odd), zipfile.ZipFile(path) as archive:
         return next((f for f in archive.infolist() if Path(f.filename).name == UCI_TABLE), None)
     return None
