@@ -4,7 +4,7 @@ VENV_PYTHON := .venv/bin/python
 
 .PHONY: help env quickstart test lint docs format gate clean distclean \
 	services services-stop test-services races crashes scale store-scale searches test-fleet \
-	fleet-faults test-arm mutants
+	fleet-faults test-arm mutants fuzz
 .DEFAULT_GOAL := help
 
 help: ## Says what there is to make
@@ -74,6 +74,9 @@ fleet-faults: env ## Breaks servers, trackers and links while tuning; ten minute
 mutants: env ## Changes one thing at a time in four modules: which changes do the tests not notice?
 	OMP_NUM_THREADS=1 $(VENV_PYTHON) -m mutmut run --max-children 1 $(ARGS)
 	$(VENV_PYTHON) -m mutmut results
+
+fuzz: env ## Every parser of others' bytes, ten minutes; ARGS="--minutes 60 --jobs 2"
+	OMP_NUM_THREADS=1 $(VENV_PYTHON) -m tests.fuzz.run $(ARGS)
 
 test-arm: env .arm/python ## Deploys to an emulated 64-bit Arm (docs/arm.md); five minutes of CPU time
 	$(VENV_PYTHON) -m pytest -m arm $(ARGS)

@@ -1,5 +1,6 @@
 """Compares searches on a recorded space or live, and logs each as a nested run."""
 
+import json
 import logging
 import math
 import statistics
@@ -100,7 +101,7 @@ def search_and_log(request: SearchRequest, beside_libraries: bool = True) -> dic
                 "budget": budget,
             }
             best = finalists([b for found in trials.values() for t in found for b in t.bests])
-            result["best_state"] = list(best[0]) if best else None
+            result["best_state"] = _values(best[0], arena.space) if best else None
     if beside_libraries and best and arena.profile and request.gemm:
         state, timed = compare_matmul(_shape(request.gemm), best, arena.profile, ROUNDS)
         result["best_state"] = list(state)
@@ -137,6 +138,13 @@ def _arena(request: SearchRequest) -> Iterator[_Arena]:
     with gemm_measurer(profile, *shape) as measure:
         name = f"gemm {request.gemm} on {profile.name}"
         yield _Arena(name, space, measure, None, profile, None)
+
+
+def _values(state: State, space: Space) -> list[Any]:
+    """The state's values, as the file of a recorded space has them."""
+    if isinstance(space, RecordedSpace):
+        return [json.loads(value) for value in space.values(state)]
+    return list(state)
 
 
 def _shape(text: str) -> tuple[int, int, int]:

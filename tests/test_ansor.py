@@ -40,7 +40,7 @@ from hetfeat.errors import DataError
         (lambda r: r["i"][0].__setitem__(0, 5), "task of another form"),
         (lambda r: r["i"][0].__setitem__(0, "["), "task with a workload key that is not JSON"),
         (lambda r: r["i"][0].__setitem__(0, "[5]"), "task with a workload key without a name"),
-        (lambda r: r["i"][0].__setitem__(1, "metal"), "task with a target of kind 'metal'"),
+        (lambda r: r["i"][0].__setitem__(1, "vulkan"), "task with a target of kind 'vulkan'"),
         (lambda r: r["i"][0].__setitem__(2, [1]), "task with hardware that is not eight numbers"),
         (lambda r: r["i"][0].__setitem__(2, ["4"] * 8), None),
     ],
@@ -240,3 +240,60 @@ class TestDevices:
         from hetfeat.workloads.tvm import as_target
 
         as_target(profile_of("x", *given).target)
+
+
+class TestOperators:
+    """Keys that are a hash alone, as TLCBench's are: the tiled loops tell."""
+
+    def operator(self, folder, *steps_of_lines):
+        lines = [ansor_lines.line(steps, '["0a"]') for steps in steps_of_lines]
+        found, skipped = ansor_lines.read(folder, lines)
+        assert not skipped
+        (operator,) = {m.program.task.operator for m in found}
+        return operator
+
+    def tiled(self, outputs, sums, stage=2, levels=(3, 1)):
+        extents = [(levels[0], 8)] * outputs + [(levels[1], 4)] * sums
+        splits, loops = [], 0
+        for count, extent in extents:
+            splits.append(["SP", stage, loops, extent, [1] * count, 1])
+            loops += count + 1
+        return [*splits, ["RE", stage, list(range(loops))]]
+
+    @pytest.mark.parametrize("levels", [(3, 1), (4, 2)])
+    @pytest.mark.parametrize(
+        ("outputs", "sums", "operator"),
+        [
+            (2, 1, "matmul"),
+            (3, 1, "matmul"),
+            (4, 3, "conv2d"),
+            (4, 2, "group_conv2d"),
+            (4, 1, "unknown"),
+            (2, 0, "unknown"),
+        ],
+    )
+    def test_by_the_loops_of_the_tiled_stage(self, tmp_path, outputs, sums, operator, levels):
+        assert self.operator(tmp_path, self.tiled(outputs, sums, levels=levels)) == operator
+
+    def test_a_task_has_one_whatever_its_sketches(self, tmp_path):
+        plain = [["FU", 2, [0, 1]], ["SP", 2, 0, 64, [8], 1], ["AN", 2, 0, 3]]
+        assert self.operator(tmp_path, plain, self.tiled(2, 1)) == "matmul"
+        assert self.operator(tmp_path, plain) == "unknown"
+
+    def test_stages_that_differ_tell_nothing(self, tmp_path):
+        both = [*self.tiled(4, 2), *self.tiled(2, 1, stage=3)]
+        assert self.operator(tmp_path, both) == "unknown"
+
+
+def test_metal_is_apples(tmp_path):
+    metal = (
+        "metal -keys=metal,gpu -max_num_threads=256",
+        [-1, 16, 64, 32768, 2**31 - 1, 1024, 8, 8],
+    )
+    assert profile_of("m1", *metal).family == "gpu-apple"
+
+
+def test_steps_that_name_more_loops_than_a_program_has(tmp_path):
+    steps = [["CHR", 0, "local", [1]], ["AN", 1, 511, 0]] * 200
+    found, skipped = ansor_lines.read(tmp_path, [ansor_lines.line(steps)])
+    assert (found, dict(skipped)) == ([], {"more loops than a program has": 1})

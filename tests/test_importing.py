@@ -1,5 +1,6 @@
 """What every import has in common: counting, duplicates, devices, refusals, damaged files."""
 
+import codecs
 import gzip
 import io
 import json
@@ -196,6 +197,52 @@ FOREIGN = {
     b"\x1f\x8b\x08 not so": "gzip that is damaged",
     b"time,latency\n1,2\n": "text that begins with 'time,latency'",
 }
+
+
+class TestEncodings:
+    """Windows' editors and shells add marks and other line ends; gzip is concatenated."""
+
+    LINES = tuple(ansor_lines.log(8, 1))
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            codecs.BOM_UTF8 + b"\r\n".join(LINES),
+            gzip.compress(codecs.BOM_UTF8 + b"\n".join(LINES)),
+            gzip.compress(b"") + b"".join(gzip.compress(line + b"\n") for line in LINES),
+            gzip.compress(b"") * 3 + gzip.compress(b"\n".join(LINES)) + bytes(512),
+        ],
+        ids=["mark", "mark in gzip", "members", "padded"],
+    )
+    def test_every_line_is_a_record(self, tmp_path, data):
+        (tmp_path / "log").write_bytes(data)
+        counts = run.import_records("ansor", "a", [tmp_path / "log"], tmp_path / "store")
+        assert (counts.read, counts.skipped) == (8, 0)
+
+    def test_utf_16_is_said(self, tmp_path):
+        (tmp_path / "log").write_bytes(b"\n".join(self.LINES).decode().encode("utf-16"))
+        assert look(tmp_path / "log") == (None, "text in UTF-16, not UTF-8")
+
+
+class TestNothingKept:
+    def test_is_no_success(self, tmp_path, capfd):
+        (tmp_path / "log").write_bytes(b'{"i": 1}\n{"i": 2}\n{"r": nan}\n')
+        assert import_ansor(tmp_path / "log", tmp_path / "store") == 1
+        out, err = capfd.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert "2 x record of another form; 1 x number that is not finite" in err
+
+    def test_duplicates_alone_are_one(self, tmp_path):
+        (tmp_path / "log").write_bytes(b"\n".join(ansor_lines.log(4, 1)))
+        assert [import_ansor(tmp_path / "log", tmp_path / "store") for _ in range(2)] == [0, 0]
+
+    @pytest.mark.parametrize("kind", ["opencl", "vulkan"])
+    def test_a_target_of_no_family_is_refused_before_a_store_is_made(self, tmp_path, capfd, kind):
+        lines = b"\n".join(ansor_lines.log(4, 1)).replace(b"llvm -", f"{kind} -".encode())
+        (tmp_path / "log").write_bytes(lines)
+        assert import_ansor(tmp_path / "log", tmp_path / "store") == 2
+        assert "a target other than llvm, cuda" in capfd.readouterr().err
+        assert not (tmp_path / "store").exists()
 
 
 class TestRefusals:

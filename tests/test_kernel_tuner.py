@@ -18,6 +18,8 @@ from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.presets import preset
 from hetfeat.errors import DataError
+from hetfeat.search.recorded import RecordedSpace
+from hetfeat.search.warm import recorded_prior
 
 SHARED = Path(os.environ.get("HETFEAT_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 HUB_ENTRY = {"time": 2.5, "times": [2.0, 4.0, 3.0], "compile_time": 1.0, "BM": 8}
@@ -102,11 +104,12 @@ class TestDamage:
             (spaces.cache({}), "its cache is empty"),
             (spaces.cache({KEY: None, "16,8,1,0,32": 1e20}), "no configuration has a valid time"),
             (spaces.cache({KEY: 1.0, "16,8,1": 2.0}), "'16,8,1' has not the 5 parameters"),
-            (spaces.cache({KEY: 1.0, "16,8,1,0,half": 2.0}), "no whole number"),
             (spaces.cache({KEY: 1.0, "8, 8,1,0,32": 2.0}), "stands in it twice"),
-            (spaces.cache({KEY: 1.0}) | {"tune_params_keys": None}, "a value of another kind"),
-            (spaces.cache({}) | {"cache": {KEY: {"time": 1.0, "times": 3}}}, "of another kind"),
-            (spaces.cache({f"8,8,1,0,{2**64}": 1.0}), "a value of another kind"),
+            (spaces.cache({KEY: 1.0}) | {"tune_params_keys": None}, "no names"),
+            (spaces.cache({KEY: 1.0}) | {"tune_params_keys": [["BM"]]}, "no names"),
+            ("[" * 4000, "not whole JSON"),
+            (json.dumps(spaces.whole()).replace("made up", "\\ud800"), "not whole JSON"),
+            (spaces.cache({"8,8,1,0,1e999": 1.0}), "a value of another kind"),
         ],
         ids=lambda value: value if isinstance(value, str) and len(value) < 40 else "",
     )
@@ -144,6 +147,54 @@ class TestDamage:
     def test_no_file(self, tmp_path):
         with pytest.raises(DataError, match="no file"):
             read_recording(tmp_path / "none.json")
+
+
+class TestInterrupted:
+    """A cache is closed when the tuner ends."""
+
+    @pytest.mark.parametrize("end", [",\n", ",\r\n  ", "", "\n"])
+    def test_the_configurations_written_so_far_are_read(self, tmp_path, end):
+        whole = json.dumps(spaces.whole(), indent=0).rstrip("}\n ") + "}" + end
+        found = read_recording(cache_file(tmp_path, whole))
+        assert len(found.configurations) == 120
+
+    def test_one_that_is_cut_within_a_configuration_is_not(self, tmp_path):
+        with pytest.raises(DataError, match="not whole JSON"):
+            read_recording(cache_file(tmp_path, json.dumps(spaces.whole())[:-5]))
+
+
+VALUES = (1, 1.0, "1", True, 2, 0.5, "half", False, None, [1, 2], 2**70)
+
+
+class TestValues:
+    """Kernel Tuner lets a parameter have any values."""
+
+    def test_of_different_json_are_different(self, tmp_path):
+        cache = {str(i): {"p": v, "time": 1.0 + i} for i, v in enumerate(VALUES)}
+        content = spaces.cache({}) | {"tune_params_keys": ["p"], "cache": cache}
+        path = cache_file(tmp_path, content)
+        (batch,) = read([path], "gpu")
+        traces = [m.program.trace for m in from_table(batch.records)]
+        assert traces == [json.dumps({"p": value}) for value in VALUES]
+        space = RecordedSpace(read_recording(path))
+        assert space.size == len(VALUES)
+        shown = sorted((space.time_s(s), space.values(s)) for s in space.states)
+        assert [values for _, values in shown] == [(json.dumps(v),) for v in VALUES]
+
+    def test_are_taken_from_the_key_where_an_entry_lacks_them(self, tmp_path):
+        content = spaces.cache({"1,a": 1.0, "2,0.5": 2.0, "2,True": 3.0})
+        recording = read_recording(cache_file(tmp_path, content | {"tune_params_keys": ["x", "y"]}))
+        assert recording.configurations.tolist() == [[1, 1], [2, 0], [2, 2]]
+        assert recording.levels == (None, ("0.5", '"a"', "true"))
+
+    def test_a_prior_is_of_the_same_values_whatever_their_positions(self, tmp_path):
+        def space(name, **times):
+            content = spaces.cache(times) | {"tune_params_keys": ["vec"]}
+            return RecordedSpace(read_recording(cache_file(tmp_path, content, name)))
+
+        other, own = space("a", a=9.0, b=1.0, c=2.0), space("b", b=5.0, c=6.0, d=7.0)
+        prior = recorded_prior(other, own)
+        assert [own.values(state) for state in prior.ranking] == [('"b"',), ('"c"',)]
 
 
 class TestImporting:

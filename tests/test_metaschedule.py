@@ -114,6 +114,9 @@ class TestLegacy:
             (legacy.record_line([2, 16], [1e-3]).replace('"GetLoops"', "1"), "trace that is none"),
             (legacy.record_line([2, 16], [1e-3]).replace("[[2, [2", "[[9, [2"), "trace that is"),
             (legacy.record_line([2, 16], [1e-3]).replace("cuda", "vulkan"), "target of another"),
+            (legacy.record_line([2, 16], [1e-3]).replace('"cuda"', "[]"), "target of another"),
+            (legacy.record_line([2, 16], [1e-3]).replace('"cuda"', '"\\ud800"'), "not JSON"),
+            (legacy.record_line([2, 16], [1e-3]).replace("[[2, [2", "[[2, [NaN"), "not finite"),
         ],
     )  # fmt: skip
     def test_a_line_that_is_none_is_counted(self, database, tmp_path, line, reason):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hetfeat.dataset.importers.kernel_tuner import Recording
+from hetfeat.dataset.importers.kernel_tuner import Recording, named
 from hetfeat.search.base import State, Timed
 
 Floats = npt.NDArray[np.float64]
@@ -32,6 +32,9 @@ class RecordedSpace:
         self.parameters = tuple(
             name for name, kept in zip(recording.parameters, varied, strict=True) if kept
         )
+        self._levels = tuple(
+            level for level, kept in zip(recording.levels, varied, strict=True) if kept
+        )
         self.states: list[State] = list(map(tuple, self._sorted.tolist()))
         self.times_s = _median(recording.times_ms[order][:, timings]) / 1e3
         """Time of each state in seconds, float64 [size]; NaN for failures."""
@@ -52,6 +55,10 @@ class RecordedSpace:
         """A state's time in seconds, or None for a failure."""
         seconds = float(self.times_s[self._index[state]])
         return None if np.isnan(seconds) else seconds
+
+    def values(self, state: State) -> tuple[str, ...]:
+        """A state's values as JSON; a state has positions for those that are no whole numbers."""
+        return named(state, self._levels)
 
     def measure(self, states: Sequence[State]) -> list[Timed]:
         """What was recorded of states."""

@@ -46,16 +46,19 @@ def recorded_prior(source: RecordedSpace, space: RecordedSpace) -> Prior:
         RequestError: The two have other parameters, or no state in common.
     """
     _check_same_parameters(source, space)
+    own = {space.values(state): state for state in space.states}
     known = {
-        state: float(np.log(seconds))
-        for state, seconds in zip(source.states, source.times_s.tolist(), strict=True)
-        if seconds == seconds and state in space
+        own[values]: float(np.log(seconds))
+        for values, seconds in zip(map(source.values, source.states), source.times_s, strict=True)
+        if seconds == seconds and values in own
     }
     return _prior(known, source, space)
 
 
 def model_prior(source: RecordedSpace, space: RecordedSpace, measured: int, seed: int) -> Prior:
     """Times predicted by boosted trees, trained on `measured` random measurements of `source`.
+
+    The values of both are whole numbers, or the same values.
 
     Raises:
         RequestError: The two have other parameters.

@@ -1,7 +1,7 @@
 """Naming a task after the computation that it is about."""
 
-import re
 from collections.abc import Iterable
+from string import digits
 
 OPERATORS = (
     ("group_conv", "group_conv2d"),
@@ -18,7 +18,7 @@ reduces in `bgemm`."""
 
 def anchor_operator(reductions: Iterable[str]) -> str:
     """The operator of a task from the names of its blocks that reduce."""
-    names = [re.sub(r"\d+$", "", name) for name in reductions]
+    names = [name.rstrip(digits) for name in reductions]
     for part, operator in OPERATORS:
         if any(part in name for name in names):
             return operator

@@ -29,6 +29,7 @@ def command(path: tuple[str, ...], format: str, device: str, out: Path) -> dict[
             at(counts.read)
 
         counts = import_records(format, device, _paths(path), out, show, extraction)
+    counts.check()
     return {**counts.summary(), "device": device, "out": out}
 
 

@@ -14,9 +14,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from hetfeat.dataset.importers.ansor_operators import operator_of
 from hetfeat.dataset.importers.ansor_steps import Interpreter, Uninterpretable, take_numbers
 from hetfeat.dataset.importers.ansor_targets import profile_of
-from hetfeat.dataset.importers.ansor_tasks import task_of
+from hetfeat.dataset.importers.ansor_tasks import UNKNOWN, task_of
 from hetfeat.dataset.importers.base import Batch
 from hetfeat.dataset.importers.files import read_lines
 from hetfeat.dataset.schema import SCHEMA, shapes_as_text
@@ -94,15 +95,17 @@ def read(files: Iterable[Path], device: str) -> Iterator[Batch]:
                     skipped[str(error)] += 1
             size += sum(map(len, chunk))
             if len(lines.heads) >= BATCH or size >= BATCH_BYTES:
-                yield from _batches(lines, skipped, device)
+                yield from _batches(lines, skipped, device, known.operators)
                 lines, size = _Lines(), 0
-    yield from _batches(lines, skipped, device)
+    yield from _batches(lines, skipped, device, known.operators)
 
 
 class _Heads:
     """Tasks and profiles by their text in a line, most of which repeat the line before."""
 
     def __init__(self, device: str) -> None:
+        self.operators: dict[str, str] = {}
+        """By task hash, of keys that do not tell; as the first batch of a task says."""
         self._device = device
         self._heads: dict[tuple[str, bytes], _Head] = {}
         self._profiles: dict[tuple[Any, ...], DeviceProfile] = {}
@@ -198,25 +201,40 @@ def _other_form(record: Any) -> str:
     return "record of another form"
 
 
-def _batches(lines: _Lines, skipped: Counter[str], device: str) -> Iterator[Batch]:
+def _batches(
+    lines: _Lines, skipped: Counter[str], device: str, operators: dict[str, str]
+) -> Iterator[Batch]:
     """Interprets lines: a batch for each hardware they were measured on; `skipped` is emptied."""
     traces = [""] * len(lines.heads)
+    said: dict[str, set[str]] = {}
     for text, skeleton in lines.skeletons.items():
-        _interpret(orjson.loads(text), skeleton, traces, skipped)
+        steps = orjson.loads(text)
+        if _interpret(steps, skeleton, traces, skipped):
+            operator = operator_of(steps)
+            for task in {lines.heads[row].task.hash for row in skeleton.rows}:
+                said.setdefault(task, set()).add(operator)
+    for task, found in said.items():
+        found.discard(UNKNOWN)  # other sketches of a task are not tiled
+        operators.setdefault(task, found.pop() if len(found) == 1 else UNKNOWN)
     by_profile: dict[int, list[int]] = {}
     for row, (head, trace) in enumerate(zip(lines.heads, traces, strict=True)):
         if trace:
             by_profile.setdefault(id(head.profile), []).append(row)
     for rows in by_profile.values():
-        yield Batch(_table(lines, traces, rows, device), profile=lines.heads[rows[0]].profile)
+        table = _table(lines, traces, rows, device, operators)
+        yield Batch(table, profile=lines.heads[rows[0]].profile)
     yield Batch(SCHEMA.empty_table(), Counter(skipped))
     skipped.clear()
 
 
 def _interpret(
     steps: list[Any], skeleton: _Skeleton, traces: list[str], skipped: Counter[str]
-) -> None:
-    """Sets the traces of a skeleton's programs, and counts those that have none."""
+) -> bool:
+    """Sets the traces of a skeleton's programs, and counts those that have none.
+
+    Returns:
+        Whether its steps could be interpreted.
+    """
     rows = np.array(skeleton.rows)
     interpreter = Interpreter(np.array(skeleton.numbers, np.float64))
     good = np.ones(len(rows), bool)
@@ -224,15 +242,18 @@ def _interpret(
         interpreter.run(steps)
     except Uninterpretable as error:
         skipped[str(error)] += len(rows)
-        return
+        return False
     for reason, where in interpreter.wrong:
         skipped[reason] += int((good & where).sum())
         good &= ~where
     for row, trace in zip(rows[good].tolist(), interpreter.traces(good), strict=True):
         traces[row] = trace
+    return True
 
 
-def _table(lines: _Lines, traces: list[str], rows: list[int], device: str) -> pa.Table:
+def _table(
+    lines: _Lines, traces: list[str], rows: list[int], device: str, operators: dict[str, str]
+) -> pa.Table:
     """The records of some rows, as the store keeps them."""
     heads = {id(head): head for head in lines.heads}
     order = {key: position for position, key in enumerate(heads)}
@@ -246,10 +267,11 @@ def _table(lines: _Lines, traces: list[str], rows: list[int], device: str) -> pa
         programs.append(digest.hexdigest()[:24])
     taken = pa.array(which, pa.int32())
     tasks = [head.task for head in heads.values()]
+    named = [operators[task.hash] if task.operator == UNKNOWN else task.operator for task in tasks]
     columns = {
         "device": pa.repeat(device, len(rows)),
         "task": pa.array([task.hash for task in tasks]).take(taken),
-        "operator": pa.array([task.operator for task in tasks]).take(taken),
+        "operator": pa.array(named).take(taken),
         "shapes": pa.array([head.shapes for head in heads.values()]).take(taken),
         "dtype": pa.array([task.dtype for task in tasks]).take(taken),
         "flops": pa.array([task.flops for task in tasks], pa.float64()).take(taken),

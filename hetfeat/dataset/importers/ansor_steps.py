@@ -23,6 +23,8 @@ Numbers = npt.NDArray[np.float64]
 MOST_IDS = 512
 """Stages of a computation and iterators of a stage; networks' tasks have a few dozen."""
 MOST_PARTS = 16
+MOST_VARIABLES = 2**16
+"""Of a trace; a kilobyte of steps could name half a million loops."""
 LARGEST = 2.0**52
 """Up to here products of doubles are exact."""
 MAX_INNERMOST = 64
@@ -138,6 +140,8 @@ class Interpreter:
 
     def _new(self, letter: str) -> str:
         self._variables += 1
+        if self._variables > MOST_VARIABLES:
+            raise Uninterpretable("more loops than a program has")
         return f"{letter}{self._variables - 1}"
 
     def _emit(

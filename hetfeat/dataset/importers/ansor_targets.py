@@ -7,7 +7,7 @@ from hetfeat.devices.profile import DeviceProfile
 _KEPT = {"mcpu", "mtriple", "arch", "model", "mabi", "mfloat-abi"}
 _LISTS = {"keys", "mattr"}
 _NUMBERS = {"max_num_threads", "thread_warp_size"}
-_FAMILY = {"cuda": "gpu-nvidia", "rocm": "gpu-amd", "hip": "gpu-amd"}
+_FAMILY = {"cuda": "gpu-nvidia", "rocm": "gpu-amd", "hip": "gpu-amd", "metal": "gpu-apple"}
 _NO_LIMIT = 2**31 - 1
 _PARAMETERS = (
     *("num_cores", "vector_unit_bytes", "cache_line_bytes"),

@@ -1,5 +1,6 @@
 """Reading files of unknown origin: gzip by content, and never more memory than a bound."""
 
+import codecs
 import gzip
 import os
 import zlib
@@ -46,12 +47,20 @@ def head(path: Path, size: int = 2**16) -> bytes:
             begin = file.read(size)
     except OSError as error:
         raise DataError(f"'{path}'", "a readable file", f"check it ({error.strerror})") from error
-    if not _is_gzip(begin):
-        return begin
-    try:
-        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(begin, size)
-    except zlib.error:
-        return begin
+    return (_unzipped(begin, size) if _is_gzip(begin) else begin).removeprefix(codecs.BOM_UTF8)
+
+
+def _unzipped(packed: bytes, size: int) -> bytes:
+    """The first bytes of gzip, whose members follow one another; what is damaged, as it is."""
+    found, rest = b"", packed
+    while _is_gzip(rest) and len(found) < size:
+        member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        try:
+            found += member.decompress(rest, size - len(found))
+        except zlib.error:
+            return found or packed
+        rest = member.unused_data.lstrip(b"\0")  # tapes and blocks are padded
+    return found
 
 
 def read_lines(
@@ -109,9 +118,12 @@ def _chunks(path: Path, skipped: Counter[str]) -> Iterator[bytes]:
             raw.seek(0)
             size = os.fstat(raw.fileno()).st_size
             if compressed:
-                yield from _bounded(gzip.GzipFile(fileobj=raw), size, skipped)
+                chunks = _bounded(gzip.GzipFile(fileobj=raw), size, skipped)
             else:
-                yield from iter(lambda: raw.read(CHUNK_BYTES), b"")
+                chunks = iter(lambda: raw.read(CHUNK_BYTES), b"")
+            for begin in chunks:
+                yield begin.removeprefix(codecs.BOM_UTF8)
+                yield from chunks
     except (OSError, EOFError, zlib.error):
         skipped["rest of a file that is damaged or cut off"] += 1
 

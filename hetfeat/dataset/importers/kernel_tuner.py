@@ -4,25 +4,30 @@ A cache is JSON, plain or gzipped: of one run (`time`) or, as the benchmark hub 
 all timings of a configuration (`times`). The UCI table is a zip with one CSV of four runs.
 """
 
+import contextlib
 import hashlib
 import itertools
 import json
+import lzma
 import math
+import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import JsonValue
 
 from hetfeat.dataset.importers.base import Batch, batch_of
 from hetfeat.dataset.importers.files import is_bomb, read_whole
 from hetfeat.dataset.importers.looks import UCI_TABLE, uci_table
 from hetfeat.errors import DataError
+from hetfeat.parsing import decode, printable
 from hetfeat.records import ErrorKind, Measurement, Program, Task
 
 KEYS = ("device_name", "kernel_name", "tune_params_keys", "cache")
@@ -32,8 +37,20 @@ ERRORS: dict[str, ErrorKind] = {
     "RuntimeFailedConfig": "run",
 }
 BATCH = 10_000
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+"""JSON of a whole number that 64 bits hold."""
+_FRACTION = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 FAILED_MS = 1e20
 """What older versions of Kernel Tuner write as the time of a failure."""
+MAX_BYTES = 2**30
+"""Longest cache that is read; the hub's of 20,000 configurations have 60 MB."""
+_DAMAGED = (
+    *(OSError, EOFError, ValueError, RuntimeError, zlib.error, lzma.LZMAError),
+    zipfile.BadZipFile,
+)
+"""What reading from a ZIP archive raises, `RuntimeError` where it is encrypted."""
+
+Levels = tuple[tuple[str, ...] | None, ...]
 
 
 @dataclass(frozen=True)
@@ -45,7 +62,10 @@ class Recording:
         kernel: Name of the kernel.
         problem: Its problem size, empty where the file does not tell.
         parameters: Names of the parameters.
-        configurations: Their values, int64 [configurations, parameters].
+        configurations: Their values, int64 [configurations, parameters]; those of a parameter
+            with `levels` are positions in these.
+        levels: The values of each parameter that has others than whole numbers, in order, as JSON
+            that tells `1`, `1.0`, `"1"` and `true` apart; None of whole numbers.
         times_ms: Timings in ms, float64 [configurations, timings]; NaN for failures.
         errors: Why each configuration has no time, or None.
     """
@@ -57,6 +77,15 @@ class Recording:
     configurations: npt.NDArray[np.int64]
     times_ms: npt.NDArray[np.float64]
     errors: tuple[ErrorKind | None, ...]
+    levels: Levels
+
+
+def named(state: Sequence[int], levels: Levels) -> tuple[str, ...]:
+    """Values as JSON, each as the file has it, of a row of `Recording.configurations`."""
+    return tuple(
+        str(value) if level is None else level[value]
+        for value, level in zip(state, levels, strict=True)
+    )
 
 
 def read_recording(path: Path) -> Recording:
@@ -70,7 +99,7 @@ def read_recording(path: Path) -> Recording:
         raise DataError(f"no file '{path}'", "a recorded space", "correct the path")
     try:
         recording = _read_uci(path) if path.suffix == ".zip" else _read_cache(path)
-    except (TypeError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise _bad(path, f"a value of another kind ({error})") from error
     if np.isnan(recording.times_ms).all():
         raise _bad(path, "no configuration has a valid time")
@@ -83,18 +112,17 @@ def _read_cache(path: Path) -> Recording:
     data = _load_json(path)
     if not isinstance(data, dict) or any(key not in data for key in KEYS):
         raise _bad(path, f"not an object with {', '.join(KEYS)}")
-    names, cache = tuple(data["tune_params_keys"]), data["cache"]
+    names, cache = data["tune_params_keys"], data["cache"]
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+        raise _bad(path, "its parameters have no names")
     if not isinstance(cache, dict) or not cache:
         raise _bad(path, "its cache is empty")
-    rows = [key.split(",") for key in cache]
-    if odd := next(
-        (key for key, row in zip(cache, rows, strict=True) if len(row) != len(names)), ""
-    ):
-        raise _bad(path, f"configuration '{odd}' has not the {len(names)} parameters of the others")
-    try:
-        configurations = np.array([[int(value) for value in row] for row in rows], np.int64)
-    except ValueError as error:
-        raise _bad(path, f"a parameter that is no whole number ({error})") from error
+    rows = [_values(key, entry, names) for key, entry in cache.items()]
+    if odd := next((k for k, row in zip(cache, rows, strict=True) if len(row) != len(names)), ""):
+        said = f"configuration '{printable(odd)}'"
+        raise _bad(path, f"{said} has not the {len(names)} parameters of the others")
+    columns, levels = zip(*map(_coded, zip(*rows, strict=True)), strict=True)
+    configurations = np.array(columns, np.int64).T
     entries = [_timings(entry) for entry in cache.values()]
     most = max(len(times) for times, _ in entries)
     times_ms = np.full((len(entries), most), np.nan)
@@ -104,26 +132,72 @@ def _read_cache(path: Path) -> Recording:
     device, kernel = str(data["device_name"]), str(data["kernel_name"])
     sizes = data.get("problem_size")  # one number of a kernel in one dimension, "callable" of some
     problem = tuple(n for n in (sizes if isinstance(sizes, list) else [sizes]) if type(n) is int)
-    return Recording(device, kernel, problem, names, configurations, times_ms, errors)
+    return Recording(
+        device, kernel, problem, tuple(names), configurations, times_ms, errors, levels
+    )
 
 
 def _load_json(path: Path) -> Any:
+    text = read_whole(path)
     try:
-        return json.loads(read_whole(path))
-    except ValueError as error:
-        raise _bad(path, f"not whole JSON ({error})") from error
+        return _decoded(text)
+    except DataError as error:
+        # A cache is closed when the tuner ends: of an interrupted run it lacks its end.
+        begun = text.rstrip().removesuffix(b",")
+        with contextlib.suppress(DataError):
+            return _decoded(begun + b"}}")
+        raise _bad(path, f"not whole JSON, {error.given.removeprefix('a cache ')}") from error
+
+
+def _decoded(text: bytes) -> Any:
+    return decode(text, JsonValue, what="a cache", action="fetch it again", max_bytes=MAX_BYTES)
+
+
+def _values(key: str, entry: Any, names: list[str]) -> list[str]:
+    """A configuration's values as JSON: of its entry, or of its key, which has lost their types."""
+    if isinstance(entry, dict) and all(name in entry for name in names):
+        return [json.dumps(entry[name], sort_keys=True, allow_nan=False) for name in names]
+    return [_as_json(text) for text in key.split(",")]
+
+
+def _as_json(text: str) -> str:
+    """What Python wrote as a value's text, as JSON."""
+    text = text.strip()
+    if _WHOLE.fullmatch(text):
+        return str(int(text))
+    if _FRACTION.fullmatch(text):
+        return json.dumps(float(text), allow_nan=False)
+    return {"True": "true", "False": "false", "None": "null"}.get(text) or json.dumps(text)
+
+
+def _coded(column: tuple[str, ...]) -> tuple[list[int], tuple[str, ...] | None]:
+    """Values as whole numbers: themselves, or else their positions among all of them in order."""
+    if all(map(_WHOLE.fullmatch, column)):
+        return [int(value) for value in column], None
+    levels = tuple(sorted(set(column), key=_order))
+    at = {value: position for position, value in enumerate(levels)}
+    return [at[value] for value in column], levels
+
+
+def _order(value: str) -> tuple[bool, float, str]:
+    """Numbers by size, before all else by its text."""
+    number = json.loads(value)
+    if isinstance(number, int | float) and not isinstance(number, bool):
+        return False, float(number), value
+    return True, 0.0, value
 
 
 def _timings(entry: Any) -> tuple[Sequence[float], ErrorKind | None]:
     """Timings of one configuration in ms, or none and why."""
-    time = entry.get("time") if isinstance(entry, Mapping) else None
+    time = entry.get("time") if isinstance(entry, dict) else None
     if not _is_time(time):
         return (), ERRORS.get(str(time), "run")
-    times = [t for t in entry.get("times") or () if _is_time(t)]
-    return times or [time], None
+    given = entry.get("times")
+    times = [float(t) for t in given if _is_time(t)] if isinstance(given, list) else []
+    return times or [float(time)], None
 
 
-def _is_time(value: Any) -> bool:
+def _is_time(value: Any) -> TypeGuard[float]:
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -147,7 +221,7 @@ def _read_uci(path: Path) -> Recording:
         names = tuple(str(column) for column in table.columns if column not in timed)
         times_ms = table[timed].to_numpy(np.float64)
         configurations = table[list(names)].to_numpy(np.int64)
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, pd.errors.ParserError) as error:
+    except _DAMAGED as error:  # pandas' ParserError is a ValueError
         raise _bad(path, f"{UCI_TABLE} is not whole ({error})") from error
     if not timed or not len(table):
         raise _bad(path, "its table is empty")
@@ -155,7 +229,8 @@ def _read_uci(path: Path) -> Recording:
     errors: tuple[ErrorKind | None, ...] = tuple(None if ok else "run" for ok in valid.any(axis=1))
     times_ms = np.where(valid, times_ms, np.nan)
     device, problem = "GeForce GTX 680", (2048, 2048, 2048)
-    return Recording(device, "Xgemm", problem, names, configurations, times_ms, errors)
+    levels = (None,) * len(names)
+    return Recording(device, "Xgemm", problem, names, configurations, times_ms, errors, levels)
 
 
 def _bad(path: Path, why: str) -> DataError:
@@ -188,7 +263,10 @@ def _measurements(recording: Recording, device: str) -> Iterator[Measurement]:
     digest = hashlib.sha256(what.encode()).hexdigest()[:16]
     task = Task(digest, recording.kernel, (recording.problem,), "float32", 0.0)
     rows = zip(recording.configurations.tolist(), recording.times_ms, recording.errors, strict=True)
-    for values, times_ms, error in rows:
-        trace = json.dumps(dict(zip(recording.parameters, values, strict=True)))
+    names = [json.dumps(name) for name in recording.parameters]
+    for state, times_ms, error in rows:
+        values = named(state, recording.levels)
+        parts = [f"{name}: {value}" for name, value in zip(names, values, strict=True)]
         latencies_s = tuple((times_ms[~np.isnan(times_ms)] / 1e3).tolist())
-        yield Measurement(Program(task, trace), device, latencies_s, error, 0.0, "kernel tuner")
+        program = Program(task, f"{{{', '.join(parts)}}}")
+        yield Measurement(program, device, latencies_s, error, 0.0, "kernel tuner")

@@ -1,5 +1,6 @@
 """What a file looks like, so that one of another format is refused by name."""
 
+import codecs
 import contextlib
 import re
 import zipfile
@@ -7,6 +8,8 @@ from pathlib import Path
 
 from hetfeat.dataset.importers.files import head
 
+ANSOR_KINDS = ("llvm", "cuda", "rocm", "hip", "metal")
+"""Kinds of targets that the auto-scheduler tunes for and a family of devices fits."""
 METASCHEDULE_RECORDS = "MetaSchedule records"
 UCI_TABLE = "sgemm_product.csv"
 """The file within the ZIP archive of UCI SGEMM."""
@@ -15,9 +18,14 @@ _MAGIC = (
     (b"PAR1", "Parquet"),
     (b"SQLite format 3", "a SQLite database"),
     (b"\x1f\x8b", "gzip that is damaged"),
+    (codecs.BOM_UTF16_LE, "text in UTF-16, not UTF-8"),
+    (codecs.BOM_UTF16_BE, "text in UTF-16, not UTF-8"),
 )
+_TASK = rb'\s*\[\s*\[\s*"(?:[^"\\]|\\.)*"\s*,\s*"'
+_OTHER_KIND = _TASK + rb"(?!(?:%s)\b)\w" % "|".join(ANSOR_KINDS).encode()
 LINES: list[tuple[bytes, str | None, str]] = [
-    (rb'\s*\{\s*"(i|r|v)"\s*:', "ansor", "Ansor records"),
+    (rb'\s*\{\s*"(?:r|v|i(?!"\s*:%s))"\s*:' % _OTHER_KIND, "ansor", "Ansor records"),
+    (rb'\s*\{\s*"i"\s*:', None, f"Ansor records of a target other than {', '.join(ANSOR_KINDS)}"),
     (rb'\s*\{\s*"(input|config|result)"\s*:', None, "an AutoTVM log"),
     (rb"\s*\[\s*\d+\s*,\s*\[", "metaschedule", METASCHEDULE_RECORDS),
     (rb'\s*\[\s*"-?\w+"\s*,\s*"', "metaschedule", "MetaSchedule workloads"),
@@ -54,6 +62,8 @@ def look(path: Path) -> tuple[str | None, str]:
 
 def uci_table(path: Path) -> zipfile.ZipInfo | None:
     """Where the table of UCI SGEMM stands in a ZIP archive; None if it is not one of it."""
-    with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+    # Of another version, encrypted, or with a name that is no text: it is none of ours.
+    odd = (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile)
+    with contextlib.suppress(*odd), zipfile.ZipFile(path) as archive:
         return next((f for f in archive.infolist() if Path(f.filename).name == UCI_TABLE), None)
     return None

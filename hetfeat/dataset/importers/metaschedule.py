@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import JsonValue
+
 from hetfeat.dataset.importers.base import Batch, batch_of
 from hetfeat.dataset.importers.files import read_lines
 from hetfeat.dataset.importers.looks import METASCHEDULE_RECORDS, look
@@ -20,6 +22,7 @@ from hetfeat.dataset.importers.metaschedule_targets import KINDS, profile_of
 from hetfeat.dataset.importers.metaschedule_workloads import Workloads
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
+from hetfeat.parsing import decode
 from hetfeat.records import Measurement, Program
 
 LINE_BYTES = 2**24
@@ -80,8 +83,8 @@ class _Skip(Exception):
 
 def _parsed(line: bytes, workloads: Workloads, device: str) -> tuple[Measurement, dict[str, Any]]:
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
+        value = decode(line, JsonValue, what="a line", action="skip it", max_bytes=LINE_BYTES)
+    except DataError:
         raise _Skip("line that is not JSON") from None
     match value:
         case [
@@ -130,7 +133,10 @@ def _trace(instructions: list[Any], decisions: list[Any]) -> str:
             case _:
                 raise _Skip("trace that is none")
     renamed = [[RENAMED.get(kind, kind), *rest] for kind, *rest in instructions]
-    return json.dumps([renamed, decisions], separators=(",", ":"))
+    try:
+        return json.dumps([renamed, decisions], separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise _Skip("trace with a number that is not finite") from None
 
 
 def _is_instruction(value: Any) -> bool:

@@ -32,7 +32,15 @@ def describe_graph(graph: Any, arguments: list[Any]) -> Task:
     """
     try:
         return _Graph(graph["nodes"]).task(arguments)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+    ):
         raise ValueError("workload that is no module") from None
 
 

@@ -6,6 +6,7 @@ from hetfeat.devices.profile import DeviceProfile
 
 FAMILY_OF_GPU = {"cuda": "gpu-nvidia", "rocm": "gpu-amd", "metal": "gpu-apple"}
 KINDS = ("llvm", *FAMILY_OF_GPU)
+_NO_LIMIT = 2**31 - 1
 _NOT_HARDWARE = ("keys", "tag", "host")
 
 
@@ -26,7 +27,7 @@ def profile_of(name: str, target: dict[str, Any]) -> DeviceProfile | None:
             vector_unit_bytes=_vector_bytes(own),
             source=source,
         )
-    if kind not in FAMILY_OF_GPU:
+    if not isinstance(kind, str) or kind not in FAMILY_OF_GPU:
         return None
     # Of other kinds the limits are those that the tuner kept to, not the device's.
     limits = target if kind == "cuda" else {}
@@ -43,7 +44,7 @@ def profile_of(name: str, target: dict[str, Any]) -> DeviceProfile | None:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
+    return value if type(value) is int and 0 < value < _NO_LIMIT else None
 
 
 def _vector_bytes(target: dict[str, Any]) -> int | None:

@@ -1,15 +1,18 @@
 """The workloads of a MetaSchedule database."""
 
 import base64
-import json
+import codecs
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import JsonValue
+
 from hetfeat.dataset.importers.metaschedule_legacy import describe_graph
 from hetfeat.errors import DataError
+from hetfeat.parsing import Count, Schema, decode
 from hetfeat.records import Task
 
 HEADER_BYTES = 8
@@ -29,6 +32,13 @@ class Workload:
     task: Task
     versions: str
     module: str | None
+
+
+class _Occurrence(Schema):
+    """A task of a network in `networks.json`."""
+
+    workload_index: Count
+    weight: Count
 
 
 class Workloads:
@@ -79,13 +89,17 @@ class Workloads:
         if not file.is_file():
             return {}
         try:
+            found = decode(
+                file.read_bytes().removeprefix(codecs.BOM_UTF8),
+                dict[str, list[_Occurrence]],
+                what=f"'{file}'",
+                action="correct it, or import without it",
+            )
             return {
-                str(name): {
-                    self._hash(task["workload_index"]): int(task["weight"]) for task in tasks
-                }
-                for name, tasks in json.loads(file.read_text()).items()
+                name: {self._hash(task.workload_index): task.weight for task in tasks}
+                for name, tasks in found.items()
             }
-        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        except (OSError, ValueError) as error:
             raise DataError(
                 f"'{file}'",
                 "networks, each a list of tasks with workload_index and weight",
@@ -114,14 +128,15 @@ class Workloads:
             task, module = describe_graph(graph, arguments), None
             said = graph.get("attrs")
         version = said.get("tvm_version") if isinstance(said, dict) else None
-        versions = f"tvm {version}" if isinstance(version, str) and version.isascii() else "tvm"
+        named = isinstance(version, str) and re.fullmatch(r"[\w.+-]{1,40}", version, re.ASCII)
+        versions = f"tvm {version}" if named else "tvm"
         return Workload(replace(task, hash=task_hash), versions, module)
 
 
 def _json(text: bytes) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return decode(text, JsonValue, what="a workload", action="skip it", max_bytes=len(text))
+    except DataError:
         raise ValueError("workload that is not JSON") from None
 
 

@@ -18,10 +18,13 @@ from hetfeat.dataset.importers.table import FORMATS, importer
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.presets import preset
 from hetfeat.devices.profile import DeviceProfile, check_name
-from hetfeat.errors import DataError, not_one_of
+from hetfeat.errors import DataError, WorkFailed, not_one_of
+from hetfeat.parsing import printable
 
 COMPRESSION_LEVEL = 3
 """Less than a store's own, so that writing does not hold up reading."""
+MOST_SHOWN = 5
+"""Reasons that an error names, the most common first."""
 _HARDWARE = (
     *("num_cores", "vector_unit_bytes", "cache_line_bytes", "max_threads_per_block"),
     *("max_shared_memory_per_block_bytes", "max_local_memory_per_block_bytes"),
@@ -52,6 +55,19 @@ class Counts:
     def read(self) -> int:
         """Entries in all."""
         return self.kept + self.failed + self.duplicates + self.skipped
+
+    def check(self) -> None:
+        """Raises WorkFailed, with the reasons, where no entry was a record: that is no success."""
+        if self.kept or self.failed or self.duplicates:
+            return
+        reasons = [
+            f"{count} x {why}" for why, count in self.skipped_reasons.most_common(MOST_SHOWN)
+        ]
+        raise WorkFailed(
+            f"{self.read} entries of which none is a record ({'; '.join(reasons) or 'no entry'})",
+            "at least one record",
+            "correct the files, or give others",
+        )
 
     def summary(self) -> dict[str, Any]:
         """The counts as plain data."""
@@ -161,7 +177,7 @@ class _Sink:
         pairs = [(name, getattr(known, name), getattr(found, name)) for name in _HARDWARE]
         pairs += [(name, known.target.get(name), found.target.get(name)) for name in _TARGET]
         differing = [f"{name} {b}, not {a}" for name, a, b in pairs if a and b and a != b]
-        return "; ".join(differing)
+        return printable("; ".join(differing), 200)
 
 
 def _refuse_other_formats(format_name: str, paths: Iterable[Path]) -> None:

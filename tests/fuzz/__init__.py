@@ -1,0 +1,1 @@
+"""Fuzzing of the parsers of others' bytes: `make fuzz`."""
