@@ -138,6 +138,8 @@ def unfinished_runs(client: "MlflowClient") -> Iterator[Finding]:
         if run.info.run_id not in parents and process.is_gone(run.data.tags.get(PROCESS_TAG)):
             what = f"'{run.info.run_name}' is still RUNNING, and its process is gone"
             yield Finding(RUNNING, f"run {run.info.run_id}", what, "ends it as KILLED")
+
+
 def recorded(name: str, shown: Shown) -> State:
     """What the last entry says that stands; nothing where there is none."""
     entries = ledger.standing(name, shown.tags, mended=True)

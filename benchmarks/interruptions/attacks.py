@@ -2,17 +2,18 @@
 
 import contextlib
 import functools
+import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from scenarios import NETWORK, QUICK, RECORDS, SCENARIOS, Scenario, programs_of, versions_of
+from scenarios import QUICK, RECORDS, SCENARIOS, Scenario, versions_of
 from setting import MODEL, Place, Running
 
 Attack = Callable[[Place, random.Random], list[str]]
@@ -69,7 +70,7 @@ def on_a_full_disk(scenario: Scenario, place: Place, rng: random.Random) -> list
 
 @contextlib.contextmanager
 def _small_disk(place: Place, size: int) -> Iterator[Callable[[], None]]:
-    """The place on a disk of so many bytes; yields what makes it large. Needs root, as mount does."""
+    """The place on a disk of so many bytes, which root mounts; yields what makes it large."""
     folder = str(place.folder)
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size + (8 << 20)}", "tmpfs", folder], check=True
@@ -90,8 +91,6 @@ def _small_disk(place: Place, size: int) -> Iterator[Callable[[], None]]:
 
 
 def _free(folder: Path) -> int:
-    import shutil
-
     return shutil.disk_usage(folder).free
 
 
@@ -172,8 +171,6 @@ def _server(place: Place) -> Iterator[Callable[[], None]]:
             time.sleep(0.2)
 
     def end() -> None:
-        import os
-
         with contextlib.suppress(ProcessLookupError):
             os.killpg(at_work.pop().pid, signal.SIGKILL)
 

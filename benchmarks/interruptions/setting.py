@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import stores
+
 PROJECT = Path(__file__).parents[2]
-sys.path[:0] = [str(PROJECT), str(PROJECT / "tests")]
-
-import stores
-
 MODEL = "costmodel.cpu-x86"
 QUICK = ("--effort", "quick")
 PATIENCE_S = 600.0
