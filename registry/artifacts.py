@@ -1,5 +1,6 @@
 """The files of a version, wherever MLflow keeps them."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,21 @@ def repository_of(client: "MlflowClient", version: Version) -> Any:
 
     uri = client.get_model_version_download_uri(version.name, str(version.version))
     return get_artifact_repository(uri, tracking_uri=client.tracking_uri)
+
+
+def is_own(client: "MlflowClient", version: Version) -> bool:
+    """Whether a version's files lie where MLflow put those of its run or logged model.
+
+    Whoever registers a version may name any place as its source: nothing is deleted there.
+    """
+    where = str(client.get_model_version_download_uri(version.name, str(version.version)))
+    if version.run_id is None or ".." in where.split("/"):
+        return False
+    root = client.get_run(version.run_id).info.artifact_uri.rstrip("/")
+    if where.startswith((f"{root}/", f"runs:/{version.run_id}/")):
+        return True
+    model = re.fullmatch(r"models:/(m-[0-9a-f]+)", version.source)
+    return model is not None and where == client.get_logged_model(model[1]).artifact_location
 
 
 def _local_folder(repository: Any) -> Path | None:

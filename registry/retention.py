@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
-from registry.artifacts import repository_of
+from registry.artifacts import is_own, repository_of
 from registry.client import MISSING, connect, error_code, patiently, translated
 from registry.digests import known_digest
 from registry.ledger import HEAD, Head, entries
@@ -144,7 +144,7 @@ def _has_changed(client: "MlflowClient", version: Version) -> bool:
 
 def _is_shared(client: "MlflowClient", version: Version) -> bool:
     """Whether another version, here or elsewhere, was registered from the same files."""
-    if not version.run_id:
+    if not version.run_id or not is_own(client, version):
         return True  # nothing says who else uses them
     same_run = client.search_model_versions(f"run_id = '{version.run_id}'")
     return sum(found.source == version.source for found in same_run) > 1

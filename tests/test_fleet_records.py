@@ -11,7 +11,7 @@ import stores
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import save_profile
 from hetfeat.features.assemble import assemble
-from registry.client import connect
+from registry.stages import promote
 
 pytestmark = [pytest.mark.fleet, pytest.mark.slow, pytest.mark.tvm]
 
@@ -50,7 +50,7 @@ def test_collecting_over_rpc(folder, capfd):
 def test_transferring_over_rpc(folder, capfd):
     known = assemble(stores.make_store(folder / "known", per_task=14)).examples
     source = adapting.registered(adapting.source_model(known), "costmodel.cpu-x86", folder / "m")
-    connect().set_registered_model_alias(source.name, "production", str(source.version))
+    promote(source.name, source.version, "production", gates=lambda *_: [])
     found = adapting.succeed(capfd, "transfer", *NAMED, "--budget-per-task", "4")
     store = RecordStore.open(folder / "records")
     assert set(store.read(["device"])["device"].to_pylist()) == {"there"}

@@ -27,6 +27,7 @@ from registry import transferring
 from registry.client import connect
 from registry.gates import StandardGates
 from registry.lineage import lineage
+from registry.stages import promote
 from registry.versions import resolve
 
 SOURCE = "models:/costmodel.cpu-x86@production"
@@ -52,7 +53,7 @@ def registry(registry_here, examples):
         adapting.source_model(examples), "costmodel.cpu-x86", registry_here / "good"
     )
     client = connect()
-    client.set_registered_model_alias(good.name, "production", str(good.version))
+    promote(good.name, good.version, "production", gates=lambda *_: [])
     adapting.registered(
         adapting.source_model(examples, shuffled=True), "costmodel.useless", registry_here / "bad"
     )

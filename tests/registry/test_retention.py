@@ -7,10 +7,12 @@ from mlflow.exceptions import MlflowException
 
 from hetfeat.errors import RequestError, WorkFailed
 from registry import retention
+from registry.artifacts import is_own
 from registry.doctor import diagnose
 from registry.retention import candidates, prune
 from registry.rollback import rollback
 from registry.stages import history, promote
+from registry.versions import Version
 
 
 def numbers(versions) -> list[int]:
@@ -116,3 +118,34 @@ def test_a_long_turn_at_the_lock_is_taken_in_parts(client, name, monkeypatch):
     monkeypatch.setattr(retention, "TURN_S", 0.0)
     assert numbers(prune(name, 0)) == [1, 2]
     assert history(name)[1] == []
+
+
+@pytest.mark.parametrize("below", ["", "/../../../precious"])
+def test_what_a_version_names_as_its_source_is_no_reason_to_delete_it(
+    client, make_version, model_name, tmp_path, below
+):
+    """Whoever may make versions may name any folder of whoever prunes them."""
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    run = client.get_run(make_version(model_name).run_id)
+    source = run.info.artifact_uri + below if below else f"file://{precious}"
+    client.create_model_version(model_name, source, run.info.run_id)
+    promote(model_name, 2, "archived")
+    assert numbers(prune(model_name, 0)) == [2]
+    assert precious.is_dir()
+
+
+def test_the_files_of_a_logged_model_go_with_its_version(client, model_name, tmp_path):
+    made = client.create_logged_model(client.create_experiment("logged"), name="model")
+    run = client.create_run(made.experiment_id)
+    (tmp_path / "weights").write_text("")
+    client.log_model_artifact(made.model_id, str(tmp_path / "weights"))
+    client.create_registered_model(model_name)
+    client.create_model_version(model_name, f"models:/{made.model_id}", run.info.run_id)
+    version = Version.of(client.get_model_version(model_name, "1"))
+    assert is_own(client, version)
+    folder = Path(made.artifact_location.removeprefix("file://"))
+    assert any(folder.iterdir())
+    promote(model_name, 1, "archived")
+    prune(model_name, 0)
+    assert not folder.exists()
