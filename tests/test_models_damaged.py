@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from hetfeat.errors import DataError
+from hetfeat.models import native
 from hetfeat.models.native import check_native
 
-CHANGED = 36
+CHANGED = (0, 4, 20, 31, 33, 45)
+"""Seeds. Of 60, XGBoost 3 dies of 5 (31 and 33 among them), spins for ever on 45 and 59, raises
+another exception for 5 (4 among them), refuses 47 itself and loads one."""
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +22,9 @@ def booster():
 
     rng = np.random.default_rng(0)
     data = xgboost.DMatrix(rng.random((200, 5)), rng.random(200))
-    return bytes(xgboost.train({"max_depth": 3, "verbosity": 0}, data, 4).save_raw("ubj"))
+    return bytes(
+        xgboost.train({"max_depth": 3, "verbosity": 0, "nthread": 1}, data, 4).save_raw("ubj")
+    )
 
 
 def changed(data: bytes, seed: int) -> bytes:
@@ -33,8 +38,9 @@ def changed(data: bytes, seed: int) -> bytes:
 @pytest.mark.slow
 def test_changed_boosters_are_refused_or_load(booster, tmp_path, monkeypatch):
     monkeypatch.setenv("HETFEAT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(native, "CPU_S", 8)
     passed, refused = [], 0
-    for seed in range(CHANGED):
+    for seed in CHANGED:
         data = changed(booster, seed)
         path = tmp_path / f"{seed}.ubj"
         path.write_bytes(data)

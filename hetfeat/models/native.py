@@ -14,7 +14,7 @@ from hetfeat.devices.probe import home
 from hetfeat.errors import DataError
 
 MEMORY_BYTES = 8 << 30
-CPU_S = 60
+CPU_S = 20
 TIMEOUT_S = 120.0
 _PARSE = {
     ".ubj": "import sys, xgboost as x; b = x.Booster(model_file=sys.argv[1]); b.save_raw('ubj')",
