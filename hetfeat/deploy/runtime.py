@@ -506,11 +506,15 @@ def _of_npy(data: bytes) -> Any:
     """The array of a `.npy` file, in these bytes: what a header claims allocates nothing."""
     import numpy as np
 
+    if data.startswith(b"PK"):
+        raise ValueError("an archive of arrays")
     file = io.BytesIO(data)
     if np.lib.format.read_magic(file) == (1, 0):
         shape, by_column, dtype = np.lib.format.read_array_header_1_0(file)
     else:
         shape, by_column, dtype = np.lib.format.read_array_header_2_0(file)
+    if dtype.hasobject or min(shape, default=0) < 0:
+        raise ValueError("Object arrays cannot be loaded, nor negative shapes")
     flat = np.frombuffer(data, dtype, math.prod(shape), file.tell())
     if file.tell() + flat.nbytes != len(data):
         raise ValueError("more bytes than its header says")
