@@ -159,6 +159,8 @@ def compile_and_register(journal: Path, out: Path, network: str | None = None) -
     """
     signing_key()
     request = DeployRequest.of_journal(journal)
+    if out.exists():
+        raise RequestError(f"'{out}', which exists", "a new folder", "choose another --out")
     if network != request.network and (network or is_function(request.network)):
         name = printable(request.network)
         raise RequestError(
@@ -166,8 +168,6 @@ def compile_and_register(journal: Path, out: Path, network: str | None = None) -
             "its name on the command line: the code that a journal names is not run unasked",
             f"if you trust it, pass --network {name}",
         )
-    if out.exists():
-        raise RequestError(f"'{out}', which exists", "a new folder", "choose another --out")
     now = function_digest(request.network, request.batches, request.seed)
     if (network_slug(request.network), now) != (request.slug, request.digest):
         raise RequestError(
