@@ -42,6 +42,7 @@ COMMANDS = {
         "Compile what a deployment has found so far.",
     ),
     "run": ("registry.commands.run:command", "Run a bundle."),
+    "serve": ("registry.commands.serve:command", "Serve a bundle over HTTP, verified."),
     "bench": ("registry.commands.bench:command", "Time a bundle, beside other engines."),
     "fleet": ("registry.commands.fleet:command", "Trackers and servers for other devices."),
     "search": ("registry.commands.search:command", "Compare GEMM and kernel searches."),

@@ -55,13 +55,21 @@ def publish_folder(draft: Path, target: Path) -> None:
     if not target.exists():
         draft.rename(target)
     elif _exchanged(draft, target):
-        shutil.rmtree(draft)
+        _remove(draft)
     else:
         beside = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}.", dir=target.parent))
         target.rename(beside / "replaced")
         draft.rename(target)
         shutil.rmtree(beside)
     sync(target.parent)
+
+
+def _remove(replaced: Path) -> None:
+    """Removes a folder, or the link that had its name, and not what the link leads to."""
+    if replaced.is_symlink():
+        replaced.unlink()
+    else:
+        shutil.rmtree(replaced)
 
 
 def sync_tree(folder: Path) -> None:

@@ -26,11 +26,12 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
 from hetfeat.measure.base import need_measurable
 from hetfeat.models.table import load_model
+from hetfeat.parsing import printable
 from hetfeat.search.strategies import check_strategies
 from hetfeat.tune.loop import EVOLUTION
 from hetfeat.workloads.door import refusals
 from hetfeat.workloads.exported import function_digest
-from hetfeat.workloads.networks import load_network, network_slug
+from hetfeat.workloads.networks import is_function, load_network, network_slug
 from registry import tracking
 from registry.client import connect, translated
 from registry.flavor import log_bundle
@@ -145,11 +146,17 @@ def _model_to_ask(wanted: Wanted) -> str | None:
     return FROM_SCRATCH
 
 
-def compile_and_register(journal: Path, out: Path) -> dict[str, Any]:
+def compile_and_register(journal: Path, out: Path, network: str | None = None) -> dict[str, Any]:
     """Does the whole of `hetfeat compile`: a bundle of what a deployment has found so far.
 
+    Args:
+        journal: Of the deployment; perhaps somebody else's.
+        out: Folder of the bundle.
+        network: What the journal must be of; needed for a `module:function`, which is run.
+
     Raises:
-        RequestError: Something lies at `out`, or the device, network or model is gone.
+        RequestError: Something lies at `out`, the device, network or model is gone, or the
+            journal is of another network.
         DataError: `journal` is none of a deployment.
         WorkFailed: The compiled network is wrong.
     """
@@ -157,6 +164,13 @@ def compile_and_register(journal: Path, out: Path) -> dict[str, Any]:
     request = DeployRequest.of_journal(journal)
     if out.exists():
         raise RequestError(f"'{out}', which exists", "a new folder", "choose another --out")
+    if network != request.network and (network or is_function(request.network)):
+        name = printable(request.network)
+        raise RequestError(
+            f"'{journal}' of network '{name}'" + (f", not '{network}'" if network else ""),
+            "its name on the command line: the code that a journal names is not run unasked",
+            f"if you trust it, pass --network {name}",
+        )
     now = function_digest(request.network, request.batches, request.seed)
     if (network_slug(request.network), now) != (request.slug, request.digest):
         raise RequestError(

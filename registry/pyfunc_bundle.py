@@ -1,5 +1,7 @@
 """A bundle as MLflow serves it, from this very file and the bundle's own `run.py`.
 
+With HETFEAT_PUBLIC_KEY set it is the installed hetfeat that loads and verifies the bundle.
+
 Needs apache-tvm and numpy, and Pillow for images. Each row of an input is nested lists of numbers,
 or a text: base64 of a `.npy` file, or of a PNG or JPEG where the input is an image
 [3, height, width], which is then cropped, scaled and normalised as torchvision's classifiers want
@@ -8,6 +10,7 @@ it.
 
 import base64
 import io
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +25,13 @@ from PIL import Image, ImageOps
 
 Array = npt.NDArray[Any]
 
-MAX_PIXELS = 40_000_000
+PUBLIC_KEY = "HETFEAT_PUBLIC_KEY"
+MAX_ROWS = 256
+MAX_PIXELS, TIMES_THE_INPUT = 1 << 20, 16
+"""An image has at most so many pixels, or so many times the network's where that is more. A JPEG
+may have so many times that: it is scaled down while it is decoded."""
+MAX_SCANS = 32
+"""Of a progressive JPEG, each of which costs a pass over the image."""
 NPY = b"\x93NUMPY"
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of ImageNet's colours, by which torchvision's classifiers normalise."""
@@ -34,8 +43,12 @@ class BundleFunction(PythonModel):
     def load_context(self, context: Any) -> None:
         """Checks and loads the bundle."""
         folder = Path(context.artifacts["bundle"])
+        self.load(folder, _runtime(folder))
+
+    def load(self, folder: Path, runtime: Any) -> None:
+        """Checks and loads a bundle by a loader."""
         self.thread = ThreadPoolExecutor(1)
-        self.bundle = self.thread.submit(_runtime(folder).LoadedBundle, folder).result()
+        self.bundle = self.thread.submit(runtime.LoadedBundle, folder).result()
 
     # Unannotated: MLflow takes annotations of a model's inputs for its signature.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
@@ -50,27 +63,45 @@ class BundleFunction(PythonModel):
             raise
 
 
+class TooLarge(MlflowException):
+    """A request over a bound."""
+
+    def get_http_status_code(self) -> int:
+        """What MLflow answers with."""
+        return 413
+
+
 def _runtime(folder: Path) -> ModuleType:
-    """The bundle's own loader; importing it would leave compiled code in the bundle."""
+    """The bundle's own loader; importing it would leave compiled code in the bundle.
+
+    Where signatures are asked for, the installed one: a bundle cannot vouch for its own code.
+    """
+    if os.environ.get(PUBLIC_KEY):
+        try:
+            from hetfeat.deploy import runtime
+        except ImportError:
+            raise MlflowException(
+                f"{PUBLIC_KEY} without hetfeat; expected the installed hetfeat, which verifies "
+                f"signatures; install it and use `hetfeat serve`, or unset {PUBLIC_KEY}"
+            ) from None
+        return runtime
     module, path = ModuleType("bundle_runtime"), folder / "run.py"
     exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
     return module
 
 
-_MALFORMED = (
-    *(ValueError, TypeError, OSError, MemoryError),
-    *(SyntaxError, Image.DecompressionBombError),  # Pillow's, of a damaged and of a huge image
-)
-
-
 def _rows(given: Any, shape: list[int], dtype: str) -> Array:
     """An input of the network from what a request holds."""
-    texts = np.ravel(given)
+    if np.ndim(given) and len(given) > MAX_ROWS:
+        raise _too_large(f"{len(given)} rows; expected at most {MAX_ROWS}")
     try:
+        texts = np.ravel(given)
         if len(texts) and all(isinstance(text, str) for text in texts):
             return np.stack([_decoded(text, shape[1:], dtype) for text in texts])
         return np.asarray(given).astype(dtype)
-    except _MALFORMED as error:
+    except MlflowException:
+        raise
+    except Exception as error:  # of NumPy's and Pillow's parsers, which raise many kinds
         raise _refused(f"an input ({error}); expected {dtype} {[-1, *shape[1:]]}") from error
 
 
@@ -78,17 +109,46 @@ def _decoded(text: str, shape: list[int], dtype: str) -> Array:
     """One row from base64."""
     data = base64.b64decode(text, validate=True)
     if data.startswith(NPY):
-        stored: Array = np.load(io.BytesIO(data), allow_pickle=False)
-        return stored.astype(dtype)
+        return _of_npy(data).astype(dtype)
     if len(shape) != 3 or shape[0] != len(MEAN):
         raise ValueError("an image for a network that takes none")
     with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
-        if image.width * image.height > MAX_PIXELS:
-            raise ValueError(f"an image of over {MAX_PIXELS} pixels")
+        _bound(image, shape, data)
         fitted = ImageOps.fit(image.convert("RGB"), (shape[2], shape[1]))
     colours = (np.asarray(fitted, np.float32) / 255 - MEAN) / DEVIATION
     made: Array = colours.transpose(2, 0, 1).astype(dtype)
     return made
+
+
+def _of_npy(data: bytes) -> Array:
+    """The array of a `.npy` file, in these bytes: what a header claims allocates nothing."""
+    file = io.BytesIO(data)
+    if np.lib.format.read_magic(file) == (1, 0):
+        shape, by_column, dtype = np.lib.format.read_array_header_1_0(file)
+    else:
+        shape, by_column, dtype = np.lib.format.read_array_header_2_0(file)
+    flat: Array = np.frombuffer(data, dtype, offset=file.tell())
+    return flat.reshape(shape, order="F" if by_column else "C")
+
+
+def _bound(image: Any, shape: list[int], data: bytes) -> None:
+    """Refuses an image that takes too long to decode; asks for a large JPEG at a smaller scale."""
+    most = max(MAX_PIXELS, TIMES_THE_INPUT * shape[1] * shape[2])
+    if data.count(b"\xff\xda") > MAX_SCANS:
+        raise _too_large(f"a JPEG of over {MAX_SCANS} scans")
+    is_large = most < image.width * image.height <= TIMES_THE_INPUT * most
+    if is_large and not image.info.get("progressive"):
+        image.draft("RGB", (2 * shape[2], 2 * shape[1]))
+    if image.width * image.height > most:
+        raise _too_large(
+            f"an image of {image.width} x {image.height}; expected at most {most} pixels"
+        )
+
+
+def _too_large(message: str) -> MlflowException:
+    from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+
+    return TooLarge(message, INVALID_PARAMETER_VALUE)
 
 
 def _refused(message: str) -> MlflowException:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -249,6 +250,36 @@ class TestSignature:
         monkeypatch.setenv(runtime.PUBLIC_KEY, str(keys.public))
         with pytest.raises(RequestError, match=signing.SIGNING_KEY):
             signing.signing_key()
+
+
+def test_what_is_verified_is_what_is_loaded(copied, monkeypatch):
+    """Every file is written over, and its name given to another, once all were hashed."""
+    device = LoadedBundle._device
+
+    def swapped_first(self):
+        for path in copied.iterdir():
+            path.write_bytes(b"of somebody else")
+            path.rename(copied.parent / path.name)
+            path.write_bytes(b"of somebody else")
+        return device(self)
+
+    monkeypatch.setattr(LoadedBundle, "_device", swapped_first)
+    error, tolerance = LoadedBundle(copied).check()
+    assert error <= tolerance
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(copied, no_tvm):
+    (copied / "params.npz").unlink()
+    os.mkfifo(copied / "params.npz")
+    with pytest.raises(BundleError, match=r"without a proper file params\.npz"):
+        LoadedBundle(copied)
+
+
+def test_nothing_added_to_the_folder_is_imported(copied):
+    (copied / "argparse.py").write_text("print('code of somebody else')")
+    done = run_py(copied, "--check")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "argparse.py, which was added" in done.stderr
 
 
 @pytest.fixture(scope="module")

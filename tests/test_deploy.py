@@ -49,6 +49,9 @@ def timed_alone_and_once(monkeypatch):
     monkeypatch.setattr("hetfeat.deploy.proof.PEERS", ())
 
 
+NAMED = ("--network", "nets:tiny")
+
+
 def deploy_line(registry, out: str = "bundle", network: str = "nets:tiny", *more: str):
     line = ("deploy", "--device", registry.device_file, "--network", network)
     return (*line, "--trials", "8", "--out", out, *more)
@@ -83,7 +86,7 @@ class TestCompiling:
     def test_what_was_found_becomes_a_bundle(self, deployed, capfd):
         journal = deployed.folder / "bundle.journal"
         before = {p: p.read_bytes() for p in journal.rglob("*") if p.is_file()}
-        made = hetfeat(capfd, "compile", "--from", "bundle.journal", "--out", "early")
+        made = hetfeat(capfd, "compile", "--from", "bundle.journal", "--out", "early", *NAMED)
         assert made.code == 0, made.errors
         assert set(made.value) >= REPORTED
         assert (made.value["trials"], made.value["resumed"]) == (8, 8)
@@ -104,13 +107,28 @@ class TestCompiling:
         refused = hetfeat(capfd, "compile", "--from", journal, "--out", out)
         assert refused.code == 2 and said in refused.errors
 
+    @pytest.mark.parametrize("named", [(), ("--network", "nets:dense")])
+    def test_the_code_of_a_foreign_journal_is_not_run_unasked(
+        self, deployed, tmp_path, capfd, monkeypatch, named
+    ):
+        journal = tmp_path / "copy.journal"
+        shutil.copytree(deployed.folder / "bundle.journal", journal)
+        request = json.loads((journal / "request.json").read_text()) | {"network": "planted:run"}
+        (journal / "request.json").write_text(json.dumps(request))
+        (tmp_path / "planted.py").write_text("raise SystemExit('ran')")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        line = ("compile", "--from", str(journal), "--out", str(tmp_path / "b"), *named)
+        refused = hetfeat(capfd, *line)
+        assert refused.code == 2 and "--network planted:run" in refused.errors
+
     @pytest.mark.parametrize("noted", [{"slug": "tiny_0a1b2c3d"}, {"digest": "0a1b2c3d"}])
     def test_a_network_that_has_changed_since_is_told(self, deployed, tmp_path, capfd, noted):
         journal = tmp_path / "copy.journal"
         shutil.copytree(deployed.folder / "bundle.journal", journal)
         request = json.loads((journal / "request.json").read_text())
         (journal / "request.json").write_text(json.dumps(request | noted))
-        refused = hetfeat(capfd, "compile", "--from", str(journal), "--out", str(tmp_path / "b"))
+        line = ("compile", "--from", str(journal), "--out", str(tmp_path / "b"), *NAMED)
+        refused = hetfeat(capfd, *line)
         assert refused.code == 2 and "which has changed since" in refused.errors
 
 

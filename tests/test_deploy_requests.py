@@ -13,6 +13,22 @@ from door import hetfeat
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
 
+REPORT = {
+    "interrupted": False,
+    "latency_ms": 1.0,
+    "untuned_ms": None,
+    "peers_ms": {},
+    "batches_ms": {},
+    "tuning_s": 0.0,
+    "build_s": 0.0,
+    "trials": 0,
+    "max_abs_error": 0.0,
+    "tolerance": 1.0,
+    "leaked_records": 0,
+    "model_version": None,
+}
+
+
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory, project):
     with trained.registry_with_a_model(tmp_path_factory.mktemp("registry"), project) as folder:
@@ -51,7 +67,7 @@ def test_a_function_finds_its_bundle_until_it_is_edited(device, device_file, tmp
     assert found is None
     executable = SimpleNamespace(export_library=lambda path, fcompile: Path(path).touch())
     value = np.ones((1, 1), np.float32)
-    report = {"interrupted": False}
+    report = REPORT
     facts = {"request": request.as_json(), "report": report}
     variants = [Variant(1, executable, [value])]
     write_bundle(wanted.out, variants, device, Sample([value], value, 0.0), facts)

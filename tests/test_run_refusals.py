@@ -70,7 +70,7 @@ def linked(bundle: Path) -> None:
         (edited(lambda m: m.update(format=3)), "of format 3"),
         (edited(lambda m: m.pop("files")), "a bundle"),
         (edited(lambda m: m["files"].pop("lib_1.so")), "a bundle"),
-        (edited(lambda m: m["files"].update({"../x": "0"})), "proper file ../x"),
+        (edited(lambda m: m["files"].update({"../x": "0"})), "a bundle"),
         (edited(lambda m: m.pop("threads")), "a bundle"),
         (edited(lambda m: m.update(inputs=[{}])), "a bundle"),
         (edited(lambda m: m["code_features"].append("avx1024")), "a CPU with avx1024"),

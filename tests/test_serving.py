@@ -20,7 +20,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import uvicorn
-from built import build
+from built import build, rewrite
 from PIL import Image
 
 from registry import pyfunc_bundle
@@ -56,6 +56,10 @@ def photograph() -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels.astype(np.uint8)).save(buffer, "JPEG")
     return buffer.getvalue()
+
+
+def header(text: str) -> str:
+    return as_text(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode())
 
 
 NOTES_THREADS = """
@@ -130,6 +134,8 @@ class TestInputs:
             [damaged_image()],
             [npy(np.array([{}], dtype=object))],
             [as_text(b"\x93NUMPY\x01\x00\x10\x00{'de")],
+            [as_text(b"\x93NUMPY\x01\x00\x10\x00((((((((((((((((")],
+            [header("{'descr': '<f4', 'fortran_order': False, 'shape': (1" + "0" * 40 + ",)}")],
             ["", ""],
             [npy(np.zeros((3, 4, 6))), npy(np.zeros((3, 4, 7)))],
             [[["text"]]],
@@ -148,6 +154,100 @@ class TestInputs:
 
         with pytest.raises(MlflowException, match="takes none"):
             pyfunc_bundle._rows([image((0, 0, 0), (6, 4))], [1, 128], "int64")
+
+
+class TestBounds:
+    @pytest.mark.parametrize(
+        "given",
+        [
+            ["x"] * (pyfunc_bundle.MAX_ROWS + 1),
+            [image((0, 0, 0), (1025, 1024))],
+            [image((0, 0, 0), (4097, 4096), kind="JPEG")],
+        ],
+    )
+    def test_too_much_is_413(self, given):
+        with pytest.raises(pyfunc_bundle.TooLarge) as refused:
+            pyfunc_bundle._rows(np.array(given, dtype=object), **IMAGE)
+        assert refused.value.get_http_status_code() == 413
+
+    def test_a_large_jpeg_is_scaled_while_it_is_decoded(self):
+        small, large = (image((255, 0, 0), s, kind="JPEG") for s in ((60, 40), (2048, 2048)))
+        found = [pyfunc_bundle._rows([text], **IMAGE) for text in (small, large)]
+        np.testing.assert_allclose(*found, atol=0.05)
+
+    def test_with_a_key_and_no_hetfeat_nothing_of_the_bundle_runs(self, monkeypatch, tmp_path):
+        from mlflow.exceptions import MlflowException
+
+        (tmp_path / "run.py").write_text("raise SystemExit('ran')")
+        monkeypatch.setenv("HETFEAT_PUBLIC_KEY", "public.pem")
+        monkeypatch.setitem(sys.modules, "hetfeat.deploy", None)
+        with pytest.raises(MlflowException, match="the installed hetfeat"):
+            pyfunc_bundle._runtime(tmp_path)
+
+    def test_with_a_key_the_installed_code_loads(self, monkeypatch, tmp_path):
+        from hetfeat.deploy import runtime
+
+        (tmp_path / "run.py").write_text("raise SystemExit('ran')")
+        monkeypatch.setenv("HETFEAT_PUBLIC_KEY", "public.pem")
+        assert pyfunc_bundle._runtime(tmp_path) is runtime
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory, child_environment):
+    """`hetfeat serve` of a bundle whose own run.py is somebody else's, with small bounds."""
+    folder = tmp_path_factory.mktemp("own")
+    bundle = build(folder / "bundle", "nets:tiny")
+    (bundle / "run.py").write_text("raise SystemExit('ran')")
+    rewrite(bundle)
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    line = [sys.executable, "-m", "mlproject", "serve", str(bundle), "--port", str(port)]
+    with (folder / "log").open("w") as output:
+        server = subprocess.Popen(
+            [*line, "--max-bytes", "100000", "--max-waiting", "2"],
+            env=child_environment, stdout=output, stderr=output,
+        )  # fmt: skip
+    try:
+        wait_for(f"http://127.0.0.1:{port}/ping", server, folder / "log")
+        yield SimpleNamespace(url=f"http://127.0.0.1:{port}/invocations", bundle=bundle, port=port)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.mark.services
+class TestOwnServer:
+    def test_it_computes_and_runs_nothing_of_the_bundle(self, own_server):
+        rows = np.load(own_server.bundle / "sample_input_0.npy", allow_pickle=False)
+        wanted = np.load(own_server.bundle / "sample_output.npy", allow_pickle=False)
+        found = ask(own_server.url, {"inputs": [npy(rows[0])]})
+        np.testing.assert_allclose(np.float32(found.value), wanted, rtol=1e-4, atol=1e-5)
+
+    def test_too_many_bytes_are_413(self, own_server):
+        assert ask(own_server.url, {"inputs": ["x" * 100_000]}).status == 413
+
+    def test_too_many_rows_are_413(self, own_server):
+        assert ask(own_server.url, {"inputs": ["x"] * 300}).status == 413
+
+    def test_deep_nesting_is_400(self, own_server):
+        request = urllib.request.Request(
+            own_server.url, b"[" * 90_000, {"Content-Type": "application/json"}
+        )
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=60)
+        assert refused.value.code == 400
+
+    def test_a_full_queue_is_503_and_empties(self, own_server):
+        head = b"POST /invocations HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+        with contextlib.ExitStack() as stack:
+            for _ in range(2):  # whose bodies do not come
+                slow = stack.enter_context(socket.create_connection(("127.0.0.1", own_server.port)))
+                slow.sendall(head + b"Content-Length: 9\r\n\r\n")
+            time.sleep(1)
+            assert ask(own_server.url, {"inputs": ["x"]}).status == 503
+        time.sleep(1)
+        assert ask(own_server.url, {"inputs": ["x"]}).status == 400
 
 
 @pytest.fixture(scope="module")

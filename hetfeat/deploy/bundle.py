@@ -170,9 +170,14 @@ def run_bundle(folder: Path, inputs: Sequence[Path]) -> Array:
 
 
 def sample_inputs(folder: Path) -> list[Array]:
-    """The inputs of a bundle's sample."""
-    count = len(read_manifest(folder)["inputs"])
-    return runtime.load_arrays([folder / f"sample_input_{i}.npy" for i in range(count)])
+    """The inputs of a bundle's sample, checked as `load_bundle` checks them.
+
+    Raises:
+        DataError: Not a bundle, or a changed file.
+    """
+    with _as_data_error(), runtime.verified(folder) as (manifest, private):
+        names = [f"sample_input_{i}.npy" for i in range(len(manifest["inputs"]))]
+        return runtime.load_arrays([private / name for name in names])
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from hetfeat.deploy.request import REQUEST, DeployRequest, Imported, SourceModel
 from hetfeat.deploy.verify import Reference, reference_of
 from hetfeat.deploy.ways import contested, lower_fastest, occurrences, tasks_of_all_ways
 from hetfeat.devices.profile import DeviceProfile
+from hetfeat.durable import publish_folder
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.choice import measurer_of
 from hetfeat.measure.exclusive import building
@@ -145,9 +146,7 @@ def deploy(
             "leaked_records": _leaked(source, profile, [t.task for of in ways for t in of]),
         }
         bundle.add_facts(draft, {"report": report})
-        if out.exists():
-            out.rename(Path(work) / "replaced")
-        draft.rename(out)
+        publish_folder(draft, out)
     return report
 
 

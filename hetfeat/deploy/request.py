@@ -5,13 +5,16 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
 from hetfeat.deploy.runtime import MANIFEST
 from hetfeat.errors import DataError, RequestError
 from hetfeat.models.base import CostModel
+from hetfeat.parsing import Count, PositiveFloat, PositiveInt, Schema, decode, parse, printable
 from hetfeat.tune.loop import EVOLUTION
 
 if TYPE_CHECKING:
@@ -62,15 +65,49 @@ class DeployRequest:
         Raises:
             DataError: It is none.
         """
+        action = "name the folder that ends in .journal beside a bundle of `hetfeat deploy`"
         try:
-            kept = json.loads((journal / REQUEST).read_text())
-            return cls(**kept | {"batches": tuple(kept["batches"])})
-        except (OSError, ValueError, TypeError, KeyError) as error:
+            data = (journal / REQUEST).read_bytes()
+        except OSError as error:
+            given = f"'{journal}'"
             raise DataError(
-                f"'{journal}'",
-                f"the journal of a deployment, with its {REQUEST}",
-                "name the folder that ends in .journal beside a bundle of `hetfeat deploy`",
+                given, f"the journal of a deployment, with its {REQUEST}", action
             ) from error
+        what = f"'{journal}', the journal of a deployment"
+        kept = decode(data, _Kept, what=what, action=action).model_dump()
+        return cls(**kept | {"batches": tuple(kept["batches"])})
+
+
+class _Kept(Schema):
+    """A request as a journal keeps it."""
+
+    network: str
+    slug: str
+    batches: Annotated[list[PositiveInt], Field(min_length=1)]
+    device: str
+    model: str | None
+    effort: Literal["quick", "standard", "full"]
+    trials: Count | None
+    seed: int
+    search: str = EVOLUTION
+    digest: str | None = None
+
+
+class _Report(Schema):
+    """What a deployment that finds its bundle uses of the report there."""
+
+    interrupted: bool
+    latency_ms: PositiveFloat
+    untuned_ms: PositiveFloat | None
+    peers_ms: dict[str, PositiveFloat | None]
+    batches_ms: dict[str, PositiveFloat | None]
+    tuning_s: float
+    build_s: float
+    trials: Count
+    max_abs_error: float
+    tolerance: float
+    leaked_records: Count
+    model_version: str | None
 
 
 @dataclass(frozen=True)
@@ -115,15 +152,18 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
     manifest = bundle.read_manifest(out)
     # Older bundles do not say how they were searched for, nor what their function returned.
     older = {"search": EVOLUTION, "digest": None}
-    if {**older, **manifest.get("request", {})} != request.as_json():
+    kept = manifest.get("request")
+    if not isinstance(kept, dict) or older | kept != request.as_json():
+        network = printable(str(manifest.get("network", "a network")))
         raise RequestError(
-            f"'{out}', a bundle of {manifest.get('network', 'a network')} from another request",
+            f"'{out}', a bundle of {network} from another request",
             "the same network, by what a function returns, and the same device, model version, "
             "effort, trials, batch, search and seed",
             "choose another --out, or pass --refresh true to replace it",
         )
-    report: dict[str, Any] = manifest["report"]
-    if report["interrupted"]:
+    report: dict[str, Any] = manifest.get("report", {})
+    action = "pass --refresh true to replace it"
+    if parse(report, _Report, what=f"the report of '{out}'", action=action).interrupted:
         return None
     bundle.check_files(out, manifest)
     return report

@@ -8,13 +8,14 @@ from registry.commands.deploy import render
 
 @_cli.command("compile", render=render)
 @_cli.option("--from", "journal", type=Path, required=True, help="Journal of a deployment.")
+@_cli.option("--network", help="The journal's module:function once more: its code is run.")
 @_cli.option("--out", type=Path, default="bundle", help="Folder of the bundle; must not exist.")
-def command(journal: Path, out: Path) -> _cli.Result:
+def command(journal: Path, network: str | None, out: Path) -> _cli.Result:
     """Compile, verify, compare and register what a deployment has found so far.
 
     The journal lies beside the deployment's bundle, as OUT.journal; tuning may go on meanwhile.
     """
     from registry.deployment import compile_and_register
 
-    report = compile_and_register(journal, out)
+    report = compile_and_register(journal, out, network)
     return _cli.Result(report, _cli.INTERRUPTED if report.get("stopped") else 0)
