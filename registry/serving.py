@@ -98,7 +98,7 @@ class Bounded:
         """Answers one request; those without a body are never counted."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
-            return
+            return None
         if self._waiting >= self._max_waiting:
             return await _answer(scope, receive, send, 503, f"{self._waiting} requests wait")
         self._waiting += 1
