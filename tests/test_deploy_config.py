@@ -45,7 +45,7 @@ def asked(monkeypatch, device, registry_here):
 
 def test_compile_cut_short_says_so(capfd, monkeypatch, tmp_path):
     report = {"latency_ms": 9.5, "stopped": True}
-    monkeypatch.setattr(registry.deployment, "compile_and_register", lambda journal, out: report)
+    monkeypatch.setattr(registry.deployment, "compile_and_register", lambda *given: report)
     assert _cli.run(mlproject.cli, ["compile", "--from", str(tmp_path), "--json"]) == 130
     assert json.loads(capfd.readouterr().out) == report
 
