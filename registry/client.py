@@ -19,6 +19,13 @@ T = TypeVar("T")
 MISSING = frozenset({"RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"})
 EXISTS = frozenset({"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"})
 _FOREIGN = frozenset({"mlflow", "requests", "urllib3", "boto3", "botocore", "sqlalchemy"})
+_OF_THE_STORAGE = (
+    "database or disk is full",
+    "disk I/O error",
+    "attempt to write a readonly database",
+    "No space left on device",
+    "Read-only file system",
+)
 _ATTEMPTS = 8
 _DEFAULTS = {
     # MLflow's own (7 retries, 120 s) leave a command silent for minutes when a server is gone.
@@ -112,9 +119,9 @@ def in_our_words(error: Exception, doing: str) -> HetfeatError:
         doing: As in `translated`.
     """
     code, text = error_code(error), _first_line(error)
-    if not code:
+    if not code or (unusable := _unusable_storage(error)):
         return WorkFailed(
-            f"no way to {doing} ({type(error).__name__}: {text})",
+            f"no way to {doing} ({unusable if code else f'{type(error).__name__}: {text}'})",
             "storage that answers and has room left",
             "check the disk, the server and its credentials, then repeat the command",
         )
@@ -150,6 +157,12 @@ def in_our_words(error: Exception, doing: str) -> HetfeatError:
         "a registry that answers",
         f"check MLFLOW_TRACKING_URI{token} and the server, then repeat the command",
     )
+
+
+def _unusable_storage(error: BaseException) -> str:
+    """What SQLite or the disk says where MLflow's database cannot be written; mostly nothing."""
+    text = str(error)
+    return next((said for said in _OF_THE_STORAGE if said in text), "")
 
 
 def _first_line(error: BaseException) -> str:

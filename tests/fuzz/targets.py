@@ -178,10 +178,12 @@ def _deploy_request(data: bytes, folder: Path) -> None:
 
 def _report(data: bytes, folder: Path) -> None:
     from hetfeat.devices.fleet.identity import mismatch
+    from hetfeat.devices.fleet.report import report_of
     from hetfeat.devices.profile import DeviceProfile
 
     route = {"kind": "rpc", "key": "a", "tracker": "localhost:9190"}
-    mismatch(DeviceProfile("a", "cpu-x86", {"kind": "llvm"}, 2, route=route), _json(data))
+    profile = DeviceProfile("a", "cpu-x86", {"kind": "llvm"}, 2, route=route)
+    mismatch(profile, report_of(_json(data)))
 
 
 TARGETS: dict[str, Target] = {
