@@ -2,6 +2,7 @@
 
 import contextlib
 import getpass
+import logging
 import os
 import random
 import time
@@ -49,6 +50,8 @@ def connect(tracking_uri: str | None = None) -> "MlflowClient":
 
 def set_defaults() -> None:
     """Gives MLflow our own settings, where its variables say nothing."""
+    # It would log the traceback of what it raises, too.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     for variable, value in _DEFAULTS.items():
         os.environ.setdefault(variable, value)
 

@@ -87,7 +87,7 @@ def full(*args: object) -> None:
 def test_a_full_disk_while_pulling_leaves_nothing(client, name, monkeypatch):
     kept = sorted(cache.models_folder().iterdir())
     monkeypatch.setattr(Artifacts, "fetch", full)
-    with pytest.raises(WorkFailed, match=r"No space left.*check the disk"):
+    with pytest.raises(WorkFailed, match=r"No space left.*make room"):
         pull(f"{name}/2")
     assert sorted(cache.models_folder().iterdir()) == kept
     with pytest.raises(WorkFailed, match="No space left"):
