@@ -90,3 +90,14 @@ def test_damaged_lines_leave_a_sound_store(tmp_path_factory, seed):
     assert len({measurement.program.key for measurement in stored}) == len(stored)
     again = import_records("ansor", "a", [folder / "log"], folder / "store")
     assert (again.kept, again.failed) == (0, 0)
+
+
+def test_a_task_of_which_no_line_can_be_interpreted_costs_itself_alone(tmp_path):
+    rng = random.Random(0)
+    record = ansor_lines.on_cpu(64, 32, 128, rng)
+    broken = json.loads(json.dumps(record))
+    broken["i"][0][0] = json.dumps(["another_layer", 64, 32, 128])
+    broken["i"][1][1] = [["no such step", 0]]
+    lines = [json.dumps(one).encode() for one in (record, broken)]
+    found, skipped = read(tmp_path, lines)
+    assert (len(found), skipped.total()) == (1, 1)

@@ -267,7 +267,10 @@ def _table(
         programs.append(digest.hexdigest()[:24])
     taken = pa.array(which, pa.int32())
     tasks = [head.task for head in heads.values()]
-    named = [operators[task.hash] if task.operator == UNKNOWN else task.operator for task in tasks]
+    named = [
+        operators.get(task.hash, UNKNOWN) if task.operator == UNKNOWN else task.operator
+        for task in tasks  # some of which have no interpreted line here
+    ]
     columns = {
         "device": pa.repeat(device, len(rows)),
         "task": pa.array([task.hash for task in tasks]).take(taken),

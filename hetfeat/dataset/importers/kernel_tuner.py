@@ -146,7 +146,7 @@ def _load_json(path: Path) -> Any:
         begun = text.rstrip().removesuffix(b",")
         with contextlib.suppress(DataError):
             return _decoded(begun + b"}}")
-        raise _bad(path, f"not whole JSON, {error.given.removeprefix('a cache ')}") from error
+        raise _bad(path, f"not whole JSON {error.given.removeprefix('a cache ')}") from error
 
 
 def _decoded(text: bytes) -> Any:
