@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo py
 VENV_PYTHON := .venv/bin/python
 
 .PHONY: help env quickstart test lint docs format gate clean distclean \
-	services services-stop test-services races crashes scale store-scale searches test-fleet \
+	services services-stop test-services races crashes interruptions scale store-scale searches test-fleet \
 	fleet-faults test-arm mutants fuzz
 .DEFAULT_GOAL := help
 
@@ -50,6 +50,9 @@ races: env ## 200 races of 8 promoters; ARGS="--on postgresql" or "--on server" 
 
 crashes: env ## 100 promotions killed at a random moment, then repaired; ARGS as for races
 	$(VENV_PYTHON) benchmarks/registry/crashes.py --rounds 100 $(ARGS)
+
+interruptions: env ## Commands killed, stopped, run twice at once, on a full disk; hours, resumable; ARGS="--rounds 2"
+	PYTHONPATH=. $(VENV_PYTHON) benchmarks/interruptions $(ARGS)
 
 scale: env ## Promote, history and pull beside 1,000 models of 20 versions; ARGS="--on postgresql"
 	$(VENV_PYTHON) benchmarks/registry/scale.py $(ARGS)

@@ -22,7 +22,13 @@ _ODD = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, V
 
 
 def serve(
-    bundle_or_uri: str, stage: str | None, host: str, port: int, max_bytes: int, max_waiting: int
+    bundle_or_uri: str,
+    stage: str | None,
+    host: str,
+    port: int,
+    max_bytes: int,
+    max_waiting: int,
+    unrecorded: bool = False,
 ) -> None:
     """Serves until it is told to end.
 
@@ -33,6 +39,7 @@ def serve(
         port: To listen on.
         max_bytes: Longest body of a request; a longer one is answered with 413.
         max_waiting: Requests at once; further ones are answered with 503.
+        unrecorded: As in `registry.pull.pull`.
 
     Raises:
         DataError: No bundle, a changed one, or not signed by the configured key.
@@ -42,7 +49,8 @@ def serve(
     with tempfile.TemporaryDirectory(prefix="hetfeat-serve-") as own:
         folder = Path(bundle_or_uri)
         if not folder.is_dir():
-            folder = pull(bundle_or_uri, stage, out=Path(own) / "bundle").folder
+            out = Path(own) / "bundle"
+            folder = pull(bundle_or_uri, stage, out=out, unrecorded=unrecorded).folder
         app = Bounded(_scoring(folder), max_bytes, max_waiting)
     uvicorn.run(app, host=host, port=port)
 

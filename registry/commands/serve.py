@@ -12,8 +12,15 @@ from registry.commands import _cli
 @_cli.option("--port", type=click.IntRange(1, 65535), default=5000, help="Port to listen on.")
 @_cli.option("--max-bytes", type=click.IntRange(1), default=32 << 20, help="Of a request; 413.")
 @_cli.option("--max-waiting", type=click.IntRange(1), default=32, help="Requests at once; 503.")
+@_cli.unrecorded
 def command(
-    bundle: str, stage: str | None, host: str, port: int, max_bytes: int, max_waiting: int
+    bundle: str,
+    stage: str | None,
+    host: str,
+    port: int,
+    max_bytes: int,
+    max_waiting: int,
+    unrecorded: bool,
 ) -> None:
     """Serve a bundle as `mlflow models serve` does, verified by the code installed here.
 
@@ -24,4 +31,4 @@ def command(
 
     if stage is None and "/" not in bundle and "@" not in bundle:
         stage = "production"
-    serve(bundle, stage, host, port, max_bytes, max_waiting)
+    serve(bundle, stage, host, port, max_bytes, max_waiting, unrecorded)
