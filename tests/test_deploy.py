@@ -107,20 +107,6 @@ class TestCompiling:
         refused = hetfeat(capfd, "compile", "--from", journal, "--out", out)
         assert refused.code == 2 and said in refused.errors
 
-    @pytest.mark.parametrize("named", [(), ("--network", "nets:dense")])
-    def test_the_code_of_a_foreign_journal_is_not_run_unasked(
-        self, deployed, tmp_path, capfd, monkeypatch, named
-    ):
-        journal = tmp_path / "copy.journal"
-        shutil.copytree(deployed.folder / "bundle.journal", journal)
-        request = json.loads((journal / "request.json").read_text()) | {"network": "planted:run"}
-        (journal / "request.json").write_text(json.dumps(request))
-        (tmp_path / "planted.py").write_text("raise SystemExit('ran')")
-        monkeypatch.syspath_prepend(str(tmp_path))
-        line = ("compile", "--from", str(journal), "--out", str(tmp_path / "b"), *named)
-        refused = hetfeat(capfd, *line)
-        assert refused.code == 2 and "--network planted:run" in refused.errors
-
     @pytest.mark.parametrize("noted", [{"slug": "tiny_0a1b2c3d"}, {"digest": "0a1b2c3d"}])
     def test_a_network_that_has_changed_since_is_told(self, deployed, tmp_path, capfd, noted):
         journal = tmp_path / "copy.journal"

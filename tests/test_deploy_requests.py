@@ -1,5 +1,6 @@
 """What `hetfeat deploy` refuses before it does anything, and what it may replace."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 import trained
 from door import hetfeat
+
+from hetfeat.deploy.request import DeployRequest
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
@@ -167,3 +170,30 @@ def test_a_refresh_without_the_cross_compiler_keeps_what_was_measured(
 
 def experiment_ids(client) -> list[str]:
     return [found.experiment_id for found in client.search_experiments()]
+
+
+@pytest.mark.parametrize("named", [(), ("--network", "nets:dense")])
+def test_the_code_that_a_journal_names_is_not_run_unasked(tmp_path, capfd, monkeypatch, named):
+    request = DeployRequest("planted:run", "planted_run", (1,), "here", None, "quick", 0, 0)
+    (tmp_path / "request.json").write_text(json.dumps(request.as_json()))
+    (tmp_path / "planted.py").write_text("raise SystemExit('ran')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    line = ("compile", "--from", str(tmp_path), "--out", str(tmp_path / "b"), *named)
+    refused = hetfeat(capfd, *line)
+    assert refused.code == 2 and "--network planted:run" in refused.errors
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 4000,
+        "null",
+        '{"network": 1}',
+        json.dumps({"network": "x", "slug": "x", "batches": "12", "device": "d"}),
+    ],
+)
+def test_a_journal_s_request_that_is_none_is_one_line(tmp_path, capfd, text):
+    (tmp_path / "request.json").write_text(text)
+    refused = hetfeat(capfd, "compile", "--from", str(tmp_path), "--out", str(tmp_path / "b"))
+    assert (refused.code, refused.errors.count("\n")) == (2, 1)
+    assert "the journal of a deployment" in refused.errors
