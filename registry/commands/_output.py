@@ -18,11 +18,7 @@ def open_closed_streams() -> None:
 
     Else the next file that is opened would take the number of one, and what is printed with it.
     """
-    for descriptor, name, mode in (
-        (STDIN, "stdin", "r"),
-        (STDOUT, "stdout", "w"),
-        (STDERR, "stderr", "w"),
-    ):
+    for descriptor in (STDIN, STDOUT, STDERR):
         try:
             os.fstat(descriptor)
         except OSError:
@@ -31,6 +27,8 @@ def open_closed_streams() -> None:
                 os.dup2(null, descriptor)
                 os.close(null)
             os.set_inheritable(descriptor, True)
+    # Only now: these are files, too, and would have taken the numbers.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - as long as the process
 
