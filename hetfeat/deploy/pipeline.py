@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ from hetfeat.measure.exclusive import building
 from hetfeat.measure.remote.lane import Quarantine
 from hetfeat.models.labels import leaked_records
 from hetfeat.progress import At, progress
-from hetfeat.records import Program, Task
+from hetfeat.records import Measurement, Program, Task
 from hetfeat.transfer.schedules import ScheduleLibrary
 from hetfeat.tune.final import choose, finalists
 from hetfeat.tune.loop import BUDGETS, Budget, TaskState, Tuned, tune
@@ -83,10 +82,14 @@ def deploy(
     with refusals(request.network):
         prepared = [in_layout(found.module, target) for found in networks]
         references = [reference_of(found.network, request.seed) for found in networks]
-        sample = references[0].samples[0]
-        keep = partial(quarantine, journal or journal_path(out))
-        untuned = _untuned(networks[0], prepared[0], profile, references[0], out, keep)
         ways = [tasks_of_all_ways(module, target, TRANSFORMS) for module in prepared]
+    sample = references[0].samples[0]
+
+    def keep(measurements: Sequence[Measurement], reason: str) -> None:
+        """Before the tuning there may be no journal yet."""
+        quarantine(journal or RecordStore.create(journal_path(out)).path, measurements, reason)
+
+    untuned = _untuned(networks[0], prepared[0], profile, references[0], out, keep)
     tuned, cold_s = _tune(request, networks, ways, profile, source, out, journal)
 
     build_started = time.monotonic()
