@@ -1,7 +1,6 @@
-import json
-
 """Inputs that exercise a network, and a reference that tells a wrong one from it."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
