@@ -14,6 +14,7 @@ SHORTEST_S = 1e-9
 BEYOND_PEAK = 100.0
 """A latency by which a device would be so many times as fast as its profile's peak is an error."""
 MOST = 1000
+_LATENCIES = Annotated[list[PositiveFloat], Field(min_length=1, max_length=MOST)]
 _ACTION = "update and restart the server, and set its clock right"
 
 
@@ -23,8 +24,7 @@ def latencies_of(value: object, task: Task, profile: DeviceProfile) -> list[floa
     Raises:
         DataError: No list of such numbers, or one that is too small to be true.
     """
-    kind = Annotated[list[PositiveFloat], Field(min_length=1, max_length=MOST)]
-    found: list[float] = parse(value, kind, what="latencies", action=_ACTION)
+    found: list[float] = parse(value, _LATENCIES, what="latencies", action=_ACTION)
     peak = (profile.peak_gflops or 0.0) * 1e9
     shortest_s = max(SHORTEST_S, task.flops / (BEYOND_PEAK * peak) if peak else 0.0)
     if min(found) < shortest_s:
