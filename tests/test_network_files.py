@@ -185,13 +185,6 @@ class TestOnnx:
         assert "Bernoulli" in str(error.value)
         assert "Frob" in str(error.value)
 
-    def test_two_outputs_are_refused(self, tmp_path):
-        from hetfeat.workloads.tvm import import_network
-
-        nodes = [helper.make_node("Relu", ["x"], [f"y{i}"]) for i in range(2)]
-        with pytest.raises(RequestError, match="2 outputs"):
-            import_network(load_network(str(save(tmp_path / "x.onnx", nodes, outputs=2))))
-
 
 def test_an_onnx_file_becomes_a_bundle_that_computes_it(tmp_path):
     from built import build

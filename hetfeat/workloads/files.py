@@ -81,7 +81,8 @@ class OnnxModule(torch.nn.Module):
         """The outputs, in the model's order."""
         names = [value.name for value in self.session.get_inputs()]
         feed = {name: value.numpy() for name, value in zip(names, inputs, strict=True)}
-        return [torch.from_numpy(value) for value in self.session.run(None, feed)]
+        wanted = [value.name for value in self.model.graph.output]  # of the file's, perhaps some
+        return [torch.from_numpy(value) for value in self.session.run(wanted, feed)]
 
 
 def _onnx_network(path: Path, name: str, batch: int) -> Network:

@@ -23,6 +23,7 @@ from registry.commands._params import (
     SWITCH,
     argument,
     option,
+    output,
     seed,
     unrecorded,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "command",
     "fail",
     "option",
+    "output",
     "run",
     "seed",
     "unrecorded",
