@@ -225,18 +225,19 @@ class TestBundle:
         done = hetfeat(capfd, "run", str(built), *line, "--output", str(tmp_path / "y.npz"))
         assert done.value["shapes"] == {"output_0": [1, 3], "output_1": [1, 4]}
 
-    def test_mlflow_gets_them_by_name(self, built):
-        from hetfeat.deploy import runtime
+    def test_a_server_answers_by_name(self, built):
+        from starlette.testclient import TestClient
+
         from registry.flavor import signature
-        from registry.pyfunc_bundle import BundleFunction
+        from registry.serving import _scoring
 
         inputs, expected = in_framework(2)
-        function = BundleFunction()
-        function.load(built, runtime)
         given = {f"input_{place}": value.tolist() for place, value in enumerate(inputs)}
-        found = function.predict(None, given)
-        np.testing.assert_allclose(found["output_1"], expected[1], rtol=1e-4, atol=1e-5)
-        named = signature(function.bundle.manifest).outputs.input_names()
+        answer = TestClient(_scoring(built)).post("/invocations", json={"inputs": given})
+        found = answer.json()["predictions"]
+        for name, right in zip(("output_0", "output_1"), expected, strict=True):
+            np.testing.assert_allclose(np.float32(found[name]), right, rtol=1e-4, atol=1e-5)
+        named = signature(read_manifest(built)).outputs.input_names()
         assert named == ["output_0", "output_1"]
 
     def test_one_output_is_written_as_older_readers_know_it(self, tmp_path):
