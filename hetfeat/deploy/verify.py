@@ -119,9 +119,9 @@ def _is_finite(output: Array) -> bool:
     return bool(not np.isnan(output).any() and np.isfinite(output).any())
 
 
-def _limit(draws: Sequence[Array]) -> tuple[float, bool]:
+def _limit(of_draws: Sequence[Array]) -> tuple[float, bool]:
     """The tolerance of an output, and whether a wrong one shows, by what it is on all inputs."""
-    finite = [np.where(np.isfinite(output), output, 0).astype(np.float64) for output in draws]
+    finite = [np.where(np.isfinite(output), output, 0).astype(np.float64) for output in of_draws]
     largest = float(np.max(np.abs(finite), initial=0.0))
     moved = float(np.max(np.ptp(finite, axis=0), initial=0.0)) / 2
     allowed = min(RELATIVE_TOLERANCE * largest, OF_WHAT_CHANGES * moved)
