@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 import mlproject
-from hetfeat.models.gbdt import GbdtParameters, XgbModel
+from hetfeat.models.gbdt import XgbModel
+from hetfeat.models.gbdt_parameters import GbdtParameters
 from registry.client import connect
 from registry.commands import _cli
 from registry.manifest import write_manifest

@@ -9,7 +9,8 @@ import stores
 
 from hetfeat.features.assemble import batch_of
 from hetfeat.features.batch import Examples
-from hetfeat.models.gbdt import GbdtParameters, XgbModel
+from hetfeat.models.gbdt import XgbModel
+from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.search.evolution import Evolution
 from hetfeat.transfer.finetune import mean_pca
 from hetfeat.tune.judge import FIRST_FIT, GATE_FACTOR, Judge, trusted

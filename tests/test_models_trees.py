@@ -14,7 +14,7 @@ from hetfeat.features.batch import Batch, Examples
 from hetfeat.features.trace import WIDTH
 from hetfeat.models.aggregate import flat_features, table_names, table_of
 from hetfeat.models.engines.trees import RowObjective, rows_of
-from hetfeat.models.gbdt import GbdtParameters, LgbmParameters
+from hetfeat.models.gbdt_parameters import GbdtParameters, LgbmParameters
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.pairs import pairs_of
 from hetfeat.models.relative import relative_features

@@ -13,7 +13,7 @@ from hetfeat.features.batch import Batch, Examples, Floats
 from hetfeat.models.aggregate import table_names, table_of
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
-from hetfeat.models.gbdt import LgbmParameters
+from hetfeat.models.gbdt_parameters import LgbmParameters
 from hetfeat.models.side import Side
 from hetfeat.models.watch import Watch
 

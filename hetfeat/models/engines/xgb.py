@@ -16,7 +16,7 @@ from hetfeat.features.spilled import scratch_folder
 from hetfeat.models.aggregate import hardware_columns, table_names, table_of
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
-from hetfeat.models.gbdt import GbdtParameters
+from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.models.side import Side
 from hetfeat.models.watch import Watch
 
