@@ -200,7 +200,7 @@ def _source_run(plan: Plan, runs: Sequence[Run], source: Source) -> Run | None:
 def _version_of(run: Run) -> str | None:
     """The version that a training registered, pinned."""
     from registry.client import connect, translated
-    from registry.versions import Version
+    from registry.version import Version
 
     with translated(f"find the version of run {run.id}"):
         found = connect().search_model_versions(f"run_id = '{run.id}'")

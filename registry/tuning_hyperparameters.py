@@ -35,13 +35,7 @@ from registry.training import (
     load_data,
     source_tags,
 )
-from registry.versions import (
-    DATASET_TAG,
-    EVALUATION_TAG,
-    FEATURES_TAG,
-    METRIC_PREFIX,
-    Version,
-)
+from registry.version import DATASET_TAG, EVALUATION_TAG, FEATURES_TAG, METRIC_PREFIX, Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -12,7 +12,8 @@ from hetfeat.models.gbdt_parameters import GbdtParameters
 from registry.client import connect
 from registry.commands import _cli
 from registry.manifest import write_manifest
-from registry.versions import Version, register
+from registry.version import Version
+from registry.versions import register
 
 
 def succeed(capfd, *arguments: str) -> dict[str, Any]:

@@ -56,7 +56,6 @@ def test_import_contracts(project: Path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.xfail(reason="five circles, broken one by one")
 def test_modules_import_one_another_without_circles(project: Path):
     """A lazy import hides a circle; one for types alone is no import at all."""
     graph = grimp.build_graph(

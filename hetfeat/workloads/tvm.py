@@ -25,7 +25,7 @@ from hetfeat.workloads.graph.functions.tvm import vectorise_functions
 from hetfeat.workloads.graph.rows.tvm import pad_rows
 from hetfeat.workloads.graph.siblings.tvm import combine_siblings
 from hetfeat.workloads.graph.tvm import operator_of, simplify, static_shape
-from hetfeat.workloads.networks import Network
+from hetfeat.workloads.network import Network
 from hetfeat.workloads.operators import anchor_operator
 from hetfeat.workloads.winograd import Choose, direct
 from hetfeat.workloads.winograd.tvm import use_winograd
