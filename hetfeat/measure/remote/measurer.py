@@ -66,7 +66,7 @@ class RemoteMeasurer(Children):
         super().__init__(profile, CHILD, host.usable_cores(), build_timeout_s)
         self._route = route_of(profile)
         memory = str(psutil.virtual_memory().total // 2)
-        arguments = [json.dumps(profile.target), str(profile.cache_line_bytes), memory]
+        arguments = [json.dumps(dict(profile.target)), str(profile.cache_line_bytes), memory]
         self._lanes = [
             Lane(
                 Worker(CHILD, arguments, profile.threads),
