@@ -68,6 +68,16 @@ def test_modules_import_one_another_without_circles(project: Path):
         pytest.fail("the last imports the one before it: " + ", ".join(error.args[1]))
 
 
+def test_no_two_classes_share_a_name(project: Path):
+    """One word, one meaning; a reader who looks a class up finds one."""
+    places: dict[str, list[str]] = {}
+    for path, tree in sources(project):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
 def test_only_modules_named_tvm_import_tvm_at_module_level(project: Path):
     offenders = [
         path

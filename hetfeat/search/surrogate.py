@@ -19,7 +19,7 @@ import numpy as np
 from hetfeat.search.base import Space, State, Timed
 from hetfeat.search.gbfs import FAN_OUT
 from hetfeat.search.prior import Prior
-from hetfeat.search.process import PAIRS, Covariance, Floats, Process, Seen
+from hetfeat.search.process import PAIRS, Covariance, Floats, Process, StateFeatures
 from hetfeat.search.visits import Visits
 
 START = 8
@@ -61,7 +61,7 @@ class SurrogateSearch:
         self._space, self._prior = space, prior
         self._rng = random.Random(seed)
         self._visits = Visits(space, self._rng)
-        self._seen = Seen(space)
+        self._seen = StateFeatures(space)
         self._around: dict[State, list[State]] = {}
         self._promising = deque(prior.ranking[:PROMISING] if prior else ())
         self._ran: list[Timed] = []  # the fastest first
