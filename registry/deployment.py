@@ -38,14 +38,8 @@ from registry.flavor import log_bundle
 from registry.manifest import MANIFEST, sha256_of
 from registry.names import bundle_name, cost_model_name
 from registry.pull import Pulled, pull
-from registry.versions import (
-    DATASET_TAG,
-    MANIFEST_TAG,
-    PARENT_TAG,
-    Version,
-    metric_tags,
-    register,
-)
+from registry.version import DATASET_TAG, MANIFEST_TAG, PARENT_TAG, Version
+from registry.versions import metric_tags, register
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hetfeat.errors import DataError
 from hetfeat.parsing import Digest, parse
 from registry import ledger
-from registry.versions import MANIFEST_TAG, Version
+from registry.version import MANIFEST_TAG, Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -17,7 +17,8 @@ from registry.lock import STALE_S, locks_of
 from registry.manifest import MANIFEST
 from registry.mirror import Shown, State
 from registry.tracking import PROCESS_TAG
-from registry.versions import LIVE_STAGES, MANIFEST_TAG, Version, model_names
+from registry.version import LIVE_STAGES, MANIFEST_TAG, Version
+from registry.versions import model_names
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

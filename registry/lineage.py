@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from hetfeat.errors import RequestError
 from registry.client import connect, translated
 from registry.gates import kind_of
-from registry.versions import DATASET_TAG, PARENT_TAG, Version, resolve
+from registry.version import DATASET_TAG, PARENT_TAG, Version
+from registry.versions import resolve
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from registry.client import connect, translated
 from registry.mirror import ALIASES
 from registry.names import check_model_name, is_lock
-from registry.versions import DATASET_TAG, METRIC_PREFIX, PARENT_TAG, Version, check_known
+from registry.version import DATASET_TAG, METRIC_PREFIX, PARENT_TAG, Version
+from registry.versions import check_known
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from registry.client import patiently
-from registry.versions import LIVE_STAGES, Version, resolve
+from registry.version import LIVE_STAGES, Version
+from registry.versions import resolve
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

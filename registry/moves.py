@@ -17,7 +17,7 @@ from registry.client import patiently, user
 from registry.ledger import Head
 from registry.lock import Lock
 from registry.mirror import State
-from registry.versions import LIVE_STAGES, Version
+from registry.version import LIVE_STAGES, Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

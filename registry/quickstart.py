@@ -42,7 +42,7 @@ def _trained_version() -> Any | None:
     from hetfeat.dataset.store import RecordStore
     from hetfeat.features.columns import FEATURES_VERSION
     from registry.client import connect, translated
-    from registry.versions import DATASET_TAG, FEATURES_TAG, Version
+    from registry.version import DATASET_TAG, FEATURES_TAG, Version
 
     digest = RecordStore.open(packaged_store()).digest()
     with translated("look up cost models"):
@@ -98,7 +98,7 @@ def _deploy(version: Any) -> dict[str, Any]:
 
 def _table(version: Any, report: dict[str, Any]) -> str:
     from registry.commands import _output
-    from registry.versions import METRIC_PREFIX
+    from registry.version import METRIC_PREFIX
 
     figures = {
         key.removeprefix(METRIC_PREFIX): f"{float(value):.3f}"

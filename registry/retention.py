@@ -14,7 +14,8 @@ from registry.lineage import children_of
 from registry.lock import locked
 from registry.moves import Situation, carry_out, content_of, situation
 from registry.names import check_model_name
-from registry.versions import PARENT_TAG, Version, check_known
+from registry.version import PARENT_TAG, Version
+from registry.versions import check_known
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.report.run import Run
 from registry.client import connect, translated
 from registry.tracking import COMMAND_TAG
-from registry.versions import PARENT_TAG, resolve
+from registry.version import PARENT_TAG
+from registry.versions import resolve
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hetfeat.deploy.runtime import PUBLIC_KEY
 from hetfeat.deploy.signing import SIGNING_KEY, signing_key
 from hetfeat.errors import DataError, RequestError
-from registry.versions import SIGNATURE_TAG, Version
+from registry.version import SIGNATURE_TAG, Version
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -29,15 +29,8 @@ from registry import tracking
 from registry.cost_model import input_example, log_cost_model
 from registry.names import cost_model_name
 from registry.system import peak_memory_bytes
-from registry.versions import (
-    COMPARISON_TAG,
-    DATASET_TAG,
-    EVALUATION_TAG,
-    FEATURES_TAG,
-    Version,
-    metric_tags,
-    register,
-)
+from registry.version import COMPARISON_TAG, DATASET_TAG, EVALUATION_TAG, FEATURES_TAG, Version
+from registry.versions import metric_tags, register
 
 log = logging.getLogger(__name__)
 

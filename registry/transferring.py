@@ -36,15 +36,8 @@ from registry.cost_model import (
 from registry.names import cost_model_name
 from registry.pull import Pulled, pull
 from registry.training import MAIN_METRICS, evaluation_digest
-from registry.versions import (
-    DATASET_TAG,
-    EVALUATION_TAG,
-    FEATURES_TAG,
-    LIVE_STAGES,
-    PARENT_TAG,
-    metric_tags,
-    register,
-)
+from registry.version import DATASET_TAG, EVALUATION_TAG, FEATURES_TAG, LIVE_STAGES, PARENT_TAG
+from registry.versions import metric_tags, register
 
 log = logging.getLogger(__name__)
 

@@ -35,13 +35,7 @@ from registry.training import (
     load_data,
     source_tags,
 )
-from registry.versions import (
-    DATASET_TAG,
-    EVALUATION_TAG,
-    FEATURES_TAG,
-    METRIC_PREFIX,
-    Version,
-)
+from registry.version import DATASET_TAG, EVALUATION_TAG, FEATURES_TAG, METRIC_PREFIX, Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -61,7 +55,7 @@ _CLAIM_STALE_S = 1800.0
 
 
 @dataclass(frozen=True)
-class Search:
+class HyperparameterSearch:
     """What `hetfeat hpo` was asked for.
 
     Attributes:
@@ -81,7 +75,7 @@ class Search:
 class _Work:
     """What a worker has at hand; `tags` are those of every run of the study."""
 
-    search: Search
+    search: HyperparameterSearch
     data: TrainingData
     study: optuna.Study
     client: "MlflowClient"
@@ -110,7 +104,7 @@ class _Result(Schema):
     dataset_digest: str
 
 
-def search_and_register(search: Search) -> dict[str, Any]:
+def search_and_register(search: HyperparameterSearch) -> dict[str, Any]:
     """Does the whole of `hetfeat hpo`.
 
     Trials see the valid side only; the test side judges the best one, once, after all are done.

@@ -3,71 +3,19 @@
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
+from registry.card import describe
 from registry.client import EXISTS, MISSING, connect, error_code, is_refused, translated
 from registry.names import check_model_name, is_lock
+from registry.signatures import signature_tags
+from registry.version import LIVE_STAGES, MANIFEST_TAG, METRIC_PREFIX, PARENT_TAG, Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-MANIFEST_TAG = "manifest_sha256"
-SIGNATURE_TAG = "manifest_signature"
-PARENT_TAG = "parent_model_uri"
-DATASET_TAG = "dataset_digest"
-EVALUATION_TAG = "evaluation_digest"
-FEATURES_TAG = "feature_version"
-COMPARISON_TAG = "comparison"
-"""The same for all that was trained on one side of a split and judged on the other."""
-METRIC_PREFIX = "metric."
-"""Before the name of a figure in the tags of a version: a run's own can be logged over."""
-
-STAGES = ("none", "staging", "production", "archived")
-LIVE_STAGES = ("staging", "production")
 _URI = re.compile(r"(?:models:/)?(?P<name>[^/@]+)(?:/(?P<part>[^/@]+)|@(?P<alias>[^/@]+))?")
-
-
-@dataclass(frozen=True)
-class Version:
-    """One version of a registered model, as it was when it was looked up.
-
-    Attributes:
-        name: Of the registered model.
-        version: Its number.
-        run_id: Of the run that made it, if any.
-        source: Where MLflow keeps its files.
-        stage: One of `STAGES`.
-        aliases: Those that point to it.
-        tags: By key.
-    """
-
-    name: str
-    version: int
-    run_id: str | None
-    source: str
-    stage: str
-    aliases: tuple[str, ...] = ()
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def uri(self) -> str:
-        """The version, pinned: `models:/NAME/VERSION`."""
-        return f"models:/{self.name}/{self.version}"
-
-    @classmethod
-    def of(cls, found: Any) -> "Version":
-        """From MLflow's ModelVersion."""
-        return cls(
-            name=found.name,
-            version=int(found.version),
-            run_id=found.run_id or None,
-            source=found.source,
-            stage=str(found.current_stage or "None").lower(),
-            aliases=tuple(found.aliases),
-            tags=dict(found.tags),
-        )
 
 
 def metric_tags(metrics: Mapping[str, float]) -> dict[str, str]:
@@ -92,14 +40,11 @@ def register(
         model_uri_or_logged_model: `models:/m-...`, `runs:/RUN/PATH`, another artifact URI, or
             what `log_model` returned.
         folder_manifest_sha256: What `write_manifest` returned for the model's folder.
-        tags: Of the version; see the `..._TAG` names here and `metric_tags`.
+        tags: Of the version; see the `..._TAG` names of `registry.version` and `metric_tags`.
         parent_uri: The version it was made from, kept pinned.
         run_id: Of the run that made it; a logged model brings its own.
         client: Where to register; by default where MLflow's variables say.
     """
-    from registry.card import describe  # which describes what is defined here
-    from registry.signatures import signature_tags  # which signs what is defined here
-
     client = client or connect()
     check_model_name(name)
     uri = str(getattr(model_uri_or_logged_model, "model_uri", model_uri_or_logged_model))

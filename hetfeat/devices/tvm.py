@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -103,18 +103,18 @@ def vector_isa(target: dict[str, Any]) -> tuple[str, int]:
     return "scalar", 4
 
 
-def code_features(target: dict[str, Any]) -> list[str]:
+def code_features(target: Mapping[str, Any]) -> list[str]:
     """LLVM's names of the CPU features of a target that instructions are made from.
 
     What runs on the CPU beside a GPU is compiled for any CPU: there are none.
     """
     if target["kind"] != "llvm":
         return []
-    found = codegen.llvm_get_cpu_features(tvm.target.Target(target))
+    found = codegen.llvm_get_cpu_features(tvm.target.Target(dict(target)))
     return sorted(str(name) for name in found if CODE_FEATURES.match(str(name)))
 
 
-def linker(target: dict[str, Any]) -> Callable[..., Any]:
+def linker(target: Mapping[str, Any]) -> Callable[..., Any]:
     """What links a library for a target: this machine's g++, or that of another's triple."""
     command = host.cross_compiler(target)
     found = cc.create_shared if command is None else cc.cross_compiler(command)

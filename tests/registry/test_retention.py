@@ -12,7 +12,7 @@ from registry.doctor import diagnose
 from registry.retention import candidates, prune
 from registry.rollback import rollback
 from registry.stages import history, promote
-from registry.versions import Version
+from registry.version import Version
 
 
 def numbers(versions) -> list[int]:

@@ -7,7 +7,7 @@ from hetfeat.deploy.runtime import PUBLIC_KEY
 from hetfeat.deploy.signing import SIGNING_KEY
 from hetfeat.errors import DataError
 from registry.pull import pull
-from registry.versions import MANIFEST_TAG, SIGNATURE_TAG
+from registry.version import MANIFEST_TAG, SIGNATURE_TAG
 
 pytestmark = on_sqlite_only
 

@@ -108,7 +108,7 @@ def on_device(
         DeviceLost: No server held out, in so many attempts.
         WorkFailed: Raised by `do`, or a bundle that fails on every server.
     """
-    worker = Worker(CHILD, [json.dumps(profile.target)], profile.threads)
+    worker = Worker(CHILD, [json.dumps(dict(profile.target))], profile.threads)
     trouble, failed = "", False
     with tempfile.TemporaryDirectory(prefix="hetfeat-bundle-") as work:
         try:
