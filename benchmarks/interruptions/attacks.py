@@ -197,9 +197,9 @@ def _each(attack: Callable[..., list[str]], *given: object) -> dict[str, Attack]
 
 
 ATTACKS: dict[str, dict[str, Attack]] = {
-    "kill -9, then the same again": _each(cut_short, signal.SIGKILL),
-    "SIGTERM, then the same again": _each(cut_short, signal.SIGTERM),
-    "a disk that fills, then room again": _each(on_a_full_disk),
+    "kill -9 and the same again": _each(cut_short, signal.SIGKILL),
+    "SIGTERM and the same again": _each(cut_short, signal.SIGTERM),
+    "a disk that fills and room again": _each(on_a_full_disk),
     "two at once": {
         "deploy into one --out": two_deploys,
         "train on one SQLite store": two_trainings,
