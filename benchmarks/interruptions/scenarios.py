@@ -112,7 +112,7 @@ SCENARIOS = (
     Scenario("hpo", ("hpo", *RECORDS, *QUICK, "--trials", "3"), _one_more_version, _trials),
     Scenario(
         "transfer",
-        ("transfer", *NETWORK, "--budget-per-task", "6", "--out", "measured"),
+        ("transfer", *NETWORK, "--budget-per-task", "16", "--out", "measured"),
         lambda place: _store_is_whole(place, "measured"),
         lambda place: programs_of(place, "measured"),
     ),
