@@ -150,7 +150,7 @@ def _measure(target: dict[str, Any], threads: int) -> dict[str, float]:
             "probe it again while nothing else runs",
             busy,
         )
-    command = [sys.executable, "-m", "hetfeat.devices.tvm", json.dumps(target)]
+    command = [sys.executable, "-m", "hetfeat.devices.tvm", json.dumps(target), str(os.getpid())]
     environment = os.environ | {"TVM_NUM_THREADS": str(threads)}
     try:
         done = subprocess.run(

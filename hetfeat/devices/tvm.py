@@ -1,7 +1,7 @@
 """The TVM side of a probe: the target of this CPU, and micro-benchmarks compiled for it.
 
-Run as a program, `python -m hetfeat.devices.tvm TARGET_JSON`, it prints the measured figures as
-JSON: measuring wants a process of its own whose `TVM_NUM_THREADS` is set from the start.
+Run as a program, `python -m hetfeat.devices.tvm TARGET_JSON [PARENT_PID]`, it prints the measured
+figures as JSON: measuring wants a process of its own whose `TVM_NUM_THREADS` is set from the start.
 """
 
 import json
@@ -23,6 +23,7 @@ from tvm.support import cc
 from tvm.target import codegen
 
 from hetfeat.devices import host
+from hetfeat.devices.death import die_with_parent
 from hetfeat.errors import RequestError
 
 ISAS = {
@@ -316,4 +317,5 @@ def _keep_in_registers(
 
 
 if __name__ == "__main__":
+    die_with_parent(int(sys.argv[2]) if len(sys.argv) > 2 else None)
     sys.stdout.write(json.dumps(measure(json.loads(sys.argv[1]))))
