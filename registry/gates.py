@@ -16,6 +16,7 @@ from registry.version import (
     METRIC_PREFIX,
     PARENT_TAG,
     Version,
+    figure_of,
 )
 
 if TYPE_CHECKING:
@@ -125,11 +126,9 @@ def figure(client: "MlflowClient", version: Version, name: str) -> float | None:
     """
     from mlflow.exceptions import MlflowException
 
-    if (text := version.tags.get(METRIC_PREFIX + name)) is not None:
-        try:
-            return float(text)
-        except ValueError:
-            return math.nan
+    if METRIC_PREFIX + name in version.tags:
+        tagged = figure_of(version, name)
+        return math.nan if tagged is None else tagged
     if version.run_id:
         with contextlib.suppress(MlflowException):
             value = client.get_run(version.run_id).data.metrics.get(name)

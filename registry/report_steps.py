@@ -199,12 +199,13 @@ def _source_run(plan: ReportPlan, runs: Sequence[Run], source: Source) -> Run | 
 
 def _version_of(run: Run) -> str | None:
     """The version that a training registered, pinned."""
-    from registry.client import connect, translated
+    from registry.client import condition, connect, translated
     from registry.version import Version
+    from registry.versions import search_versions
 
     with translated(f"find the version of run {run.id}"):
-        found = connect().search_model_versions(f"run_id = '{run.id}'")
-    return Version.of(found[0]).uri if found else None
+        found = search_versions(connect(), condition("run_id", run.id))
+        return next((Version.of(version).uri for version in found), None)
 
 
 def _left(done: Sequence[Run], seeds: int) -> list[int]:

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hetfeat.errors import DataError
+from hetfeat.parsing import decode
+
 MANIFEST_TAG = "manifest_sha256"
 SIGNATURE_TAG = "manifest_signature"
 PARENT_TAG = "parent_model_uri"
@@ -14,6 +17,8 @@ COMPARISON_TAG = "comparison"
 """The same for all that was trained on one side of a split and judged on the other."""
 METRIC_PREFIX = "metric."
 """Before the name of a figure in the tags of a version: a run's own can be logged over."""
+_FIGURE_BYTES = 32
+"""Longest text of a figure; Python writes none of more than 24 characters."""
 
 STAGES = ("none", "staging", "production", "archived")
 LIVE_STAGES = ("staging", "production")
@@ -58,3 +63,13 @@ class Version:
             aliases=tuple(found.aliases),
             tags=dict(found.tags),
         )
+
+
+def figure_of(version: Version, name: str) -> float | None:
+    """A figure of a version's tags; None where there is none, or no finite number."""
+    what = f"'{METRIC_PREFIX}{name}' of {version.uri}"
+    try:
+        text = version.tags.get(METRIC_PREFIX + name, "")
+        return decode(text, float, what=what, action="", max_bytes=_FIGURE_BYTES)
+    except DataError:
+        return None

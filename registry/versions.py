@@ -1,19 +1,31 @@
 """Versions of models in the registry: made by `register`, found by `resolve`."""
 
 import difflib
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from registry.card import describe
-from registry.client import EXISTS, MISSING, connect, error_code, is_refused, translated
+from registry.client import (
+    EXISTS,
+    MISSING,
+    condition,
+    connect,
+    error_code,
+    is_refused,
+    pages,
+    translated,
+)
 from registry.names import check_model_name, is_lock
 from registry.signatures import signature_tags
 from registry.version import LIVE_STAGES, MANIFEST_TAG, METRIC_PREFIX, PARENT_TAG, Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+MODELS_A_PAGE, VERSIONS_A_PAGE = 500, 10_000
 
 _URI = re.compile(r"(?:models:/)?(?P<name>[^/@]+)(?:/(?P<part>[^/@]+)|@(?P<alias>[^/@]+))?")
 
@@ -109,22 +121,26 @@ def alias_of(name_or_uri: str, stage: str | None = None) -> str | None:
 
 def model_names(client: "MlflowClient") -> list[str]:
     """Names of all registered models, without our locks."""
-    names: list[str] = []
-    token = None
-    while True:
-        page = client.search_registered_models(max_results=500, page_token=token)
-        names += [model.name for model in page if not is_lock(model.name)]
-        token = page.token
-        if not token:
-            return names
+    found = pages(client.search_registered_models, MODELS_A_PAGE)
+    return [model.name for model in found if not is_lock(model.name)]
 
 
-def check_known(client: "MlflowClient", name: str) -> None:
-    """Raises RequestError, with the names there are, if there is no such registered model."""
+def search_versions(client: "MlflowClient", *conditions: str) -> Iterator[Any]:
+    """MLflow's versions that meet all conditions, each from `registry.client.condition`."""
+    search = functools.partial(client.search_model_versions, " AND ".join(conditions))
+    return pages(search, VERSIONS_A_PAGE)
+
+
+def check_known(client: "MlflowClient", name: str) -> Any:
+    """MLflow's registered model of a name.
+
+    Raises:
+        RequestError: There is none, with the names there are.
+    """
     from mlflow.exceptions import MlflowException
 
     try:
-        client.get_registered_model(name)
+        return client.get_registered_model(name)
     except MlflowException as error:
         if _is_absent(client, name, error):
             raise _not_found(client, name, None, "production") from error
@@ -193,7 +209,7 @@ def _is_absent(client: "MlflowClient", name: str, error: Exception) -> bool:
     those that may be.
     """
     if is_refused(error):
-        return not client.search_registered_models(f"name = '{name}'", max_results=1)
+        return not client.search_registered_models(condition("name", name), max_results=1)
     return error_code(error) in MISSING
 
 
