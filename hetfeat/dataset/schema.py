@@ -100,7 +100,7 @@ def _fits(name: str, chunk: pa.Array) -> bool:
 
 
 def _is_hexadecimal(texts: pa.StringArray) -> bool:
-    """Whether each text is 16 to 64 hexadecimal digits; a tenth of the time of an expression."""
+    """Whether each text is 16 to 64 hexadecimal digits; quicker than an expression is."""
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     lengths = np.diff(ends)
