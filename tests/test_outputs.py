@@ -26,7 +26,8 @@ from hetfeat.deploy.verify import (
 )
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.workloads.example_inputs import computed, values_of
-from hetfeat.workloads.networks import Network, load_network
+from hetfeat.workloads.network import Network
+from hetfeat.workloads.networks import load_network
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from hetfeat.errors import RequestError
-from hetfeat.workloads.networks import DIGEST_DIGITS, Network
+from hetfeat.workloads.network import Network
+from hetfeat.workloads.networks import DIGEST_DIGITS
 
 
 def flat(output: Any) -> Iterator[torch.Tensor]:
