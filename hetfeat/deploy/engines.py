@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.deploy import gemm_engines
 from hetfeat.errors import RequestError
-from hetfeat.measure.serving import serve
+from hetfeat.measure.worker_loop import serve
 
 if TYPE_CHECKING:
     from hetfeat.workloads.network import Network
