@@ -49,6 +49,20 @@ def two_outputs(batch):
     return Both(), (torch.randn(batch, 4),)
 
 
+def heads(batch):
+    """Outputs by name, one of which is none; the second depends on what `mask` keeps."""
+
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, x, mask):
+            return {"scores": self.linear(x), "loss": None, "kept": [x * mask]}
+
+    return Heads(), (torch.randn(batch, 4), torch.ones(batch, 4))
+
+
 def not_a_network(batch):
     return "a network"
 

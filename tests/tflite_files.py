@@ -21,8 +21,10 @@ def _buffer(values: np.ndarray | None = None):
     return made
 
 
-def save_convolution(path: Path, kind: int = schema.TensorType.FLOAT32) -> Path:
-    """A 3x3 convolution with bias and ReLU, of an input of some type."""
+def save_convolution(
+    path: Path, kind: int = schema.TensorType.FLOAT32, pooled: bool = False
+) -> Path:
+    """A 3x3 convolution with bias and ReLU, of an input of some type, and a pooling after it."""
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((CHANNELS, 3, 3, SHAPE[-1])).astype(np.float32)
     bias = rng.standard_normal(CHANNELS).astype(np.float32)
@@ -45,7 +47,26 @@ def save_convolution(path: Path, kind: int = schema.TensorType.FLOAT32) -> Path:
     step.builtinOptionsType = schema.BuiltinOptions.Conv2DOptions
     step.builtinOptions = options
     graph.operators = [step]
-    return _saved(path, graph, ["CONV_2D"], [None, weights, bias])
+    buffers = [None, weights, bias]
+    if not pooled:
+        return _saved(path, graph, ["CONV_2D"], buffers)
+    half = (SHAPE[0], SHAPE[1] // 2, SHAPE[2] // 2, CHANNELS)
+    graph.tensors.append(_tensor("pooled", half, 0, float32))
+    graph.outputs = [4, 3]
+    pool = schema.OperatorT()
+    pool.opcodeIndex, pool.inputs, pool.outputs = 1, [3], [4]
+    pool.builtinOptionsType = schema.BuiltinOptions.Pool2DOptions
+    pool.builtinOptions = schema.Pool2DOptionsT()
+    pool.builtinOptions.padding = schema.Padding.VALID
+    pool.builtinOptions.strideW = pool.builtinOptions.strideH = 2
+    pool.builtinOptions.filterWidth = pool.builtinOptions.filterHeight = 2
+    graph.operators.append(pool)
+    return _saved(path, graph, ["CONV_2D", "MAX_POOL_2D"], buffers)
+
+
+def save_two_outputs(path: Path) -> Path:
+    """The convolution pooled, then the convolution itself."""
+    return save_convolution(path, pooled=True)
 
 
 def save_unknown(path: Path) -> Path:

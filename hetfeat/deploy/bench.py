@@ -83,6 +83,7 @@ def bench_bundle(
         for batch in batches
     }
     settings = {"network": network, "batch": batches[0], "seed": request.get("seed")}
+    settings |= {"outputs": request.get("outputs", [])}
     engines |= {peer: {"engine": peer, **settings} for peer in peers}
     if manifest["target"]["kind"] == "cuda":
         engines = {name: {**engine, "gpu": True} for name, engine in engines.items()}

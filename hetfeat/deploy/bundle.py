@@ -42,18 +42,31 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Output:
+    """An output as the framework that the network came from computes it.
+
+    Attributes:
+        name: Its own.
+        value: What is computed.
+        tolerance: Largest error allowed, in units of the output.
+    """
+
+    name: str
+    value: Array
+    tolerance: float
+
+
+@dataclass(frozen=True)
 class Sample:
     """A computation that proves a copy of the bundle.
 
     Attributes:
         inputs: Of the first variant; their shapes and types become the bundle's.
-        output: What the framework that the network came from computes.
-        tolerance: Largest error allowed, in units of the output.
+        outputs: At least one.
     """
 
     inputs: Sequence[Array]
-    output: Array
-    tolerance: float
+    outputs: Sequence[Output]
 
 
 def write_bundle(
@@ -94,20 +107,19 @@ def write_bundle(
         parameters |= dict(zip(names, variant.parameters, strict=True))
         listed.append({"batch": variant.batch, "library": library, "parameters": names})
     np.savez(draft / "params.npz", allow_pickle=False, **parameters)
-    for position, value in enumerate(sample.inputs):
-        np.save(draft / f"sample_input_{position}.npy", value, allow_pickle=False)
-    np.save(draft / "sample_output.npy", sample.output, allow_pickle=False)
+    described = _sample_facts(sample)
+    values = [*sample.inputs, *(output.value for output in sample.outputs)]
+    names = [*runtime.sample_inputs(described), *runtime.sample_outputs(described)]
+    for name, value in zip(names, values, strict=True):
+        np.save(draft / name, value, allow_pickle=False)
     shutil.copyfile(runtime.__file__, draft / "run.py")
     manifest = {
-        "format": runtime.FORMAT_VERSION,
         "created": _created(),
         "device": profile.name,
         "target": dict(profile.target),
         "threads": profile.threads,
         "code_features": code_features(profile.target),
-        "inputs": [_described(value) for value in sample.inputs],
-        "output": _described(sample.output),
-        "tolerance": sample.tolerance,
+        **described,
         "variants": listed,
         "any_rows": False,
         "versions": {
@@ -121,6 +133,23 @@ def write_bundle(
     }
     _write_manifest(draft, manifest)
     os.replace(draft, folder)
+
+
+def _sample_facts(sample: Sample) -> dict[str, Any]:
+    """What a manifest says of inputs and outputs; of one as all readers of its format know it."""
+    outputs = [
+        {"name": one.name, **_described(one.value), "tolerance": one.tolerance}
+        for one in sample.outputs
+    ]
+    facts: dict[str, Any] = {
+        "format": runtime.SEVERAL_OUTPUTS if len(outputs) > 1 else runtime.FORMAT_VERSION,
+        "inputs": [_described(value) for value in sample.inputs],
+        "outputs": outputs,
+    }
+    if len(outputs) == 1:
+        (only,) = sample.outputs
+        facts |= {"output": _described(only.value), "tolerance": only.tolerance}
+    return facts
 
 
 def add_facts(folder: Path, facts: Mapping[str, Any]) -> None:
@@ -158,15 +187,14 @@ def load_bundle(folder: Path) -> LoadedBundle:
         return LoadedBundle(folder)
 
 
-def run_bundle(folder: Path, inputs: Sequence[Path]) -> Array:
-    """The output of a bundle for inputs in `.npy` files.
+def run_bundle(folder: Path, inputs: Sequence[Path], output: Path) -> dict[str, Array]:
+    """The outputs of a bundle for inputs in `.npy` files, by name; also written, to `output`.
 
     Raises:
-        DataError: The bundle or an input is not what it should be.
+        DataError: The bundle, an input or `output` is not what it should be.
     """
     with _as_data_error():
-        output: Array = LoadedBundle(folder).run(runtime.load_arrays(list(inputs)))
-    return output
+        return runtime.run_files(folder, list(inputs), output)
 
 
 def sample_inputs(folder: Path) -> list[Array]:
@@ -176,8 +204,7 @@ def sample_inputs(folder: Path) -> list[Array]:
         DataError: Not a bundle, or a changed file.
     """
     with _as_data_error(), runtime.verified(folder) as (manifest, private):
-        names = [f"sample_input_{i}.npy" for i in range(len(manifest["inputs"]))]
-        return runtime.load_arrays([private / name for name in names])
+        return runtime.load_arrays([private / name for name in runtime.sample_inputs(manifest)])
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from hetfeat.deploy import bundle
 from hetfeat.deploy.bench import GPU_PEERS, PEERS, Latency, compare
 from hetfeat.deploy.remote.device import DeviceBundle, on_device
 from hetfeat.deploy.request import DeployRequest, Imported
+from hetfeat.deploy.runtime import worst
 from hetfeat.deploy.verify import (
     Reference,
     Runs,
@@ -67,7 +68,8 @@ def try_untuned(
     """
     if not reference.tells:
         log.warning(
-            "verified little: the output of '%s' hardly changes with its inputs (%s)",
+            "verified little: output %s of '%s' hardly changes with the inputs (%s)",
+            ", ".join(reference.silent),
             reference.network.name,
             "; ".join(reference.values),
         )
@@ -162,9 +164,9 @@ def _verify(
             "pass --batch with one size",
         )
     bundle.add_facts(draft, {"any_rows": all(independent)})
-    worst = max(verified, key=lambda v: v.max_abs_error - v.tolerance)
-    log.info("verified: largest error %.3g", worst.max_abs_error)
-    return worst
+    found = Verified(*worst((of.max_abs_error, of.tolerance) for of in verified))
+    log.info("verified: largest error %.3g", found.max_abs_error)
+    return found
 
 
 def _timed_here(
@@ -175,6 +177,7 @@ def _timed_here(
     where = {"gpu": True} if gpu else {}
     own = {"engine": "bundle", "bundle": str(draft), **where}
     network = {"network": request.network, "batch": first, "seed": request.seed}
+    network |= {"outputs": request.outputs}
     rivals = {n: {"engine": n, **network, **where} for n in (GPU_PEERS if gpu else PEERS)}
     log.info("comparing with %s, %d threads each", ", ".join(rivals), profile.threads)
     timed = compare({"bundle": own, **rivals}, profile.threads, ROUNDS[request.effort])

@@ -1,6 +1,7 @@
 """Compiles a lowered network with tuned programs, its parameters beside the code."""
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,13 @@ from hetfeat.records import Program
 from hetfeat.schedules.design_space import replay
 from hetfeat.workloads.relax import NetworkTask, as_target
 
+log = logging.getLogger(__name__)
+
 _ANY_S = [1.0]
 """A record must have a time; the only one of its task is taken whatever it says."""
 KEEP_SOURCE = "TVM_COMPILE_FORCE_FALLBACK"
+LAYS_OUT = "meta_schedule.layout_rewrite_preproc"
+"""Of a block that lays weights out anew."""
 PARAMETER_ELEMENTS = 16
 """Constants larger than this become parameters of the compiled function."""
 
@@ -99,6 +104,13 @@ def _database(
         if program is None:
             continue
         schedule = replay(task.module, program.trace)
+        if _loses_weights(schedule):
+            log.warning(
+                "the program of %s %s loses weights: TVM's default schedule instead",
+                task.task.operator,
+                task.task.shapes,
+            )
+            continue
         record = ms.database.TuningRecord(
             schedule.trace,
             database.commit_workload(task.module),
@@ -108,6 +120,21 @@ def _database(
         )
         database.commit_tuning_record(record)
     return database
+
+
+def _loses_weights(schedule: tvm.s_tir.Schedule) -> bool:
+    """Whether weights are laid out in less room than they take.
+
+    TVM suggests such layouts for a table of which rows are looked up, where a vector is longer
+    than a row.
+    """
+    for found in schedule.get_child_blocks(schedule.get_sblock("root")):
+        block = schedule.get(found)
+        if LAYS_OUT in block.annotations:
+            before, after = (part[0].source.shape for part in (block.reads, block.writes))
+            if np.prod([int(n) for n in after]) < np.prod([int(n) for n in before]):
+                return True
+    return False
 
 
 @relax.expr_functor.mutator

@@ -2,7 +2,8 @@
 
     python -m hetfeat.deploy.engines FILE_DESCRIPTOR SETTINGS_JSON
 
-Settings: `engine`, `threads`, and what the engine needs (`bundle`, or `network`, `batch`, `seed`).
+Settings: `engine`, `threads`, and what the engine needs (`bundle`, or `network`, `batch`,
+`seed`, `outputs`).
 """
 
 import json
@@ -14,11 +15,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetfeat.deploy import gemm_engines
 from hetfeat.errors import RequestError
 from hetfeat.measure.worker_loop import serve
+
+if TYPE_CHECKING:
+    from hetfeat.workloads.network import Network
 
 Run = Callable[[], Any]
 
@@ -116,10 +120,8 @@ def openvino(settings: dict[str, Any]) -> Run:
 def _torch(settings: dict[str, Any], compiled: Callable[[Any], Any]) -> Run:
     import torch
 
-    from hetfeat.workloads.networks import load_network
-
     torch.set_num_threads(settings["threads"])
-    network = load_network(settings["network"], settings["batch"], settings["seed"])
+    network = _network(settings)
     if network.kind != "torch":
         raise RequestError(
             f"a network of {network.kind}", "one that torch runs", "leave this peer out"
@@ -144,14 +146,19 @@ def _torch(settings: dict[str, Any], compiled: Callable[[Any], Any]) -> Run:
     return run
 
 
+def _network(settings: dict[str, Any]) -> "Network":
+    from hetfeat.workloads.networks import load_network
+
+    name, batch, seed = (settings[key] for key in ("network", "batch", "seed"))
+    return load_network(name, batch, seed, settings.get("outputs", ()))
+
+
 @contextmanager
 def _as_onnx(settings: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     """The network as an ONNX file, for as long as it takes to load, and its inputs."""
     import torch
 
-    from hetfeat.workloads.networks import load_network
-
-    network = load_network(settings["network"], settings["batch"], settings["seed"])
+    network = _network(settings)
     if network.kind == "TFLite":
         raise RequestError("a network of TFLite", "one of torch or ONNX", "leave this peer out")
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

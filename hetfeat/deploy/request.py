@@ -40,6 +40,7 @@ class DeployRequest:
         seed: Seed of weights, inputs and search.
         search: Strategy that proposes programs.
         digest: What `workloads.exported.function_digest` makes of the network.
+        outputs: Names of the outputs that are wanted; none for all.
     """
 
     network: str
@@ -52,6 +53,7 @@ class DeployRequest:
     seed: int
     search: str = EVOLUTION
     digest: str | None = None
+    outputs: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The request as a manifest keeps it."""
@@ -75,7 +77,7 @@ class DeployRequest:
             ) from error
         what = f"'{journal}', the journal of a deployment"
         kept = decode(data, _Kept, what=what, action=action).model_dump()
-        return cls(**kept | {"batches": tuple(kept["batches"])})
+        return cls(**kept | {key: tuple(kept[key]) for key in ("batches", "outputs")})
 
 
 class _Kept(Schema):
@@ -91,6 +93,7 @@ class _Kept(Schema):
     seed: int
     search: str = EVOLUTION
     digest: str | None = None
+    outputs: list[str] = Field(default_factory=list)
 
 
 class _Report(Schema):
@@ -150,15 +153,16 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
     if not out.exists():
         return None
     manifest = bundle.read_manifest(out)
-    # Older bundles do not say how they were searched for, nor what their function returned.
-    older = {"search": EVOLUTION, "digest": None}
+    # Older bundles do not say how they were searched for, what their function returned, nor which
+    # outputs they have.
+    older: dict[str, Any] = {"search": EVOLUTION, "digest": None, "outputs": []}
     kept = manifest.get("request")
     if not isinstance(kept, dict) or older | kept != request.as_json():
         network = printable(str(manifest.get("network", "a network")))
         raise RequestError(
             f"'{out}', a bundle of {network} from another request",
             "the same network, by what a function returns, and the same device, model version, "
-            "effort, trials, batch, search and seed",
+            "effort, trials, batch, search, seed and outputs",
             "choose another --out, or pass --refresh true to replace it",
         )
     report: dict[str, Any] = manifest.get("report", {})

@@ -2,7 +2,7 @@
 
 A copy of this file lies in every bundle as `run.py`, so it imports nothing of the toolkit:
 
-    python BUNDLE/run.py --input x.npy --output y.npy
+    python BUNDLE/run.py --input x.npy --output y.npy    # of several outputs y.npz, by name
     python BUNDLE/run.py --check
 """
 
@@ -23,11 +23,13 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-FORMAT_VERSION = 2
+FORMAT_VERSION, SEVERAL_OUTPUTS = 2, 3
+"""Of a bundle of one output, and of one of several, which readers of the first cannot run."""
 MANIFEST = "bundle.json"
 SIGNATURE = "bundle.json.sig"
 BESIDE = {MANIFEST, SIGNATURE, "manifest.json"}
@@ -46,13 +48,13 @@ _TEXT = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,199}")
 _DIGEST, _DTYPE = re.compile(r"[0-9a-f]{64}"), re.compile(r"[a-z]{1,16}[0-9]{0,3}")
 _SHAPED = {"shape": [range(1 << 40)], "dtype": _DTYPE}
+_OUTPUTS = [{**_SHAPED, "name": _TEXT, "tolerance": float}]
 _SCHEMA = {
     "device": _TEXT,
     "target": {"kind": _TEXT},
     "threads": range(1, 1 << 16),
     "code_features": [_TEXT],
     "inputs": [_SHAPED],
-    "tolerance": float,
     "variants": [{"batch": range(1, 1 << 31), "library": _NAME, "parameters": [_NAME]}],
     "any_rows": bool,
     "files": dict,
@@ -89,8 +91,8 @@ class LoadedBundle:
                 main = load(private / variant["library"])
                 values = [parameters[name] for name in variant["parameters"]]
                 self._variants.append((variant["batch"], main, values))
-            names = [f"sample_input_{i}.npy" for i in range(len(self.manifest["inputs"]))]
-            self._sample = load_arrays([private / n for n in (*names, "sample_output.npy")])
+            names = [*sample_inputs(self.manifest), *sample_outputs(self.manifest)]
+            self._sample = load_arrays([private / name for name in names])
 
     def _device(self) -> tuple[Any, Any, Any]:
         """Of a device that is right: what loads a library's `main`, an array, and parameters."""
@@ -124,26 +126,36 @@ class LoadedBundle:
     def run(self, inputs: list[Any]) -> Any:
         """The output, a numpy array, for numpy arrays of the manifest's shapes and types.
 
-        Any number of rows runs: in the batch sizes compiled, the last padded with zeros.
+        Of several outputs a tuple, in the manifest's order. Any number of rows runs: in the batch
+        sizes compiled, the last padded with zeros.
         """
         import numpy as np
 
         inputs, rows = self._checked(inputs)
         if not self.manifest["any_rows"]:
-            return _array(self.prepare(inputs)())
+            return _one_or_all(_arrays(self.prepare(inputs)()))
         sizes = sorted(batch for batch, _, _ in self._variants)
-        outputs, done = [], 0
+        ran, done = [], 0
         while done < rows:
             size = next((size for size in sizes if size >= rows - done), sizes[-1])
             parts = [_padded(value[done : done + size], size) for value in inputs]
-            outputs.append(_array(self.prepare(parts)())[: rows - done])
+            ran.append([value[: rows - done] for value in _arrays(self.prepare(parts)())])
             done += size
-        return np.concatenate(outputs) if len(outputs) > 1 else outputs[0]
+        joined = zip(*ran, strict=True) if len(ran) > 1 else ()
+        return _one_or_all([np.concatenate(parts) for parts in joined] or ran[0])
+
+    def run_by_name(self, inputs: list[Any]) -> dict[str, Any]:
+        """As `run`: each output by its name in the manifest."""
+        names = [output["name"] for output in outputs_of(self.manifest)]
+        return dict(zip(names, as_tuple(self.run(inputs)), strict=True))
 
     def check(self) -> tuple[float, float]:
-        """Largest error on the sample input, and what is allowed; in units of the output."""
-        *inputs, expected = self._sample
-        return largest_error(self.run(inputs), expected), self.manifest["tolerance"]
+        """Largest error on the sample, and what is allowed, of the output that is furthest off."""
+        count = len(self.manifest["inputs"])
+        found, expected = as_tuple(self.run(self._sample[:count])), self._sample[count:]
+        errors = [largest_error(*pair) for pair in zip(found, expected, strict=True)]
+        allowed = [output["tolerance"] for output in outputs_of(self.manifest)]
+        return worst(zip(errors, allowed, strict=True))
 
     def _checked(self, inputs: list[Any]) -> tuple[list[Any], int]:
         """The inputs, contiguous, and how many rows they have."""
@@ -177,6 +189,35 @@ def largest_error(found: Any, expected: Any) -> float:
     with np.errstate(invalid="ignore"):
         off = np.where(found == expected, 0.0, np.abs(found - expected))
     return float(np.max(np.where(np.isnan(off), np.inf, off), initial=0.0))
+
+
+def worst(errors: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """The error, of pairs of one and what is allowed, that is the largest share of that."""
+    return max(errors, key=lambda e: e[0] / e[1] if e[1] else e[0] and math.inf)
+
+
+def as_tuple(outputs: Any) -> tuple[Any, ...]:
+    """What `LoadedBundle.run` returns, also where there is one output."""
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def outputs_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a manifest says of each output; bundles made before tell one, without a name."""
+    made_before = {"name": "output_0", "tolerance": manifest.get("tolerance")}
+    found: list[dict[str, Any]] = manifest.get("outputs", [made_before])
+    return found
+
+
+def sample_inputs(manifest: dict[str, Any]) -> list[str]:
+    """Names of the files with the inputs of the sample."""
+    return [f"sample_input_{place}.npy" for place in range(len(manifest["inputs"]))]
+
+
+def sample_outputs(manifest: dict[str, Any]) -> list[str]:
+    """Names of the files with the outputs of the sample."""
+    count = len(outputs_of(manifest))
+    several = [f"sample_output_{place}.npy" for place in range(count)]
+    return several if count > 1 else ["sample_output.npy"]
 
 
 @contextlib.contextmanager
@@ -225,14 +266,14 @@ def _read_manifest(folder: Path, root: int) -> dict[str, Any]:
         check_signature(folder, root, data)
         manifest: dict[str, Any] = json.loads(data, parse_constant=_finite, parse_float=_finite)
         version = manifest["format"]
-        if version == FORMAT_VERSION:
+        if known := version in (FORMAT_VERSION, SEVERAL_OUTPUTS):
             _check_manifest(manifest)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _no_bundle(folder) from error
-    if version != FORMAT_VERSION:
+    if not known:
         raise BundleError(
             f"bundle '{folder}' of format {ascii(version)[:20]}",
-            f"format {FORMAT_VERSION}",
+            f"format {FORMAT_VERSION} or {SEVERAL_OUTPUTS}",
             "deploy it anew",
         )
     return manifest
@@ -242,11 +283,20 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
     """Raises KeyError, TypeError or ValueError unless what `LoadedBundle` needs is there."""
     if not _fits(manifest, _SCHEMA):
         raise ValueError("a key that is missing, or no value of its kind")
+    several = manifest["format"] == SEVERAL_OUTPUTS
+    if not several and not _fits(manifest, {"tolerance": float}):
+        raise ValueError("no tolerance")
+    if several or "outputs" in manifest:
+        names = {output["name"] for output in manifest["outputs"]}
+        if not _fits(manifest["outputs"], _OUTPUTS) or len(names) != len(manifest["outputs"]):
+            raise ValueError("outputs that are none, or of one name")
+        if several != (len(names) > 1) or not names:
+            raise ValueError("another format than that of as many outputs")
     files, inputs, variants = (manifest[key] for key in ("files", "inputs", "variants"))
     if not all(_fits(name, _NAME) and _fits(digest, _DIGEST) for name, digest in files.items()):
         raise ValueError("files that are no names and digests")
-    needed = {PARAMETERS, "sample_output.npy"} | {v["library"] for v in variants}
-    needed |= {f"sample_input_{number}.npy" for number in range(len(inputs))}
+    needed = {PARAMETERS, *sample_inputs(manifest), *sample_outputs(manifest)}
+    needed |= {v["library"] for v in variants}
     if manifest["target"]["kind"] == "cuda":
         needed |= {str(Path(v["library"]).with_suffix(KERNELS)) for v in variants}
         if not re.fullmatch(r"sm_[0-9]{2,3}[a-z]?", str(manifest["target"]["arch"])):
@@ -549,10 +599,15 @@ def _of_npy(data: bytes) -> Any:
     return flat.reshape(shape, order="F" if by_column else "C")
 
 
-def _array(output: Any) -> Any:
-    while not hasattr(output, "numpy"):
-        output = output[0]
-    return output.numpy()
+def _arrays(output: Any) -> list[Any]:
+    """The arrays of what compiled code returns: a tensor, or several in a container of TVM's."""
+    if hasattr(output, "numpy"):
+        return [output.numpy()]
+    return [array for part in output for array in _arrays(part)]
+
+
+def _one_or_all(outputs: list[Any]) -> Any:
+    return tuple(outputs) if len(outputs) > 1 else outputs[0]
 
 
 def _padded(rows: Any, size: int) -> Any:
@@ -570,28 +625,51 @@ def main() -> int:
     """Runs or checks the bundle that this file lies in."""
     parser = argparse.ArgumentParser(description="Runs this bundle on .npy files, or checks it.")
     parser.add_argument("--input", type=Path, action="append", help="once for each input")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=Path, help=".npy, or .npz, which takes several outputs")
     parser.add_argument("--check", action="store_true", help="run the sample and compare")
     given = parser.parse_args()
     if given.check == bool(given.input and given.output):
         parser.error("give --check alone, or --input and --output")
     try:
         folder = Path(__file__).resolve().parent
-        return _check(folder) if given.check else _run(folder, given.input, given.output)
+        if given.check:
+            return _check(folder)
+        run_files(folder, given.input, given.output)
+        return 0
     except BundleError as error:
         sys.stderr.write(f"{error}\n")
         return 2
 
 
-def _run(folder: Path, inputs: list[Path], output: Path) -> int:
+def run_files(folder: Path, inputs: list[Path], output: Path) -> dict[str, Any]:
+    """Runs a bundle on `.npy` files; returns the outputs by name, and writes them.
+
+    One output becomes a `.npy` file. A path that ends in `.npz` takes any number, by name.
+
+    Raises:
+        BundleError: The bundle, an input or the path is not what it should be.
+    """
     if output.is_dir() or not output.parent.is_dir():
         raise BundleError(f"--output '{output}'", "a file in a folder that exists", "correct it")
-    result = LoadedBundle(folder).run(load_arrays(inputs))
+    loaded = LoadedBundle(folder)
+    count, several = len(outputs_of(loaded.manifest)), output.suffix == ".npz"
+    if count > 1 and not several:
+        raise BundleError(
+            f"--output '{output}' for {count} outputs", "a name that ends in .npz", "correct it"
+        )
+    found = loaded.run_by_name(load_arrays(inputs))
     import numpy as np
 
-    with output.open("wb") as file:
-        np.save(file, result, allow_pickle=False)
-    return 0
+    if not several:
+        (value,) = found.values()
+        with output.open("wb") as file:
+            np.save(file, value, allow_pickle=False)
+        return found
+    with zipfile.ZipFile(output, "w") as archive:  # numpy.savez takes no output called "file"
+        for name, value in found.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, value, allow_pickle=False)
+    return found
 
 
 def _check(folder: Path) -> int:

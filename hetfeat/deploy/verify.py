@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from hetfeat.deploy.bundle import Array, Sample
-from hetfeat.deploy.runtime import largest_error
+from hetfeat.deploy.bundle import Array, Output, Sample
+from hetfeat.deploy.runtime import as_tuple, largest_error, worst
 from hetfeat.errors import HetfeatError, RequestError, WorkFailed
 from hetfeat.workloads.example_inputs import computed, draws, values_of
 
@@ -32,13 +32,13 @@ RANDOM_INPUTS = 3
 class Runs(Protocol):
     """A network that was compiled, here or on a device."""
 
-    def run(self, inputs: list[Array]) -> Array:
-        """The output for inputs."""
+    def run(self, inputs: list[Array]) -> Array | tuple[Array, ...]:
+        """The output for inputs, or all of several."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """Largest error over all elements and inputs, and what was allowed; in units of the output."""
+    """Largest error over all inputs and what was allowed, of the output that is furthest off."""
 
     max_abs_error: float
     tolerance: float
@@ -51,55 +51,82 @@ class Reference:
     Attributes:
         network: The network.
         samples: Its inputs and outputs, all numbers; the first is what a bundle keeps.
-        tells: Whether the inputs move the output by so much that a wrong one shows.
+        silent: Names of the outputs that the inputs hardly move: a wrong one would not show.
         values: What each input was drawn from, in words.
     """
 
     network: "Network"
     samples: tuple[Sample, ...]
-    tells: bool
+    silent: tuple[str, ...]
     values: tuple[str, ...]
 
     @property
-    def tolerance(self) -> float:
-        """Largest error allowed, in units of the output."""
-        return self.samples[0].tolerance
+    def tells(self) -> bool:
+        """Whether the inputs move every output by so much that a wrong one shows."""
+        return not self.silent
 
     def facts(self) -> dict[str, Any]:
         """What a manifest says of it."""
         drawn = {"inputs": list(self.values), "draws": len(self.samples), "tells": self.tells}
-        return {"verified_on": drawn}
+        return {"verified_on": drawn | ({"silent": list(self.silent)} if self.silent else {})}
 
 
 def reference_of(network: "Network", seed: int) -> Reference:
     """Computes a network in its framework, on its own input and on random ones.
 
     Raises:
-        RequestError: The framework does not run it, its output is true or false, or no output
-            is of finite numbers.
+        RequestError: The framework does not run it, an output is true or false, or no draw has
+            finite numbers in every output.
     """
     values = values_of(network) or []
-    numbers = []
+    drawn = []
     for inputs in draws(network, values, seed, RANDOM_INPUTS if values else 0):
-        output = _computed(network, inputs)
-        if not np.isnan(output).any() and np.isfinite(output).any():
-            numbers.append(([value.numpy() for value in inputs], output))
-    if not numbers:
-        raise RequestError(
-            f"network '{network.name}', whose own output is not a finite number for any of "
-            f"{RANDOM_INPUTS + 1} example inputs",
-            "an output to compare the compiled one with",
-            "mend it, or give example inputs that it works on by a module:function",
+        drawn.append(([value.numpy() for value in inputs], _computed(network, inputs)))
+    names = network.output_names(len(drawn[0][1]))
+    usable = [sample for sample in drawn if all(map(_is_finite, sample[1]))]
+    if not usable:
+        raise _not_finite(network, names, [outputs for _, outputs in drawn])
+    usable.sort(key=lambda sample: not all(np.ptp(value) > 0 for value in sample[1]))
+    limits = [_limit(values) for values in zip(*(outputs for _, outputs in usable), strict=True)]
+
+    def sample_of_draw(inputs: list[Array], outputs: list[Array]) -> Sample:
+        of_each = zip(names, outputs, limits, strict=True)
+        return Sample(
+            inputs, tuple(Output(name, value, most) for name, value, (most, _) in of_each)
         )
-    finite = [np.where(np.isfinite(output), output, 0).astype(np.float64) for _, output in numbers]
+
+    samples = tuple(sample_of_draw(*drawn) for drawn in usable)
+    silent = tuple(name for name, (_, tells) in zip(names, limits, strict=True) if not tells)
+    return Reference(network, samples, silent, tuple(str(of) for of in values))
+
+
+def _not_finite(
+    network: "Network", names: Sequence[str], draws: Sequence[list[Array]]
+) -> RequestError:
+    """Says which outputs are no numbers on any draw; all, if each is on another one."""
+    finite = [any(map(_is_finite, values)) for values in zip(*draws, strict=True)]
+    never = [name for name, some in zip(names, finite, strict=True) if not some]
+    return RequestError(
+        f"network '{network.name}', whose own output {', '.join(never or names)} is not a finite "
+        f"number for any of {RANDOM_INPUTS + 1} example inputs",
+        "outputs to compare the compiled ones with",
+        "mend it, leave the output out with --output, or give example inputs that it works on by "
+        "a module:function",
+    )
+
+
+def _is_finite(output: Array) -> bool:
+    return bool(not np.isnan(output).any() and np.isfinite(output).any())
+
+
+def _limit(of_draws: Sequence[Array]) -> tuple[float, bool]:
+    """The tolerance of an output, and whether a wrong one shows, by what it is on all inputs."""
+    finite = [np.where(np.isfinite(output), output, 0).astype(np.float64) for output in of_draws]
     largest = float(np.max(np.abs(finite), initial=0.0))
     moved = float(np.max(np.ptp(finite, axis=0), initial=0.0)) / 2
     allowed = min(RELATIVE_TOLERANCE * largest, OF_WHAT_CHANGES * moved)
     tolerance = max(allowed, ROUNDING * largest)
-    numbers.sort(key=lambda sample: not np.ptp(sample[1]) > 0)  # one that varies comes first
-    samples = tuple(Sample(inputs, output, tolerance) for inputs, output in numbers)
-    tells = moved > 0 and tolerance <= TELLING * moved
-    return Reference(network, samples, tells, tuple(str(of) for of in values))
+    return tolerance, moved > 0 and tolerance <= TELLING * moved
 
 
 def sample_of(network: "Network", seed: int = 0) -> Sample:
@@ -112,22 +139,23 @@ def sample_of(network: "Network", seed: int = 0) -> Sample:
 
 
 def rows_are_independent(loaded: Runs, reference: Reference, batch: int) -> bool:
-    """Whether each row of the output depends on that row of the inputs alone.
+    """Whether each row of the outputs depends on that row of the inputs alone.
 
     Only then may a batch be cut or padded. Tried by running the network with another first and
     another last row; for a batch of one, in its framework with another row beside it.
     """
-    inputs = list(reference.samples[0].inputs)
-    output = loaded.run(inputs)
-    if any(value.ndim == 0 or len(value) != batch for value in [*inputs, output]):
+    sample = reference.samples[0]
+    inputs, outputs = list(sample.inputs), as_tuple(loaded.run(list(sample.inputs)))
+    if any(value.ndim == 0 or len(value) != batch for value in [*inputs, *outputs]):
         return False
     if batch == 1:
         return _alike_beside_another(reference, inputs)
     for row in (0, batch - 1):
         others = np.arange(batch) != row
-        spoilt = loaded.run([_with_another(value, row) for value in inputs])
-        if largest_error(spoilt[others], output[others]) > reference.tolerance:
-            return False
+        spoilt = as_tuple(loaded.run([_with_another(value, row) for value in inputs]))
+        for found, output, wanted in zip(spoilt, outputs, sample.outputs, strict=True):
+            if largest_error(found[others], output[others]) > wanted.tolerance:
+                return False
     return True
 
 
@@ -140,8 +168,10 @@ def _alike_beside_another(reference: Reference, inputs: list[Array]) -> bool:
         both = computed(reference.network, [torch.from_numpy(pair) for pair in pairs])
     except Exception:  # the framework's own
         return True
-    alone = reference.samples[0].output
-    return len(both) == 2 and largest_error(both[:1], alone) <= reference.tolerance
+    return all(
+        len(pair) == 2 and largest_error(pair[:1], alone.value) <= alone.tolerance
+        for pair, alone in zip(both, reference.samples[0].outputs, strict=True)
+    )
 
 
 def _with_another(value: Array, row: int) -> Array:
@@ -157,14 +187,15 @@ def verify(loaded: Runs, reference: Reference) -> Verified:
     Raises:
         WorkFailed: The error is over the tolerance, or an element is not the number it should be.
     """
-    error = worst_error(loaded, reference.samples)
-    if not error <= reference.tolerance:
-        raise WorkFailed(
-            f"a compiled network whose output is off by {error:.3g}",
-            _allowed(reference),
-            "deploy with --refresh true; if it stays, report the network",
-        )
-    return Verified(error, reference.tolerance)
+    errors = [error for sample in reference.samples for error in _errors(loaded, sample)]
+    for error, output in errors:
+        if not error <= output.tolerance:
+            raise WorkFailed(
+                f"a compiled network whose output '{output.name}' is off by {error:.3g}",
+                _allowed(output),
+                "deploy with --refresh true; if it stays, report the network",
+            )
+    return Verified(*worst((error, output.tolerance) for error, output in errors))
 
 
 def refuse_wrong_import(loaded: Runs, reference: Reference) -> None:
@@ -174,41 +205,40 @@ def refuse_wrong_import(loaded: Runs, reference: Reference) -> None:
         WorkFailed: It computes something else.
     """
     sample = reference.samples[0]
-    found = loaded.run(list(sample.inputs))
-    error, wanted = largest_error(found, sample.output), list(sample.output.shape)
-    if not error <= reference.tolerance:
-        of_shape = "" if list(found.shape) == wanted else f" and of shape {list(found.shape)}"
-        shape = f", shape {wanted}" if of_shape else ""
-        raise WorkFailed(
-            f"network '{reference.network.name}', whose output {_output_name(reference.network)}"
-            f"is off by {error:.3g}{of_shape} as TVM imports it, before any tuning",
-            _allowed(reference) + shape,
-            "replace what TVM imports wrongly, such as Resize or Upsample, or report the network",
-        )
+    outputs = as_tuple(loaded.run(list(sample.inputs)))
+    for found, output in zip(outputs, sample.outputs, strict=True):
+        error, wanted = largest_error(found, output.value), list(output.value.shape)
+        if not error <= output.tolerance:
+            of_shape = "" if list(found.shape) == wanted else f" and of shape {list(found.shape)}"
+            shape = f", shape {wanted}" if of_shape else ""
+            raise WorkFailed(
+                f"network '{reference.network.name}', whose output '{output.name}' is off by "
+                f"{error:.3g}{of_shape} as TVM imports it, before any tuning",
+                _allowed(output) + shape,
+                "replace what TVM imports wrongly, such as Resize or Upsample, or report the "
+                "network",
+            )
 
 
-def worst_error(loaded: Runs, samples: Sequence[Sample]) -> float:
-    """Largest error on samples."""
-    found = ((loaded.run(list(sample.inputs)), sample.output) for sample in samples)
-    return max(largest_error(output, expected) for output, expected in found)
+def _errors(loaded: Runs, sample: Sample) -> list[tuple[float, Output]]:
+    """The largest error of each output on a sample."""
+    found = as_tuple(loaded.run(list(sample.inputs)))
+    pairs = zip(found, sample.outputs, strict=True)
+    return [(largest_error(value, output.value), output) for value, output in pairs]
 
 
-def _allowed(reference: Reference) -> str:
-    return f"at most {reference.tolerance:.3g}, by what its framework computes"
+def _allowed(output: Output) -> str:
+    return f"at most {output.tolerance:.3g}, by what its framework computes"
 
 
-def _output_name(network: "Network") -> str:
-    return f"'{network.onnx.graph.output[0].name}' " if network.onnx is not None else ""
-
-
-def _computed(network: "Network", inputs: Sequence[Any]) -> Array:
-    """The output in the framework.
+def _computed(network: "Network", inputs: Sequence[Any]) -> list[Array]:
+    """The outputs in the framework.
 
     Raises:
-        RequestError: The framework refuses, or the output is true or false.
+        RequestError: The framework refuses, or an output is true or false.
     """
     try:
-        output: Array = computed(network, inputs)
+        outputs: list[Array] = computed(network, inputs)
     except HetfeatError:
         raise
     except Exception as error:  # the framework's own
@@ -218,10 +248,11 @@ def _computed(network: "Network", inputs: Sequence[Any]) -> Array:
             "a network that runs on its example inputs",
             "mend it, or its example inputs",
         ) from error
-    if output.dtype == bool:
-        raise RequestError(
-            f"network '{network.name}', whose output is true or false",
-            "an output of numbers, whose error can be told",
-            "give its output before the comparison",
-        )
-    return output
+    for name, output in zip(network.output_names(len(outputs)), outputs, strict=True):
+        if output.dtype == bool:
+            raise RequestError(
+                f"network '{network.name}', whose output {name} is true or false",
+                "outputs of numbers, whose error can be told",
+                "give it before the comparison, or leave it out with --output",
+            )
+    return outputs

@@ -98,6 +98,8 @@ def values_of(network: Network) -> list[Values] | None:
         elif bound := _bound(lambda most, at=place: takes({at: most}), _bits(value)):  # type: ignore[misc]
             below[place] = bound
             values.append(Values(0, bound))
+        elif "position" in name.lower():
+            values.append(Values(0, _longest_row(network)))
         else:
             values.append(_unbounded(value))
     # Indices that are added before they are looked up may be too large together.
@@ -106,31 +108,24 @@ def values_of(network: Network) -> list[Values] | None:
     return [Values(0, below[p]) if p in below else of for p, of in enumerate(values)]
 
 
-def computed(network: Network, inputs: Sequence["torch.Tensor"]) -> Any:
-    """The output that the framework computes, a numpy array."""
-    return next(_outputs(network, inputs)).numpy()
+def computed(network: Network, inputs: Sequence["torch.Tensor"]) -> list[Any]:
+    """The outputs that the framework computes, numpy arrays."""
+    return [output.numpy() for output in _outputs(network, inputs)]
 
 
 def _outputs(network: Network, inputs: Sequence["torch.Tensor"]) -> Iterator["torch.Tensor"]:
     import torch
 
+    from hetfeat.workloads.outputs import flat
+
     with torch.inference_mode():
-        output = network.module(*inputs)
-    return _flat(output)
-
-
-def _flat(output: Any) -> Iterator["torch.Tensor"]:
-    if isinstance(output, tuple | list | Mapping):
-        for part in output.values() if isinstance(output, Mapping) else output:
-            yield from _flat(part)
-    else:
-        yield output
+        return flat(network.module(*inputs))
 
 
 def _shapes(network: Network, inputs: Sequence["torch.Tensor"]) -> list[Any] | None:
     """Shapes of all outputs; None where the framework refuses the inputs."""
     try:
-        return [getattr(output, "shape", None) for output in _outputs(network, inputs)]
+        return [output.shape for output in _outputs(network, inputs)]
     except Exception:  # the framework's own
         return None
 
@@ -169,6 +164,14 @@ def _unbounded(value: "torch.Tensor") -> Values:
         return Values(of_type.min, of_type.max + 1)
     low, high = (int(value.min()), int(value.max())) if value.numel() else (0, 0)
     return Values(low, high + 1) if low < high and (low, high) != (0, 1) else MASK
+
+
+def _longest_row(network: Network) -> int:
+    """Of the masks, or of the integers where there are none: positions in it are below that."""
+    integers = [(n, value) for n, value in _named(network) if not _is_normal(n, value)]
+    masks = [value for n, value in integers if _is_mask(n, value)]
+    rows = masks or [value for _, value in integers]
+    return max([2, *(value.shape[-1] for value in rows if value.ndim)])
 
 
 def _drawn(

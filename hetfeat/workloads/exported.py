@@ -22,9 +22,15 @@ def exported(network: Network) -> "torch.export.ExportedProgram":
     """
     import torch
 
+    from hetfeat.workloads.outputs import Picked
+
     with warnings.catch_warnings(), torch.no_grad(), importing(network):
         warnings.simplefilter("ignore")
-        return torch.export.export(network.module, network.inputs)
+        program = torch.export.export(network.module, network.inputs)
+        if all(isinstance(name, str) for name in program.graph_signature.user_outputs):
+            return program
+        # None and numbers are among its outputs, as where a cache is off.
+        return torch.export.export(Picked(network.module), network.inputs)
 
 
 def importing(network: Network) -> AbstractContextManager[None]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 PART_BYTES = 1 << 24
 """Of a file of any size that is read once."""
+HUB_FOLDERS = ("blobs", "snapshots")
+"""Of a model in a cache of Hugging Face: files by their digests, and links to them by name."""
 
 
 def load_file(path: Path, name: str, batch: int) -> Network:
@@ -79,25 +81,25 @@ class OnnxModule(torch.nn.Module):
         """The outputs, in the model's order."""
         names = [value.name for value in self.session.get_inputs()]
         feed = {name: value.numpy() for name, value in zip(names, inputs, strict=True)}
-        return [torch.from_numpy(value) for value in self.session.run(None, feed)]
+        wanted = [value.name for value in self.model.graph.output]  # of the file's, perhaps some
+        return [torch.from_numpy(value) for value in self.session.run(wanted, feed)]
 
 
 def _onnx_network(path: Path, name: str, batch: int) -> Network:
     import onnx
-    from onnx.external_data_helper import load_external_data_for_model
 
     model = _parsed(path)
-    external = _external(path, model)
-    for location in external:
-        _inside(path, location)
+    folder, found = path.parent.resolve(), {at: _inside(path, at) for at in _external(path, model)}
+    # What is reached by a link, libraries refuse: they get the model with its data in it.
+    linked = any(file != folder / location for location, file in found.items())
+    beside = path if found and not linked else None
     try:
-        load_external_data_for_model(model, str(path.parent))
-        onnx.checker.check_model(str(path) if external else model)
+        _take_data_in(path, model)
+        onnx.checker.check_model(str(beside) if beside else model)
         given = {value.name for value in model.graph.initializer}
         inputs = [v for v in model.graph.input if v.name not in given]
         examples = tuple(_example(path, value, batch) for value in inputs)
-        module = OnnxModule(model, path if external else None)
-        return Network(name, module, examples, model, "ONNX")
+        return Network(name, OnnxModule(model, beside), examples, model, "ONNX")
     except (onnx.checker.ValidationError, OSError, ValueError, RuntimeError) as error:
         raise _unreadable(path, error) from error
 
@@ -219,15 +221,36 @@ def _external(path: Path, model: "onnx.ModelProto") -> set[str]:
     Raises:
         DataError: A tensor's says so in no proper way.
     """
-    from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+    from onnx.external_data_helper import ExternalDataInfo
+
+    try:
+        return {ExternalDataInfo(tensor).location for tensor in _outside(model)}
+    except ValueError as error:
+        raise _unreadable(path, error) from error
+
+
+def _take_data_in(path: Path, model: "onnx.ModelProto") -> None:
+    """Reads the external data of a model into it."""
+    from onnx import TensorProto
+    from onnx.external_data_helper import ExternalDataInfo
+
+    for tensor in _outside(model):
+        where = ExternalDataInfo(tensor)
+        with _inside(path, where.location).open("rb") as file:
+            file.seek(where.offset or 0)
+            tensor.raw_data = file.read(where.length)
+        tensor.data_location = TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+
+def _outside(model: "onnx.ModelProto") -> list["onnx.TensorProto"]:
+    """The tensors of a model whose data lies outside of it."""
+    from onnx.external_data_helper import uses_external_data
 
     tensors = [*_tensors(model.graph)]
     for function in model.functions:
         tensors += _of_nodes(function.node)
-    try:
-        return {ExternalDataInfo(t).location for t in tensors if uses_external_data(t)}
-    except ValueError as error:
-        raise _unreadable(path, error) from error
+    return [tensor for tensor in tensors if uses_external_data(tensor)]
 
 
 def _tensors(graph: Any) -> Iterator["onnx.TensorProto"]:
@@ -243,17 +266,28 @@ def _of_nodes(nodes: Any) -> Iterator["onnx.TensorProto"]:
 
 
 def _inside(path: Path, location: str) -> Path:
-    """A file of external data, which must lie in the model's folder as a plain file."""
+    """A file of external data, resolved, which must lie in the model's folder.
+
+    It is a plain file there, or, in a cache of Hugging Face, a link that stays in that cache.
+    """
     relative = PurePosixPath(location)
-    found = path.parent / relative
-    plain = found.resolve() == path.parent.resolve() / relative
-    if relative.is_absolute() or ".." in relative.parts or not plain or not found.is_file():
+    found, folder = (path.parent / relative).resolve(), path.parent.resolve()
+    cache = _hub_cache(folder)
+    stays = found == folder / relative or (cache is not None and found.is_relative_to(cache))
+    if relative.is_absolute() or ".." in relative.parts or not stays or not found.is_file():
         raise DataError(
             f"'{path}' with data in '{location}'",
-            "a plain file in the folder of the model, reached by no link",
+            "a plain file in the folder of the model, reached by no link that leaves its "
+            "Hugging Face cache",
             "save the model with its data beside it",
         )
     return found
+
+
+def _hub_cache(folder: Path) -> Path | None:
+    """The folder `models--ORG--NAME` of a Hugging Face cache that a resolved folder lies in."""
+    parents = (folder, *folder.parents)
+    return next((p for p in parents if all((p / name).is_dir() for name in HUB_FOLDERS)), None)
 
 
 def _bytes(path: Path) -> bytes:

@@ -18,6 +18,7 @@ class Network:
         onnx: The ONNX model that it is, if it is one; `module` then runs it in ONNX Runtime.
         kind: `torch`, `ONNX` or `TFLite`: what it is imported from. That of a TFLite model runs
             it in LiteRT.
+        outputs: Names of its outputs, if some of them were asked for.
     """
 
     name: str
@@ -25,3 +26,10 @@ class Network:
     inputs: tuple["torch.Tensor", ...]
     onnx: Any = None
     kind: str = "torch"
+    outputs: tuple[str, ...] = ()
+
+    def output_names(self, count: int) -> tuple[str, ...]:
+        """What `count` outputs are called: as in an ONNX model, else `output_0` and so on."""
+        if self.onnx is not None:
+            return tuple(value.name for value in self.onnx.graph.output)
+        return self.outputs or tuple(f"output_{place}" for place in range(count))

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -35,16 +36,22 @@ INPUT_SIDES = {"inception_v3": 299}
 """Image side where it is not 224."""
 
 
-def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
+def load_network(name: str, batch: int = 1, seed: int = 0, outputs: Sequence[str] = ()) -> Network:
     """A network by name, with example inputs.
 
     torchvision's and timm's networks get seeded random weights: latency does not depend on the
     weights, and nothing is fetched. For trained weights pass `module:function`, whose function
     takes the batch size and returns a module and a tuple of example inputs.
 
+    Args:
+        name: Of the network.
+        batch: Batch size.
+        seed: Of weights and inputs.
+        outputs: Names of its outputs, as `Network.output_names` has them; none for all.
+
     Raises:
-        RequestError: No such network, one that is not of float32, or the function does not return
-            what it should.
+        RequestError: No such network or output, one that is not of float32, or the function does
+            not return what it should.
     """
     import torch
 
@@ -52,7 +59,12 @@ def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
         raise RequestError(f"batch {batch}", "a batch of at least 1", "pass --batch 1 or more")
     torch.manual_seed(seed)
     with refusals(name):
-        return _loaded(name, batch, seed)
+        network = _loaded(name, batch, seed)
+        if not outputs:
+            return network
+        from hetfeat.workloads.outputs import with_outputs
+
+        return with_outputs(network, outputs)
 
 
 def _loaded(name: str, batch: int, seed: int) -> Network:

@@ -61,8 +61,7 @@ def import_network(network: Network) -> tvm.IRModule:
     """A network as a Relax module, parameters bound as constants.
 
     Raises:
-        RequestError: The network has an operator that the importer does not know, or has not
-            one output.
+        RequestError: The network has an operator that the importer does not know.
     """
     import torch
     from tvm.relax.frontend.torch import from_exported_program
@@ -70,17 +69,13 @@ def import_network(network: Network) -> tvm.IRModule:
     with warnings.catch_warnings(), torch.no_grad(), importing(network):
         warnings.simplefilter("ignore")
         if network.onnx is not None:
-            _check_outputs(network.name, len(network.onnx.graph.output))
             return _from_onnx(network)
         if network.kind == "TFLite":
-            from hetfeat.workloads.tflite import import_tflite, outputs_of
+            from hetfeat.workloads.tflite import import_tflite
 
-            _check_outputs(network.name, outputs_of(network))
             return import_tflite(network)
-        program = exported(network)
-        _check_outputs(network.name, len(program.graph_signature.user_outputs))
         module = from_exported_program(
-            program, keep_params_as_input=False, unwrap_unit_return_tuple=True
+            exported(network), keep_params_as_input=False, unwrap_unit_return_tuple=True
         )
         return _of_known_shapes(network, module, "")
 
@@ -129,15 +124,6 @@ def _first_open(module: tvm.IRModule) -> str:
                 if isinstance(kind, relax.TensorType) and static_shape(binding.var) is None:
                     return operator_of(binding.value) or "an operator"
     return ""
-
-
-def _check_outputs(name: str, outputs: int) -> None:
-    if outputs != 1:
-        raise RequestError(
-            f"network '{name}' with {outputs} outputs",
-            "one tensor",
-            "wrap it in a module:function whose module returns the one that matters",
-        )
 
 
 def lower(

@@ -1,6 +1,7 @@
 """Networks in TFLite's files, run by LiteRT where their right answer is wanted."""
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,19 @@ def import_tflite(network: Network) -> Any:
     return from_tflite(tflite.Model.GetRootAsModel(network.module.content, 0))
 
 
-def outputs_of(network: Network) -> int:
-    """How many a network of `tflite_network` has."""
-    assert isinstance(network.module, TfliteModule)
-    return len(network.module.interpreter.get_output_details())
+def of_outputs(module: torch.nn.Module, places: Sequence[int]) -> TfliteModule:
+    """A module of `tflite_network` that returns some of its outputs."""
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    assert isinstance(module, TfliteModule)
+    model = schema.ModelT.InitFromPackedBuf(module.content)
+    graph = model.subgraphs[0]
+    graph.outputs = [graph.outputs[place] for place in places]
+    model.signatureDefs = None  # they name outputs, too
+    builder = flatbuffers.Builder(len(module.content))
+    builder.Finish(model.Pack(builder), MAGIC)
+    return TfliteModule(bytes(builder.Output()))
 
 
 def _first_line(error: Exception) -> str:

@@ -14,7 +14,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from hetfeat.errors import HetfeatError, RequestError, WorkFailed
-from registry.cli import output, signals
+from registry.cli import output as _output
+from registry.cli import signals
 from registry.cli.params import (
     COUNTS,
     DEVICE_NAME,
@@ -23,6 +24,7 @@ from registry.cli.params import (
     SWITCH,
     argument,
     option,
+    output,
     seed,
     unrecorded,
 )
@@ -40,6 +42,7 @@ __all__ = [
     "command",
     "fail",
     "option",
+    "output",
     "run",
     "seed",
     "unrecorded",
@@ -73,7 +76,7 @@ class Result:
 
 
 def command(
-    name: str, *, render: Render = output.as_text, interrupted: str = "", **settings: Any
+    name: str, *, render: Render = _output.as_text, interrupted: str = "", **settings: Any
 ) -> Callable[[Callable[..., Value | Result | None]], click.Command]:
     """Makes a function the command of its file: adds `--json`, prints what it returns, once.
 
@@ -93,13 +96,13 @@ def command(
         @functools.wraps(function)
         def run_and_print(as_json: bool, **given: Any) -> None:
             try:
-                with output.stdout_kept_for_the_result():
+                with _output.stdout_kept_for_the_result():
                     returned = function(**given)
             except KeyboardInterrupt as error:
                 raise KeyboardInterrupt(interrupted) from error
             result = returned if isinstance(returned, Result) else Result(returned or {})
             if result.value:
-                text = output.as_json if as_json else output.rendered_by(render)
+                text = _output.as_json if as_json else _output.rendered_by(render)
                 click.echo(text(result.value))
             click.get_current_context().exit(result.exit_code)
 
@@ -182,7 +185,7 @@ def run(group: click.Command, arguments: Sequence[str] | None = None) -> int:
         130, 129 or 143 interrupted by Ctrl-C, SIGHUP or SIGTERM. Any other exception is a defect
         and passes through.
     """
-    output.open_closed_streams()
+    _output.open_closed_streams()
     log_to_stderr()
     with signals.stopped_as_by_ctrl_c() as stop:
         code = _run(group, arguments)
@@ -246,7 +249,7 @@ def fail(error: HetfeatError) -> int:
 
 
 def _fail(message: str, exit_code: int) -> int:
-    one_line = output.escaped(" ".join(message.split()))
+    one_line = _output.escaped(" ".join(message.split()))
     click.echo(f"{PROGRAM}: {one_line}", err=True)
     return exit_code
 
@@ -267,7 +270,7 @@ class _StderrHandler(logging.StreamHandler[Any]):
         """The message as one line, then the traceback if there is one."""
         text = super().format(record)
         first, traceback = record.message, text[len(record.message) :]
-        return "\n".join(map(output.escaped, [first, *traceback.splitlines()[1:]]))
+        return "\n".join(map(_output.escaped, [first, *traceback.splitlines()[1:]]))
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr

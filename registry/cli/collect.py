@@ -36,6 +36,7 @@ from registry.cli import app
     help="Also the ways of a convolution that deploy lets compete: Winograd's algorithm.",
 )
 @app.option("--out", type=Path, default="records", help="Record store; made, or added to.")
+@app.output
 @app.seed
 def command(
     device: tuple[str, ...],
@@ -45,6 +46,7 @@ def command(
     evaluation_programs: int,
     winograd: bool,
     out: Path,
+    output: tuple[str, ...],
     seed: int,
 ) -> dict[str, Any]:
     """Measure programs of networks; what the store holds already is not measured again."""
@@ -53,4 +55,5 @@ def command(
     from registry.jobs.collect import collect_networks
 
     plan = Plan(programs_per_task, evaluation_tasks, evaluation_programs, seed)
-    return collect_networks(device, network, out, plan, tuple(TRANSFORMS) if winograd else ())
+    tiles = tuple(TRANSFORMS) if winograd else ()
+    return collect_networks(device, network, out, plan, tiles, output)

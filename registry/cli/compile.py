@@ -10,12 +10,13 @@ from registry.cli.deploy import render
 @app.option("--from", "journal", type=Path, required=True, help="Journal of a deployment.")
 @app.option("--network", help="The journal's module:function once more: its code is run.")
 @app.option("--out", type=Path, default="bundle", help="Folder of the bundle; must not exist.")
-def command(journal: Path, network: str | None, out: Path) -> app.Result:
+@app.output
+def command(journal: Path, network: str | None, out: Path, output: tuple[str, ...]) -> app.Result:
     """Compile, verify, compare and register what a deployment has found so far.
 
     The journal lies beside the deployment's bundle, as OUT.journal; tuning may go on meanwhile.
     """
     from registry.jobs.deploy import compile_and_register
 
-    report = compile_and_register(journal, out, network)
+    report = compile_and_register(journal, out, network, output)
     return app.Result(report, app.INTERRUPTED if report.get("stopped") else 0)

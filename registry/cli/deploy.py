@@ -56,6 +56,7 @@ def render(report: Any) -> str:
 @app.option("--batch", type=app.COUNTS, default="1", help="Batch sizes, such as 1,2,4,8.")
 @app.option("--refresh", type=app.SWITCH, default="false", help="Replace a bundle that is there.")
 @app.option("--out", type=Path, default="bundle", help="Folder of the bundle.")
+@app.output
 @app.unrecorded
 @app.seed
 def command(config: Path | None, **wanted: Any) -> dict[str, Any] | app.Result:
@@ -71,11 +72,12 @@ def command(config: Path | None, **wanted: Any) -> dict[str, Any] | app.Result:
         return app.Result(report, app.INTERRUPTED if report.get("stopped") else 0)
     from registry.jobs.deploy_batch import deploy_all, read_jobs
 
-    options = {option.name: option for option in click.get_current_context().command.params}
+    options = {one.name: one for one in click.get_current_context().command.params}
 
     def parse(name: str, text: str) -> Any:
-        context = click.get_current_context()
-        return options[name].process_value(context, text or options[name].get_default(context))
+        context, option = click.get_current_context(), options[name]
+        given = [text] if text and option.multiple else text
+        return option.process_value(context, given or option.get_default(context))
 
     rows = deploy_all(read_jobs(config, parse, wanted))
     failed = sum(row["error"] is not None for row in rows)

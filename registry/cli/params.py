@@ -115,6 +115,15 @@ def argument(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Cal
 seed = option("--seed", type=click.IntRange(0), default=0, help="Makes the run repeatable.")
 """The `--seed` that every command with chance in it takes."""
 
+output = option(
+    "--output",
+    type=NAMES,
+    multiple=True,
+    callback=lambda context, option, values: tuple(name for names in values for name in names),
+    help="Output of the network that is wanted; may be repeated.  [default: all]",
+)
+"""The `--output` of every command that takes a network of several outputs."""
+
 unrecorded = option(
     "--unrecorded",
     type=SWITCH,

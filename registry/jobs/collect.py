@@ -25,7 +25,12 @@ Tiles = Sequence[int]
 
 
 def collect_networks(
-    devices: tuple[str, ...], networks: tuple[str, ...], out: Path, plan: Plan, tiles: Tiles
+    devices: tuple[str, ...],
+    networks: tuple[str, ...],
+    out: Path,
+    plan: Plan,
+    tiles: Tiles,
+    outputs: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Does the whole of `hetfeat collect`.
 
@@ -37,13 +42,14 @@ def collect_networks(
         out: The record store; made, or added to.
         plan: How much of each task.
         tiles: Those of Winograd's algorithm that compute convolutions beside computing directly.
+        outputs: Names of the outputs of each network that are wanted; none for all.
 
     Returns:
         What `--json` prints.
     """
     found = [find_profile(device) for device in devices]
     profiles = list({profile.name: profile for profile in found}.values())  # `local` and its name
-    store, profiles, tasks, modules = prepare(profiles, networks, out, tiles)
+    store, profiles, tasks, modules = prepare(profiles, networks, out, tiles, outputs)
     names = ",".join(profile.name for profile in profiles)
     with command_run.tracked_run(
         f"collect {names}", {"device": names, "networks": ",".join(networks)}
@@ -72,7 +78,11 @@ def collect_networks(
 
 
 def prepare(
-    profiles: Sequence[DeviceProfile], networks: tuple[str, ...], out: Path, tiles: Tiles = ()
+    profiles: Sequence[DeviceProfile],
+    networks: tuple[str, ...],
+    out: Path,
+    tiles: Tiles = (),
+    outputs: tuple[str, ...] = (),
 ) -> tuple[RecordStore, list[DeviceProfile], dict[str, Task], dict[str, str]]:
     """What `measure` needs: store, devices as it knows them, tasks and their modules by hash.
 
@@ -83,7 +93,7 @@ def prepare(
     """
     for profile in profiles:
         need_measurable(profile)
-    imported = _imported(networks)  # a wrong name shows before anything is written
+    imported = _imported(networks, outputs)  # a wrong name shows before anything is written
     store = RecordStore.create(out)
     # One store, one set of figures for a device.
     known = store.devices()
@@ -95,12 +105,12 @@ def prepare(
     return store, profiles, tasks, modules
 
 
-def _imported(networks: tuple[str, ...]) -> dict[str, Any]:
+def _imported(networks: tuple[str, ...], outputs: tuple[str, ...]) -> dict[str, Any]:
     """The networks as Relax modules, by their names in the store: `resnet18`, `resnet18@4`."""
     from hetfeat.workloads.relax import import_network
 
     wanted = [split_batch(name) for name in networks]
-    loaded = [(load_network(name, batch), batch) for name, batch in wanted]
+    loaded = [(load_network(name, batch, outputs=outputs), batch) for name, batch in wanted]
     return {
         network.name + (f"@{batch}" if batch > 1 else ""): import_network(network)
         for network, batch in loaded

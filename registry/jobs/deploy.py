@@ -68,6 +68,7 @@ class Wanted:
         seed: Of weights, inputs and search.
         search: Strategy that proposes programs.
         unrecorded: Follow an alias to where no promotion put it, too.
+        output: Names of the outputs that are wanted; none for all.
     """
 
     device: str
@@ -82,6 +83,7 @@ class Wanted:
     seed: int
     search: str = EVOLUTION
     unrecorded: bool = False
+    output: tuple[str, ...] = ()
 
 
 def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
@@ -114,6 +116,7 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
         seed=wanted.seed,
         search=wanted.search,
         digest=function_digest(wanted.network, wanted.batch, wanted.seed),
+        outputs=wanted.output,
     )
     found = None if wanted.refresh else existing(request, wanted.out)
     if found and (version := _registered(wanted.out, bundle_name(slug, profile.name))):
@@ -140,13 +143,16 @@ def _model_to_ask(wanted: Wanted) -> str | None:
     return FROM_SCRATCH
 
 
-def compile_and_register(journal: Path, out: Path, network: str | None = None) -> dict[str, Any]:
+def compile_and_register(
+    journal: Path, out: Path, network: str | None = None, outputs: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Does the whole of `hetfeat compile`: a bundle of what a deployment has found so far.
 
     Args:
         journal: Of the deployment; perhaps somebody else's.
         out: Folder of the bundle.
         network: What the journal must be of; needed for a `module:function`, which is run.
+        outputs: As in `DeployRequest`; none for those that the deployment was asked for.
 
     Raises:
         RequestError: Something lies at `out`, the device, network or model is gone, or the
@@ -180,6 +186,7 @@ def compile_and_register(journal: Path, out: Path, network: str | None = None) -
             "deploy again with the same --out",
         )
     source = _pull_model(request.model or FROM_SCRATCH, None, profile)
+    request = dataclasses.replace(request, outputs=outputs or request.outputs)
     return _deploy_in_run(request, profile, source, out, journal=journal)
 
 
@@ -244,7 +251,7 @@ def _pull_model(
 def _imported(request: DeployRequest, batch: int) -> Imported:
     from hetfeat.workloads.relax import import_network
 
-    network = load_network(request.network, batch, request.seed)
+    network = load_network(request.network, batch, request.seed, request.outputs)
     return Imported(batch, network, import_network(network))
 
 

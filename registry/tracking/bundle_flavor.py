@@ -51,7 +51,7 @@ def log_bundle(
 
 
 def signature(manifest: Mapping[str, Any]) -> "ModelSignature":
-    """Inputs and output of a bundle, any number of rows.
+    """Inputs and outputs of a bundle, any number of rows.
 
     An input is declared as objects: MLflow would refuse base64 for a tensor of numbers before the
     model sees it. The shapes are in the model's metadata, and checked when it runs.
@@ -63,6 +63,10 @@ def signature(manifest: Mapping[str, Any]) -> "ModelSignature":
     inputs: list[ColSpec | TensorSpec] = [
         TensorSpec(np.dtype("O"), (-1,), f"input_{i}") for i in range(len(manifest["inputs"]))
     ]
-    output = manifest["output"]
-    rows = TensorSpec(np.dtype(output["dtype"]), (-1, *output["shape"][1:]))
-    return ModelSignature(Schema(inputs), Schema([rows]))
+    outputs = manifest.get("outputs") or [manifest["output"]]
+    names = [output["name"] for output in outputs] if len(outputs) > 1 else [None]
+    rows: list[ColSpec | TensorSpec] = [
+        TensorSpec(np.dtype(output["dtype"]), (-1, *output["shape"][1:]), name)
+        for output, name in zip(outputs, names, strict=True)
+    ]
+    return ModelSignature(Schema(inputs), Schema(rows))

@@ -52,15 +52,19 @@ class BundleFunction(PythonModel):
 
     # Unannotated: MLflow takes annotations of a model's inputs for its signature.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        """The network's output, an array, for any number of rows of each input."""
+        """The network's output, an array, for any number of rows of each input; several by name."""
         wanted = self.bundle.manifest["inputs"]
         values = [_rows(model_input[f"input_{i}"], **spec) for i, spec in enumerate(wanted)]
+        outputs = self.bundle.manifest.get("outputs", ())
         try:
-            return self.thread.submit(self.bundle.run, values).result()
+            found = self.thread.submit(self.bundle.run, values).result()
         except Exception as error:
             if hasattr(error, "parts"):  # a BundleError: the request is to blame
                 raise _refused(str(error)) from error
             raise
+        if len(outputs) < 2:
+            return found
+        return {output["name"]: of for output, of in zip(outputs, found, strict=True)}
 
 
 class TooLarge(MlflowException):

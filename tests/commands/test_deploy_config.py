@@ -81,6 +81,12 @@ class TestAsking:
         ]
         assert [one.effort for one in asked] == ["quick", "quick"]
 
+    def test_outputs_are_a_list_there_and_repeated_on_the_command_line(self, asked, capfd):
+        write([{"network": "resnet18", "output": ["logits", "present.0.key"]}, {"out": "bundles"}])
+        line = ("--device", "a.yaml", "--network", "vgg16", "--output", "a", "--output", "b,c")
+        deploy(capfd, "--config", "jobs.yaml", *line)
+        assert [one.output for one in asked] == [("logits", "present.0.key"), ("a", "b", "c")]
+
     def test_one_that_fails_does_not_stop_the_others(self, asked, capfd):
         write({"device": "a.yaml", "network": ["m:bad", "m:broken", "no.onnx", "resnet18"]})
         code, value = deploy(capfd, "--config", "jobs.yaml")

@@ -53,7 +53,7 @@ def test_refresh_replaces_a_bundle_of_an_older_format(tmp_path):
 
 def test_a_function_finds_its_bundle_until_it_is_edited(device, device_file, tmp_path, monkeypatch):
     """No more is made than the manifest: what would be deployed is not."""
-    from hetfeat.deploy.bundle import Sample, Variant, write_bundle
+    from hetfeat.deploy.bundle import Output, Sample, Variant, write_bundle
     from hetfeat.errors import RequestError
     from registry.jobs import deploy
 
@@ -73,7 +73,7 @@ def test_a_function_finds_its_bundle_until_it_is_edited(device, device_file, tmp
     report = REPORT
     facts = {"request": request.as_json(), "report": report}
     variants = [Variant(1, executable, [value])]
-    write_bundle(wanted.out, variants, device, Sample([value], value, 0.0), facts)
+    write_bundle(wanted.out, variants, device, Sample([value], [Output("y", value, 0.0)]), facts)
     assert deploy.deploy_and_register(wanted) == (request, report)
     monkeypatch.setattr(nets, "dense", nets.mixed)
     with pytest.raises(RequestError, match="--refresh true"):
@@ -86,7 +86,7 @@ def test_a_function_finds_its_bundle_until_it_is_edited(device, device_file, tmp
         (("--network", "resnet19"), "resnet18"),
         (("--network", "nets:not_a_network"), "nets:not_a_network"),
         (("--network", "nets:unknown_operator"), "linalg_eig"),
-        (("--network", "nets:two_outputs"), "2 outputs"),
+        (("--output", "logits"), "among output_0;"),
         (("--device", "laptop"), "'local'"),
         (("--device", "missing.yaml"), "missing.yaml"),
         (("--device", "nvidia-t4"), "'nvidia-t4', whose target is cuda; expected a CPU"),

@@ -67,7 +67,7 @@ def linked(bundle: Path) -> None:
         (lambda b: (b / "bundle.json").write_text("{"), "a folder with a bundle.json"),
         (lambda b: (b / "bundle.json").write_text("[]"), "a folder with a bundle.json"),
         (lambda b: shutil.rmtree(b), "a folder with a bundle.json"),
-        (edited(lambda m: m.update(format=3)), "of format 3"),
+        (edited(lambda m: m.update(format=4)), "of format 4"),
         (edited(lambda m: m.pop("files")), "a bundle"),
         (edited(lambda m: m["files"].pop("lib_1.so")), "a bundle"),
         (edited(lambda m: m["files"].update({"../x": "0"})), "a bundle"),

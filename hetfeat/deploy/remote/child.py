@@ -86,9 +86,9 @@ class BundleService:
         self._bundle = _There(Path(folder), self._session)
 
     def run(self, inputs: list[str], output: str) -> None:
-        """Runs on the `.npy` files `inputs`, and writes `output`."""
-        result = self._bundle.run(runtime.load_arrays([Path(name) for name in inputs]))
-        np.save(output, result, allow_pickle=False)
+        """Runs on the `.npy` files `inputs`, and writes all outputs, in order, to `output`."""
+        found = self._bundle.run(runtime.load_arrays([Path(name) for name in inputs]))
+        np.savez(output, *runtime.as_tuple(found), allow_pickle=False)
 
     def time(self, inputs: list[str], rounds: int) -> list[float]:
         """Seconds of each run; the first runs do not count."""

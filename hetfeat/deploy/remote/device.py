@@ -47,13 +47,14 @@ class DeviceBundle:
         self._worker, self._folder, self._work = worker, folder, work
         self._ask({"do": "load", "folder": str(folder)}, LOAD_TIMEOUT_S)
 
-    def run(self, inputs: Sequence[Array]) -> Array:
-        """The output for inputs, computed on the device."""
-        output = self._work / "output.npy"
+    def run(self, inputs: Sequence[Array]) -> Array | tuple[Array, ...]:
+        """The output for inputs, or all of several, computed on the device."""
+        output = self._work / "output.npz"
         request = {"do": "run", "inputs": self._written(inputs), "output": str(output)}
         self._ask(request, RUN_TIMEOUT_S)
-        found: Array = np.load(output, allow_pickle=False)
-        return found
+        with np.load(output, allow_pickle=False) as stored:
+            found = tuple(stored.values())
+        return found if len(found) > 1 else found[0]
 
     def latency(self, rounds: int, batch: int | None = None) -> Latency:
         """Latency on the device, on the sample, its rows repeated to fill another batch size."""

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hetfeat.deploy import runtime, signing
-from hetfeat.deploy.bundle import Sample, Variant, write_bundle
+from hetfeat.deploy.bundle import Output, Sample, Variant, write_bundle
 from hetfeat.deploy.runtime import BundleError, LoadedBundle, check_cpu
 from hetfeat.deploy.verify import Reference, rows_are_independent
 from hetfeat.errors import RequestError
@@ -108,7 +108,8 @@ def test_parameters_of_batch_sizes_that_are_laid_out_alike_are_stored_once(tmp_p
     executable = SimpleNamespace(export_library=lambda path, fcompile: Path(path).touch())
     alike, *others = (np.full((2, 2), value, np.float32) for value in range(3))
     variants = [Variant(n, executable, [alike, other]) for n, other in enumerate(others, 1)]
-    write_bundle(tmp_path / "bundle", variants, device, Sample([alike], alike, 0.0), {})
+    sample = Sample([alike], [Output("y", alike, 0.0)])
+    write_bundle(tmp_path / "bundle", variants, device, sample, {})
     manifest = json.loads((tmp_path / "bundle" / "bundle.json").read_text())
     first, second = (set(variant["parameters"]) for variant in manifest["variants"])
     with np.load(tmp_path / "bundle" / "params.npz", allow_pickle=False) as stored:
@@ -333,9 +334,9 @@ class TestRows:
     )
     def test_rows_that_depend_on_each_other_are_found(self, function, batch, independent):
         inputs = [np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4)]
-        sample = Sample(inputs, function(inputs[0]), 1e-4)
+        sample = Sample(inputs, [Output("y", function(inputs[0]), 1e-4)])
         loaded = SimpleNamespace(run=lambda inputs: function(inputs[0]))
-        reference = Reference(SimpleNamespace(), (sample,), True, ())
+        reference = Reference(SimpleNamespace(), (sample,), (), ())
         assert rows_are_independent(loaded, reference, batch) == independent
 
 
