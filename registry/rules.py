@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hetfeat.errors import DataError
+from hetfeat.parsing import read_yaml
 
 DEFAULTS = Path(__file__).with_name("gates.yaml")
 FORMAT = 1
@@ -63,9 +62,9 @@ def load_rules(path: Path | None = None) -> Rules:
     """
     path = path or Path(os.environ.get("HETFEAT_GATES") or DEFAULTS)
     try:
-        content = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise _wrong(path, f"which cannot be read ({type(error).__name__})") from error
+        content = read_yaml(path)
+    except ValueError as error:
+        raise _wrong(path, f"which cannot be read ({error})") from error
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
         raise _wrong(path, f"not of format {FORMAT}")
     _check_keys(path, content, {field.name for field in dataclasses.fields(Rules)})
@@ -119,7 +118,7 @@ def _gates(path: Path, content: Mapping[str, Any]) -> dict[str, dict[str, tuple[
 
 
 def _check_keys(path: Path, content: Mapping[str, Any], known: set[str]) -> None:
-    if unknown := sorted(set(content) - known):
+    if unknown := sorted(set(map(str, content)) - known):
         raise DataError(
             f"gates file '{path}' with {', '.join(map(repr, unknown))}",
             f"names among {', '.join(sorted(known))}",
