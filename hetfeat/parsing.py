@@ -29,6 +29,8 @@ MAX_BYTES = 1 << 20
 SHOWN_CHARACTERS = 80
 _MOST_VALUES = 100_000
 """In a file of YAML: by aliases a few lines become gigabytes, or a ring."""
+_DEEPEST = 100
+"""Levels of a file of YAML: the time that PyYAML takes grows with their square."""
 
 _CONFIG = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -156,7 +158,12 @@ def read_yaml(path: Path) -> Any:
         ValueError: It cannot be read, or is something else; the message is one line.
     """
     try:
-        content = yaml.safe_load(path.read_text())
+        with path.open() as file:
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise ValueError(f"over {MAX_BYTES} characters")
+        _refuse_deep(text)
+        content = yaml.safe_load(text)
     except OSError as error:
         raise ValueError(error.strerror) from error
     except Exception as error:  # whatever PyYAML makes of a scalar that is not of its tag
@@ -176,6 +183,15 @@ def read_yaml(path: Path) -> Any:
             case int() if value.bit_length() > 64:
                 raise ValueError("an integer of over 64 bits")
     return content
+
+
+def _refuse_deep(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise ValueError(f"nested over {_DEEPEST} deep")
 
 
 def printable(text: str, most: int | None = SHOWN_CHARACTERS) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 Target = Callable[[bytes, Path], object]
-CHILD_CPU_S = 3
+CHILD_CPU_S = 2
 SOUND = b"s"
 
 
@@ -204,7 +204,7 @@ def booster(suffix: str) -> Target:
     """Trees: what `native_child` lets through may be asked. Both in a child, which may die."""
 
     def target(data: bytes, folder: Path) -> None:
-        import lightgbm  # noqa: F401: not once for each child
+        import lightgbm  # noqa: F401 (not once for each child)
         import xgboost  # noqa: F401
 
         path = folder / f"booster{suffix}"
