@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.again:
         TARGETS[given.again.parent.name](given.again.read_bytes(), Path(tempfile.mkdtemp()))
         return 0
-    from tests.fuzz import guided
+    from tests.fuzz import guided  # which imports this module
 
     seconds = given.minutes * 60 * given.jobs / len(given.targets)
     if given.guide == "coverage" and importlib.util.find_spec("atheris") is None:
