@@ -14,7 +14,7 @@ STRATEGIES = {
     "na2c": "hetfeat.search.na2c:NeighbourhoodA2C",
     "rnn": "hetfeat.search.rnn:RnnSearch",
     "xgb": "hetfeat.search.xgb:XgbSearch",
-    "evolution": "hetfeat.search.evolving:SpaceEvolution",
+    "evolution": "hetfeat.search.space_evolution:SpaceEvolution",
     "surrogate": "hetfeat.search.surrogate:SurrogateSearch",
 }
 """Name -> import string, loaded when asked for; each is made of a space and a seed."""

@@ -28,13 +28,13 @@ def notes(name: str) -> Target:
     """What collecting and tuning write beside a store's records."""
 
     def target(data: bytes, folder: Path) -> None:
-        from hetfeat.dataset import notes
+        from hetfeat.dataset import sidecar_files
 
         (folder / name).write_bytes(data)
-        notes.evaluation_tasks(folder)
-        notes.spent_s(folder, "a")
+        sidecar_files.evaluation_tasks(folder)
+        sidecar_files.spent_s(folder, "a")
         if name.endswith(".jsonl"):
-            list(notes.noted(folder, name))
+            list(sidecar_files.noted(folder, name))
 
     return target
 
@@ -90,7 +90,7 @@ def trace(data: bytes, folder: Path) -> None:
 
 def donor(data: bytes, folder: Path) -> None:
     """A record's trace, carried over to another task."""
-    from hetfeat.transfer.schedules import carry_over
+    from hetfeat.transfer.schedule_library import carry_over
 
     draw = '["SamplePerfectTile",["l1"],[2,64],["v1","v2"]]'
     carry_over(data.decode(errors="replace"), [f"[[{draw}],[[0,[8,8]]]]"])
@@ -123,7 +123,7 @@ def reply(data: bytes, folder: Path) -> None:
 
     from hetfeat.devices.profile import DeviceProfile
     from hetfeat.measure.latencies import latencies_of
-    from hetfeat.measure.serving import received
+    from hetfeat.measure.worker_loop import received
     from hetfeat.records import Task
 
     here, there = Pipe()
@@ -137,8 +137,8 @@ def reply(data: bytes, folder: Path) -> None:
 def deployments(data: bytes, folder: Path) -> None:
     import click
 
-    from registry.commands.deploy import command
-    from registry.deployments import read_jobs
+    from registry.cli.deploy import command
+    from registry.jobs.deploy_batch import read_jobs
 
     context = click.Context(command)
     options = {option.name: option for option in command.params}
@@ -154,8 +154,8 @@ def deployments(data: bytes, folder: Path) -> None:
 
 def answer(data: bytes, folder: Path) -> None:
     """What a name meant, kept for when the registry does not answer."""
-    from registry import cache
-    from registry.pull import _Answer
+    from registry.files import cache
+    from registry.files.pull import _Answer
 
     with mock.patch.dict(os.environ, HETFEAT_HOME=str(folder)):
         path = cache._answer_path(("q",))
@@ -169,7 +169,7 @@ def study(data: bytes, folder: Path) -> None:
     import optuna
 
     from hetfeat.errors import RequestError
-    from registry.study import open_storage
+    from registry.jobs.optuna_study import open_storage
 
     (folder / "journal").write_bytes(data)
     with contextlib.suppress(RequestError):
@@ -178,7 +178,7 @@ def study(data: bytes, folder: Path) -> None:
 
 
 def pickles(data: bytes, folder: Path) -> None:
-    from registry.pickles import looks_like_pickle
+    from registry.files.pickle_check import looks_like_pickle
 
     (folder / "file").write_bytes(data)
     looks_like_pickle(folder / "file")

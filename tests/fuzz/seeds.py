@@ -99,7 +99,7 @@ def seeds() -> dict[str, bytes]:
         "image": image.getvalue(),
         "npy": array.getvalue(),
         "model": js({"format": 1, "model": "xgb", "settings": {}, "files": {"m": DIGEST}}),
-        "gates": (Path(__file__).parents[2] / "registry" / "gates.yaml").read_bytes(),
+        "gates": (Path(__file__).parents[2] / "registry" / "models" / "gates.yaml").read_bytes(),
         "deploy-request": js(request),
         "report": js(report),
     }  # fmt: skip
@@ -122,7 +122,9 @@ def more_seeds() -> dict[str, bytes]:
     version = {"name": "m", "version": 1, "run_id": None, "source": "s", "stage": "none"}
     version |= {"aliases": [], "tags": {}}
     entry = {"op_code": 0, "worker_id": "w", "study_name": "s", "directions": [1]}
-    rules = yaml.safe_load((Path(__file__).parents[2] / "registry" / "gates.yaml").read_text())
+    rules = yaml.safe_load(
+        (Path(__file__).parents[2] / "registry" / "models" / "gates.yaml").read_text()
+    )
     return {
         "sealed": js(row) + b"\n" + js(row) + b"\n",
         "evaluation": js({"tasks": [DIGEST]}),
