@@ -22,7 +22,7 @@ class Scenario:
         wrong: What is wrong in a place after the command ended well; nothing where all is right.
         kept: What must not be lost once it is there, e.g. the programs of a store.
         stopped: Exit codes of the command when it is told to stop by SIGTERM.
-        again: Exit codes of the same command after it, which may have come too late to cut it short.
+        again: Exit codes of the same command after it; a signal may have come too late.
     """
 
     name: str
