@@ -52,6 +52,12 @@ class DeviceProfile:
         datasheet_gb_s: The maker's memory bandwidth, in 1e9 bytes/s; never measured.
         source: Where the figures come from.
         route: How to reach the device: `{"kind": "local"}`, or as `devices.fleet.route` reads it.
+
+    Example:
+        >>> import hetfeat
+        >>> board = hetfeat.DeviceProfile("board", "cpu-arm", {"kind": "llvm"}, threads=4)
+        >>> board.name, board.threads, board.peak_gflops
+        ('board', 4, None)
     """
 
     name: str

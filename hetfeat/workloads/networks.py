@@ -8,6 +8,7 @@ import importlib
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +32,8 @@ OTHER_TYPES = {"float16", "bfloat16", "int8", "uint8"}
 BEGINNING_STD = 0.02
 """Standard deviation of weights drawn here; that of torchvision's and timm's transformers."""
 
+_FUNCTION = "the function taking the batch size and returning (torch.nn.Module, (tensor, ...))"
+
 INPUT_SIDES = {"inception_v3": 299}
 """Image side where it is not 224."""
 
@@ -46,6 +49,12 @@ class Network:
         onnx: The ONNX model that it is, if it is one; `module` then runs it in ONNX Runtime.
         kind: `torch`, `ONNX` or `TFLite`: what it is imported from. That of a TFLite model runs
             it in LiteRT.
+
+    Example:
+        >>> import torch, hetfeat
+        >>> network = hetfeat.Network("relu", torch.nn.ReLU().eval(), (torch.zeros(1, 8),))
+        >>> network.kind
+        'torch'
     """
 
     name: str
@@ -82,10 +91,10 @@ def _loaded(name: str, batch: int, seed: int) -> Network:
         from hetfeat.workloads.example_inputs import exercised
         from hetfeat.workloads.files import load_file
 
-        network = _of_float32(load_file(Path(name), network_slug(name), batch))
+        network = of_float32(load_file(Path(name), network_slug(name), batch))
         return network if network.kind == "torch" else exercised(network, seed)
     if is_function(name):
-        return _of_float32(_from_function(name, batch))
+        return of_float32(_from_function(name, batch))
     if name.startswith("bert_"):
         return _bert(name, batch)
     if name.startswith(TIMM):
@@ -153,7 +162,12 @@ def is_plain_name(name: str) -> bool:
     return not is_file_name(name) and not is_function(name)
 
 
-def _of_float32(network: Network) -> Network:
+def of_float32(network: Network) -> Network:
+    """The network.
+
+    Raises:
+        RequestError: It is of half precision, or quantised.
+    """
     weights = [*network.module.parameters(), *network.module.buffers()]
     types = {str(value.dtype) for value in weights}
     types |= {str(value.dtype) for value in network.inputs} - {"torch.uint8"}  # an image may be
@@ -220,10 +234,7 @@ def _drawn(module: "torch.nn.Module") -> "torch.nn.Module":
 
 
 def _from_function(name: str, batch: int) -> Network:
-    import torch
-
-    expected = "module:function, the function taking the batch size and returning " \
-        "(torch.nn.Module, (tensor, ...))"  # fmt: skip
+    expected = f"module:function, {_FUNCTION}"
     module_name, _, function_name = name.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -233,13 +244,24 @@ def _from_function(name: str, batch: int) -> Network:
         raise RequestError(f"network '{name}' ({error})", expected, "correct --network") from error
     if not inspect.isfunction(function):
         raise RequestError(f"network '{name}', not a function", expected, "correct --network")
+    return made_by(function, name, batch)
+
+
+def made_by(function: Callable[..., Any], name: str, batch: int) -> Network:
+    """The network that a function of the batch size returns.
+
+    Raises:
+        RequestError: It returns something else.
+    """
+    import torch
+
     made = function(batch)
     match made:
         case (torch.nn.Module() as module, tuple() as inputs) if inputs and all(
             isinstance(value, torch.Tensor) for value in inputs
         ):
             return Network(network_slug(name), module.eval(), inputs)
-    raise RequestError(f"network '{name}' returning {type(made)}", expected, "change the function")
+    raise RequestError(f"network '{name}' returning {type(made)}", _FUNCTION, "change the function")
 
 
 def _torchvision() -> ModuleType:
