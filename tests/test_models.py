@@ -93,11 +93,13 @@ class TestConformance(ModelConformance):
     """Of every model of the table."""
 
     @pytest.fixture(scope="class", params=list(MODELS))
-    def kind(self, request) -> str:
+    @classmethod
+    def kind(cls, request) -> str:
         return request.param
 
     @pytest.fixture(scope="class")
-    def untrained(self, kind):
+    @classmethod
+    def untrained(cls, kind):
         return lambda seed=0: small(kind, seed)
 
 

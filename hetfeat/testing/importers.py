@@ -5,10 +5,11 @@ from hetfeat.testing.importers import ImporterConformance
 class TestGemmCsv(ImporterConformance):
     format = "gemm-csv"
     device = "zen4-avx2-2t"
-    lines = [b"64,64,64,8,0.5", b"64,64,64,16,0.25"]
+    lines = (b"64,64,64,8,0.5", b"64,64,64,16,0.25")
     header = b"m,n,k,tile,ms"
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,7 +32,7 @@ class ImporterConformance:
 
     format: ClassVar[str]
     device: ClassVar[str]
-    lines: ClassVar[list[bytes]]
+    lines: ClassVar[Sequence[bytes]]
     header: ClassVar[bytes] = b""
 
     @pytest.fixture
@@ -39,7 +40,7 @@ class ImporterConformance:
         """A file of all lines."""
         return self.written(tmp_path / "log.txt", self.lines)
 
-    def written(self, path: Path, lines: list[bytes]) -> Path:
+    def written(self, path: Path, lines: Sequence[bytes]) -> Path:
         """A file of lines, behind the header."""
         path.write_bytes(b"\n".join([*filter(None, [self.header]), *lines, b""]))
         return path

@@ -51,17 +51,20 @@ class ModelConformance:
     settings: ClassVar[Mapping[str, Any]] = {}
 
     @pytest.fixture(scope="class")
-    def kind(self) -> str:
+    @classmethod
+    def kind(cls) -> str:
         """The name; override it with parameters to test several."""
-        return self.name
+        return cls.name
 
     @pytest.fixture(scope="class")
-    def untrained(self, kind: str) -> Untrained:
+    @classmethod
+    def untrained(cls, kind: str) -> Untrained:
         """Makes one that has learnt nothing yet, of a seed."""
-        return lambda seed=0: build(kind, "quick", seed, self.settings)
+        return lambda seed=0: build(kind, "quick", seed, cls.settings)
 
     @pytest.fixture(scope="class")
-    def sides(self, tmp_path_factory: pytest.TempPathFactory) -> Sides:
+    @classmethod
+    def sides(cls, tmp_path_factory: pytest.TempPathFactory) -> Sides:
         """Records to train on, to stop by and to test on."""
         store = stores.make_store(tmp_path_factory.mktemp("records") / "s", tasks=24)
         examples = assemble(store).examples
@@ -69,7 +72,8 @@ class ModelConformance:
         return examples.take(split.train), examples.take(split.valid), examples.take(split.test)
 
     @pytest.fixture(scope="class")
-    def model(self, untrained: Untrained, sides: Sides) -> CostModel:
+    @classmethod
+    def model(cls, untrained: Untrained, sides: Sides) -> CostModel:
         """One that has learnt."""
         made = untrained()
         made.fit(sides[0], sides[1])
