@@ -12,7 +12,7 @@ class HetfeatError(Exception):
         expected: What would have been right.
         action: What to do about it.
 
-    Example:
+    Examples:
         >>> import hetfeat
         >>> print(hetfeat.HetfeatError("batch 0", "a batch of at least 1", "pass 1 or more"))
         batch 0; expected a batch of at least 1; pass 1 or more

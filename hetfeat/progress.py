@@ -37,7 +37,7 @@ class Progress:
         unit: What is counted, in the singular, such as `program` or `round`.
         note: What else there is to say; may be empty.
 
-    Example:
+    Examples:
         >>> import hetfeat
         >>> hetfeat.Progress(done=3, total=None, unit="program")
         Progress(done=3, total=None, unit='program', note='')

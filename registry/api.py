@@ -82,7 +82,7 @@ def train(
         RequestError: Unknown model, family, split, holdout or hyperparameter.
         DataError: Records that are missing, damaged or too few.
 
-    Example:
+    Examples:
         >>> import registry
         >>> trained = registry.train("records", effort="quick")
         >>> trained.name, 0 < trained.metrics["pca"] <= 1
@@ -148,7 +148,7 @@ def deploy(
         DataError: What lies at `out` is no bundle or has changed.
         WorkFailed: The compiled network is wrong or does not run.
 
-    Example:
+    Examples:
         >>> import torch, registry
         >>> module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
         >>> torch.export.save(torch.export.export(module, (torch.randn(1, 8),)), "small.pt2")
@@ -198,7 +198,7 @@ def promote(
         RequestError: No such model, version or move, or not allowed to this user.
         GateRefused: A gate said no; its `outcome` says what each said.
 
-    Example:
+    Examples:
         >>> import registry
         >>> registry.promote("costmodel.cpu-x86", 1, "production")
         False
@@ -233,7 +233,7 @@ def pull_version(
         DataError: A file is not what was registered, and nothing is kept.
         WorkFailed: The registry does not answer and nothing is known from before.
 
-    Example:
+    Examples:
         >>> import hetfeat, registry
         >>> registry.pull_version("costmodel.cpu-x86", "pulled")
         'models:/costmodel.cpu-x86/1'
@@ -255,7 +255,7 @@ def list_versions(name: str | None = None) -> list[dict[str, Any]]:
     Raises:
         RequestError: No such model.
 
-    Example:
+    Examples:
         >>> import registry
         >>> [model["name"] for model in registry.list_versions()]
         ['costmodel.cpu-x86']

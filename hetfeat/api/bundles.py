@@ -22,7 +22,7 @@ class Bundle:
         folder: Where it lies. It may be copied; its `run.py` needs apache-tvm and NumPy alone.
         manifest: What it says of itself: `inputs`, `device`, `versions` and more.
 
-    Example:
+    Examples:
         >>> import numpy as np, hetfeat
         >>> bundle = hetfeat.load_bundle("bundle")
         >>> bundle(np.ones((2, 8), np.float32)).shape
@@ -90,7 +90,7 @@ def load_bundle(folder: Path | str) -> Bundle:
         DataError: Not a bundle, a changed, missing or added file, a wrong signature, or one for
             another CPU.
 
-    Example:
+    Examples:
         >>> import numpy as np, torch, hetfeat
         >>> bundle = hetfeat.load_bundle("bundle")
         >>> x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)

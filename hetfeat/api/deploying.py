@@ -86,7 +86,7 @@ def deploy_network(
         DataError: What lies at `out` is no bundle or has changed.
         WorkFailed: The compiled network is wrong or does not run.
 
-    Example:
+    Examples:
         >>> import torch, hetfeat
         >>> module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
         >>> network = hetfeat.load_network(module, torch.randn(2, 8))

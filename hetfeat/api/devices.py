@@ -20,7 +20,7 @@ def probe(*, refresh: bool = False) -> DeviceProfile:
         RequestError: Not a machine that the probe knows: neither an x86-64 nor a 64-bit Arm.
         WorkFailed: The micro-benchmarks failed.
 
-    Example:
+    Examples:
         >>> import hetfeat
         >>> device = hetfeat.probe()
         >>> device.family in ("cpu-x86", "cpu-arm"), device.threads > 0

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 FROM_SCRATCH = "none"
 """Instead of a model: tune without one."""
 _PACKAGED_KIND, _PACKAGED_EFFORT, _SEED = "xgb", "quick", 0
-_SIDES = "within_task"
+_SPLIT_OF_FEW_TASKS = "within_task"
 """How records are divided where they are of too few tasks to leave some out."""
 
 
@@ -43,7 +43,7 @@ class CostModel(base.CostModel, Protocol):
     measurements; `valid_pca` is the share of pairs of programs, of tasks that training did not see,
     whose order it tells. `save` writes a folder without pickles, which `load` reads.
 
-    Example:
+    Examples:
         >>> import hetfeat
         >>> records = hetfeat.RecordStore.open("records")
         >>> model = hetfeat.train_cost_model(records, effort="quick")
@@ -72,7 +72,7 @@ def load_model(folder: Path | str) -> CostModel:
     Raises:
         DataError: The folder is not a model, is damaged, or is of other features.
 
-    Example:
+    Examples:
         >>> import hetfeat
         >>> try:
         ...     hetfeat.load_model("no-such-folder")
@@ -113,7 +113,7 @@ def train_cost_model(
             together.
         DataError: Records that are missing, damaged or too few.
 
-    Example:
+    Examples:
         >>> import hetfeat
         >>> records = hetfeat.RecordStore.open("records")
         >>> model = hetfeat.train_cost_model(records, model="xgb", effort="quick")
@@ -149,7 +149,7 @@ def _trained(store: RecordStore, model: base.CostModel, family: str | None) -> C
     try:
         split = split_examples(examples, "by_task", _SEED)
     except DataError:  # too few tasks
-        split = split_examples(examples, _SIDES, _SEED)
+        split = split_examples(examples, _SPLIT_OF_FEW_TASKS, _SEED)
     valid = examples.take(split.valid)
     train = examples.take(np.sort(np.concatenate([split.train, split.test])))
     with progress(model.parameters["rounds"], "round") as at:

@@ -46,7 +46,7 @@ def load_network(
             needed, or a function that does not return what it should.
         DataError: The file is not what its name says.
 
-    Example:
+    Examples:
         >>> import torch, hetfeat
         >>> module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
         >>> network = hetfeat.load_network(module, torch.zeros(2, 8))

@@ -72,7 +72,7 @@ class _Shard(Schema):
 class RecordStore:
     """Measured records on disk. `open` reads an existing store, `create` makes or opens one.
 
-    Example:
+    Examples:
         >>> import hetfeat
         >>> records = hetfeat.RecordStore.open("records")
         >>> sorted(records.devices())

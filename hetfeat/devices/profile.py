@@ -53,7 +53,7 @@ class DeviceProfile:
         source: Where the figures come from.
         route: How to reach the device: `{"kind": "local"}`, or as `devices.fleet.route` reads it.
 
-    Example:
+    Examples:
         >>> import hetfeat
         >>> board = hetfeat.DeviceProfile("board", "cpu-arm", {"kind": "llvm"}, threads=4)
         >>> board.name, board.threads, board.peak_gflops

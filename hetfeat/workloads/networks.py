@@ -50,7 +50,7 @@ class Network:
         kind: `torch`, `ONNX` or `TFLite`: what it is imported from. That of a TFLite model runs
             it in LiteRT.
 
-    Example:
+    Examples:
         >>> import torch, hetfeat
         >>> network = hetfeat.Network("relu", torch.nn.ReLU().eval(), (torch.zeros(1, 8),))
         >>> network.kind
