@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hetfeat.devices.profile import DeviceProfile
     from hetfeat.errors import HetfeatError
     from hetfeat.progress import Progress
-    from hetfeat.workloads.networks import Network
+    from hetfeat.workloads.network import Network
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,7 +43,7 @@ _MODULES = {
     "CostModel": "hetfeat.api.models",
     "DeviceProfile": "hetfeat.devices.profile",
     "HetfeatError": "hetfeat.errors",
-    "Network": "hetfeat.workloads.networks",
+    "Network": "hetfeat.workloads.network",
     "Progress": "hetfeat.progress",
     "RecordStore": "hetfeat.dataset.store",
     "deploy_network": "hetfeat.api.deploying",

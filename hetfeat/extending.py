@@ -3,8 +3,7 @@
 docs/extending.md shows each of them at work; the modules that they come from are not public.
 """
 
-from hetfeat.dataset.importers.base import Batch as ImportedBatch
-from hetfeat.dataset.importers.base import batch_of
+from hetfeat.dataset.importers.base import ImportedBatch, batch_of
 from hetfeat.dataset.importers.files import read_lines
 from hetfeat.dataset.importers.run import import_records
 from hetfeat.dataset.importers.table import FORMATS

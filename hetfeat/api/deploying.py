@@ -30,7 +30,7 @@ from hetfeat.measure.base import need_measurable
 from hetfeat.progress import OnProgress, reported_to
 from hetfeat.tune.loop import BUDGETS
 from hetfeat.workloads.exported import network_digest
-from hetfeat.workloads.networks import Network
+from hetfeat.workloads.network import Network
 
 if TYPE_CHECKING:
     from hetfeat.api.models import CostModel

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.errors import RequestError
 from hetfeat.workloads import networks
 from hetfeat.workloads.door import refusals
-from hetfeat.workloads.networks import Network, network_slug
+from hetfeat.workloads.network import Network
+from hetfeat.workloads.networks import network_slug
 
 if TYPE_CHECKING:
     import torch

@@ -33,7 +33,7 @@ WALKS_PER_STATE = 4
 """Walks tried for each state asked for before fewer are returned."""
 
 
-class Step(NamedTuple):
+class WalkStep(NamedTuple):
     """One step of a walk; what it led to has been measured or is about to be."""
 
     state: State
@@ -76,7 +76,9 @@ class ActorCritic:
             logits, _ = self._forward([state])
             return torch.softmax(logits[0, list(actions)].double(), 0).numpy()
 
-    def losses(self, steps: Sequence[Step], rewards: Sequence[float]) -> tuple["Tensor", "Tensor"]:
+    def losses(
+        self, steps: Sequence[WalkStep], rewards: Sequence[float]
+    ) -> tuple["Tensor", "Tensor"]:
         """Loss of the actor, which must not move the critic, and of the critic."""
         import torch
 
@@ -93,7 +95,7 @@ class ActorCritic:
         return -(taken * advantage).mean(), (returns - values).square().mean()
 
     @one_thread()
-    def learn(self, steps: Sequence[Step], rewards: Sequence[float]) -> None:
+    def learn(self, steps: Sequence[WalkStep], rewards: Sequence[float]) -> None:
         """A few gradient steps on random parts of a buffer."""
         for _ in range(UPDATES):
             chosen = self._rng.sample(range(len(steps)), min(BATCH, len(steps)))
@@ -120,11 +122,11 @@ class NeighbourhoodA2C:
         self._rng = random.Random(seed)
         self._visits = Visits(space, self._rng)
         self.network = ActorCritic(space, seed)
-        self._buffer: deque[Step] = deque(maxlen=BUFFER)
+        self._buffer: deque[WalkStep] = deque(maxlen=BUFFER)
         self._times_s: dict[State, float | None] = {}
         self._incumbent: State | None = None
         self._best_s = float("inf")
-        self._walked: list[Step] = []
+        self._walked: list[WalkStep] = []
         self._policies: dict[State, list[float]] = {}
 
     def ask(self, count: int) -> list[State]:
@@ -180,7 +182,7 @@ class NeighbourhoodA2C:
             if self._rng.random() < POLICY_SHARE:
                 weights = self._policy(state, open_actions)
             action, reached = self._rng.choices(moves, weights)[0]
-            self._walked.append(Step(state, open_actions, action, reached))
+            self._walked.append(WalkStep(state, open_actions, action, reached))
             if self._visits.add(reached):
                 chosen.append(reached)
             state = reached

@@ -17,7 +17,7 @@ SHORT = 600
 Floats = npt.NDArray[np.float64]
 
 
-class Seen:
+class StateFeatures:
     """What the process sees of a space's states.
 
     That is the space's own vectors and, where values are not in that order anyway, how often two

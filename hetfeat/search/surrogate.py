@@ -13,17 +13,14 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hetfeat.search.base import Space, State, Timed
 from hetfeat.search.gbfs import FAN_OUT
-from hetfeat.search.process import PAIRS, Covariance, Floats, Process, Seen
+from hetfeat.search.prior import Prior
+from hetfeat.search.process import PAIRS, Covariance, Floats, Process, StateFeatures
 from hetfeat.search.visits import Visits
-
-if TYPE_CHECKING:
-    from hetfeat.search.warm import Prior
 
 START = 8
 """Random states before there is a model."""
@@ -60,11 +57,11 @@ class SurrogateSearch:
             scaled by how far the two went together in what was measured.
     """
 
-    def __init__(self, space: Space, seed: int, prior: "Prior | None" = None) -> None:
+    def __init__(self, space: Space, seed: int, prior: Prior | None = None) -> None:
         self._space, self._prior = space, prior
         self._rng = random.Random(seed)
         self._visits = Visits(space, self._rng)
-        self._seen = Seen(space)
+        self._seen = StateFeatures(space)
         self._around: dict[State, list[State]] = {}
         self._promising = deque(prior.ranking[:PROMISING] if prior else ())
         self._ran: list[Timed] = []  # the fastest first

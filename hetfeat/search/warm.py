@@ -1,13 +1,12 @@
 """Searches warmed by another device: by its ranking, or by a cost model trained on it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hetfeat.errors import RequestError
 from hetfeat.search.base import State, StateSearch, Timed
+from hetfeat.search.prior import Floats, Prior
 from hetfeat.search.recorded import RecordedSpace
 from hetfeat.search.strategies import make_search
 from hetfeat.search.surrogate import SurrogateSearch
@@ -16,27 +15,6 @@ FIRST = 8
 """States of the prior that are measured before anything else."""
 BOOSTING = {"max_depth": 8, "eta": 0.1, "nthread": 1}
 ROUNDS = 200
-
-Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Prior:
-    """What another device lets expect of a space.
-
-    Attributes:
-        ranking: Its states, the fastest first.
-        log_times: Expected log times of states, up to a constant, by state.
-        unknown: Stands for the log time of a state of which nothing is expected.
-    """
-
-    ranking: list[State]
-    log_times: dict[State, float]
-    unknown: float
-
-    def __call__(self, states: Sequence[State]) -> Floats:
-        """Expected log times, float64 [states]."""
-        return np.array([self.log_times.get(state, self.unknown) for state in states])
 
 
 def recorded_prior(source: RecordedSpace, space: RecordedSpace) -> Prior:

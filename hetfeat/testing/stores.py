@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from hetfeat.dataset.store import RecordStore
-from hetfeat.devices.profile import DeviceProfile
+from hetfeat.devices.profile import DeviceProfile, Target
 from hetfeat.records import Measurement, Program, Task
 
 LEARNABLE = (16, 17, 157, 161)
@@ -17,7 +17,7 @@ def profile(name: str, family: str = "cpu-x86", threads: int = 2) -> DeviceProfi
     return DeviceProfile(
         name,
         family,
-        {"kind": "llvm"},
+        Target({"kind": "llvm"}),
         threads,
         num_cores=threads,
         vector_unit_bytes=32,

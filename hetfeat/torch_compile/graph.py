@@ -8,7 +8,8 @@ import torch
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.utils import get_static_address_type
 
-from hetfeat.workloads.networks import Network, of_float32
+from hetfeat.workloads.network import Network
+from hetfeat.workloads.networks import of_float32
 
 RESUMED = "torch_dynamo_resume_in_"
 """What torch calls the functions that go on after a break of a graph."""

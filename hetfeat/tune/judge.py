@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ from hetfeat.errors import DataError
 from hetfeat.features.assemble import batch_of, examples_of
 from hetfeat.features.batch import Examples
 from hetfeat.measure.base import DeviceMeasurer
-from hetfeat.models.base import CostModel
+from hetfeat.models.base import CostModel, TraceRanker
 from hetfeat.models.hyperparameters import build
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.trace import is_ours
@@ -24,9 +23,6 @@ from hetfeat.search.drafts import bred
 from hetfeat.search.evolution import Evolution
 from hetfeat.transfer.finetune import mean_pca, pca_of_tasks, without_draft
 from hetfeat.transfer.gate import LEAST_SOURCE_PCA, LEAST_VALID_PCA, STANDARD_ERRORS, is_at_chance
-
-if TYPE_CHECKING:
-    from hetfeat.models.draft import DraftModel
 
 log = logging.getLogger(__name__)
 
@@ -194,7 +190,7 @@ class Judge:
         return records.take(np.flatnonzero(~held)), records.take(np.flatnonzero(held))
 
 
-def _draft_pca(draft: "DraftModel", records: Examples) -> float:
+def _draft_pca(draft: TraceRanker, records: Examples) -> float:
     """On the programs whose drafts it would rank; NaN where there are none."""
     ranked = np.isin(records.operator.astype(str), list(draft.operators))
     some = records.take(np.flatnonzero(ranked))

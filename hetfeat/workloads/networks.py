@@ -9,13 +9,13 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from hetfeat.workloads.door import refusals
+from hetfeat.workloads.network import Network
 
 if TYPE_CHECKING:
     import torch
@@ -36,32 +36,6 @@ _FUNCTION = "the function taking the batch size and returning (torch.nn.Module, 
 
 INPUT_SIDES = {"inception_v3": 299}
 """Image side where it is not 224."""
-
-
-@dataclass(frozen=True)
-class Network:
-    """A network ready to be exported.
-
-    Attributes:
-        name: Slug; enters bundles and records.
-        module: In evaluation mode, fp32.
-        inputs: Example inputs; their shapes are the shapes it is compiled for.
-        onnx: The ONNX model that it is, if it is one; `module` then runs it in ONNX Runtime.
-        kind: `torch`, `ONNX` or `TFLite`: what it is imported from. That of a TFLite model runs
-            it in LiteRT.
-
-    Examples:
-        >>> import torch, hetfeat
-        >>> network = hetfeat.Network("relu", torch.nn.ReLU().eval(), (torch.zeros(1, 8),))
-        >>> network.kind
-        'torch'
-    """
-
-    name: str
-    module: "torch.nn.Module"
-    inputs: tuple["torch.Tensor", ...]
-    onnx: Any = None
-    kind: str = "torch"
 
 
 def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:
