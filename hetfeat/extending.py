@@ -5,8 +5,8 @@ docs/extending.md shows each of them at work; the modules that they come from ar
 
 from hetfeat.dataset.importers.base import ImportedBatch, batch_of
 from hetfeat.dataset.importers.files import read_lines
-from hetfeat.dataset.importers.run import import_records
-from hetfeat.dataset.importers.table import FORMATS
+from hetfeat.dataset.importers.formats import FORMATS
+from hetfeat.dataset.importers.import_records import import_records
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.splits import split_examples
 from hetfeat.devices.fleet.route import route_of
@@ -15,16 +15,16 @@ from hetfeat.devices.profile import load_profile
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.models.aggregate import flat_features, table_names
-from hetfeat.models.engine import EngineModel, Fitted
+from hetfeat.models.engine_model import EngineModel, Fitted
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.hyperparameters import Choice, Range
-from hetfeat.models.table import MODELS, load_model, model_class
+from hetfeat.models.registry import MODELS, load_model, model_class
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.base import Space, StateSearch, Timed
-from hetfeat.search.run import run_search
+from hetfeat.search.runner import run_search
 from hetfeat.search.space import gemm_space
 from hetfeat.search.strategies import STRATEGIES, make_search
-from hetfeat.search.visits import Visits
+from hetfeat.search.visited import Visits
 
 __all__ = [
     "FORMATS",

@@ -12,7 +12,7 @@ from hetfeat.api.bundles import Bundle
 from hetfeat.errors import not_one_of
 from hetfeat.models.settings import parsed
 from hetfeat.progress import OnProgress, reported_to
-from hetfeat.tune.loop import BUDGETS, EVOLUTION
+from hetfeat.tune.tuner import BUDGETS, EVOLUTION
 
 SOURCE_STAGE = "production"
 
@@ -88,7 +88,7 @@ def train(
         >>> trained.name, 0 < trained.metrics["pca"] <= 1
         ('costmodel.cpu-x86', True)
     """
-    from registry.training import TrainingRequest, train_and_register
+    from registry.jobs.train import TrainingRequest, train_and_register
 
     _check_effort(effort)
     request = TrainingRequest(
@@ -157,7 +157,7 @@ def deploy(
         >>> deployed.version, deployed.report["model_version"]
         ('models:/network.small_....here/1', 'models:/costmodel.cpu-x86/1')
     """
-    from registry.deployment import Wanted, deploy_and_register
+    from registry.jobs.deploy import Wanted, deploy_and_register
 
     _check_effort(effort)
     wanted = Wanted(
@@ -203,7 +203,7 @@ def promote(
         >>> registry.promote("costmodel.cpu-x86", 1, "production")
         False
     """
-    from registry.stages import promote as move
+    from registry.models.stages import promote as move
 
     return move(name, version, to, reason=reason, force=force).entry is not None
 
@@ -239,7 +239,7 @@ def pull_version(
         'models:/costmodel.cpu-x86/1'
         >>> model = hetfeat.load_model("pulled")
     """
-    from registry.pull import pull
+    from registry.files.pull import pull
 
     if stage is None and "/" not in model and "@" not in model:
         stage = SOURCE_STAGE
@@ -262,7 +262,7 @@ def list_versions(name: str | None = None) -> list[dict[str, Any]]:
         >>> registry.list_versions("costmodel.cpu-x86")[-1]["stage"]
         'production'
     """
-    from registry import listing
+    from registry.tracking import listing
 
     return listing.models() if name is None else listing.versions(name)
 

@@ -28,7 +28,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError, not_one_of
 from hetfeat.measure.base import need_measurable
 from hetfeat.progress import OnProgress, reported_to
-from hetfeat.tune.loop import BUDGETS
+from hetfeat.tune.tuner import BUDGETS
 from hetfeat.workloads.exported import network_digest
 from hetfeat.workloads.network import Network
 
@@ -139,7 +139,7 @@ def _deployed(
     refresh: bool,
     journal: Path | None,
 ) -> Bundle:
-    from hetfeat.workloads.tvm import import_network
+    from hetfeat.workloads.relax import import_network
 
     if not refresh and existing(request, out):
         log.info("'%s' is this bundle already", out)

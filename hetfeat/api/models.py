@@ -19,11 +19,11 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
 from hetfeat.features.assemble import assemble, no_records
 from hetfeat.features.columns import FEATURES_VERSION
-from hetfeat.features.spilled import room_bytes
+from hetfeat.features.out_of_core import room_bytes
 from hetfeat.models import base
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.persist import HEAD
-from hetfeat.models.table import load_model as load_any
+from hetfeat.models.registry import load_model as load_any
 from hetfeat.progress import OnProgress, progress, reported_to
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from hetfeat.workloads import networks
-from hetfeat.workloads.door import refusals
+from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.network import Network
 from hetfeat.workloads.networks import network_slug
 

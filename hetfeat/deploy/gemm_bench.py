@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from hetfeat.deploy.bench import Latency, compare
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.search.base import State, Timed
-from hetfeat.tune.final import FINALISTS
+from hetfeat.tune.finalists import FINALISTS
 
 LIBRARIES = ("torch_matmul", "openblas_matmul")
 SEARCHED = "searched_matmul"

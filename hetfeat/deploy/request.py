@@ -15,7 +15,7 @@ from hetfeat.deploy.runtime import MANIFEST
 from hetfeat.errors import DataError, RequestError
 from hetfeat.models.base import CostModel
 from hetfeat.parsing import Count, PositiveFloat, PositiveInt, Schema, decode, parse, printable
-from hetfeat.tune.loop import EVOLUTION
+from hetfeat.tune.tuner import EVOLUTION
 
 if TYPE_CHECKING:
     from hetfeat.workloads.network import Network
@@ -130,7 +130,7 @@ class Imported:
     Attributes:
         batch: The batch size.
         network: In the framework that it comes from.
-        module: From `workloads.tvm.import_network`.
+        module: From `workloads.relax.import_network`.
     """
 
     batch: int

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 
 from hetfeat.search.base import Space, State, Timed
-from hetfeat.search.visits import Visits
+from hetfeat.search.visited import Visits
 
 START_TEMPERATURE = 0.5
 """A state this many e-folds slower than the current one is taken with probability 1/e."""

@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 
 from hetfeat.search.base import Space, State, Timed
-from hetfeat.search.visits import Visits
+from hetfeat.search.visited import Visits
 
 FAN_OUT = 5
 """Random neighbours measured of each state taken from the queue (the paper's rho)."""

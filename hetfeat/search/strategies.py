@@ -16,7 +16,7 @@ STRATEGIES = with_plugins(
         "na2c": "hetfeat.search.na2c:NeighbourhoodA2C",
         "rnn": "hetfeat.search.rnn:RnnSearch",
         "xgb": "hetfeat.search.xgb:XgbSearch",
-        "evolution": "hetfeat.search.evolving:SpaceEvolution",
+        "evolution": "hetfeat.search.space_evolution:SpaceEvolution",
         "surrogate": "hetfeat.search.surrogate:SurrogateSearch",
     },
 )

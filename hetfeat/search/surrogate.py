@@ -17,10 +17,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from hetfeat.search.base import Space, State, Timed
+from hetfeat.search.gaussian_process import PAIRS, Covariance, Floats, Process, StateFeatures
 from hetfeat.search.gbfs import FAN_OUT
 from hetfeat.search.prior import Prior
-from hetfeat.search.process import PAIRS, Covariance, Floats, Process, StateFeatures
-from hetfeat.search.visits import Visits
+from hetfeat.search.visited import Visits
 
 START = 8
 """Random states before there is a model."""

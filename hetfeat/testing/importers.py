@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import pytest
 
-from hetfeat.dataset.importers.looks import look
-from hetfeat.dataset.importers.run import Counts, import_records
+from hetfeat.dataset.importers.import_records import Counts, import_records
+from hetfeat.dataset.importers.sniff import look
 from hetfeat.dataset.store import RecordStore
 
 

@@ -21,7 +21,7 @@ from hetfeat.features.assemble import assemble, batch_of
 from hetfeat.features.batch import Examples
 from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import build
-from hetfeat.models.table import load_model, model_class
+from hetfeat.models.registry import load_model, model_class
 from hetfeat.testing import stores
 
 ROUNDING = 1e-4

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import pytest
 
 from hetfeat.search.base import Timed
-from hetfeat.search.run import run_search
+from hetfeat.search.runner import run_search
 from hetfeat.search.strategies import make_search
-from hetfeat.search.warm import Warmed
+from hetfeat.search.warm_start import Warmed
 from hetfeat.testing import spaces
 
 State = tuple[int, ...]

@@ -16,7 +16,7 @@ from hetfeat.torch_compile.graph import is_weight, refusal
 from hetfeat.torch_compile.settings import Settings
 from hetfeat.torch_compile.stored import bundle_of
 from hetfeat.torch_compile.watch import Outputs, Watched, run_observed
-from hetfeat.workloads.door import said
+from hetfeat.workloads.library_errors import said
 
 log = logging.getLogger(__name__)
 
