@@ -7,6 +7,9 @@ from typing import cast
 from hetfeat.errors import not_one_of
 from hetfeat.search.base import Space, StateSearch
 
+EVOLUTION = "evolution"
+"""The one strategy that asks a cost model when it searches a network's tasks."""
+
 STRATEGIES = {
     "random": "hetfeat.search.random:RandomSearch",
     "annealing": "hetfeat.search.annealing:Annealing",
@@ -14,10 +17,11 @@ STRATEGIES = {
     "na2c": "hetfeat.search.na2c:NeighbourhoodA2C",
     "rnn": "hetfeat.search.rnn:RnnSearch",
     "xgb": "hetfeat.search.xgb:XgbSearch",
-    "evolution": "hetfeat.search.evolving:SpaceEvolution",
+    EVOLUTION: "hetfeat.search.evolving:SpaceEvolution",
     "surrogate": "hetfeat.search.surrogate:SurrogateSearch",
 }
-"""Name -> import string, loaded when asked for; each is made of a space and a seed."""
+"""Name -> import string, loaded when asked for; each is made of a space and a seed, and takes its
+settings as keyword arguments with defaults."""
 
 
 def check_strategies(names: Sequence[str]) -> None:

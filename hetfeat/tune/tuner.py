@@ -1,0 +1,248 @@
+"""The network tuner: choose a task, propose, measure, record, refit."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from hetfeat.dataset.store import RecordStore
+from hetfeat.errors import WorkFailed
+from hetfeat.measure.base import DeviceMeasurer
+from hetfeat.models.base import CostModel
+from hetfeat.records import Measurement, Program, Task
+from hetfeat.search.evolution import EvolutionConfig
+from hetfeat.search.strategies import EVOLUTION
+from hetfeat.search.task_search import make_task_search
+from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
+from hetfeat.tune.judge import GuidanceConfig, ModelGuidance, refuse_source_at_chance
+from hetfeat.tune.scheduler import Scheduler, SchedulerConfig, TaskState
+from hetfeat.tune.session import Budget, Ended, Session, TuningProgress
+from hetfeat.workloads.winograd.choice import Ways
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+OnRound = Callable[[TuningProgress, TaskState], None]
+"""Called after each round with how far tuning has come, and with the task that was tuned."""
+
+
+@dataclass(frozen=True)
+class TuningOptions:
+    """How a network is tuned.
+
+    Attributes:
+        strategy: Name of the search: evolution, the default, or one of tile spaces, which asks no
+            model.
+        seed: Seed of every draw; 0 by default.
+        scheduler: Settings of what shares rounds among tasks.
+        guidance: Settings of what scores candidates.
+        evolution: Settings of the search, where it is evolution.
+    """
+
+    strategy: str = EVOLUTION
+    seed: int = 0
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    guidance: GuidanceConfig = field(default_factory=GuidanceConfig)
+    evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """The outcome of tuning.
+
+    Attributes:
+        ended: Why it ended: its budget was spent, the user stopped it, the device was lost, or no
+            round was worth its time any more.
+        leaders: Fastest few measurements of each task by hash, fastest first; a task that never
+            ran is missing.
+        picked: Programs that the model chose for tasks that never ran, by task hash.
+        expected_s: Latency in seconds that is expected of each task that can be computed in
+            several ways and never ran, by hash.
+        trials: Number of programs measured in this run.
+        resumed: Number of programs that the journal held already.
+        failed: Number of measured programs without a latency, in this run.
+        seconds: Wall time in seconds, that of earlier runs on these tasks with the same journal
+            included.
+        earlier_s: Wall time of those earlier runs, in seconds.
+    """
+
+    ended: Ended
+    leaders: Mapping[str, Sequence[Measurement]]
+    picked: Mapping[str, Program]
+    expected_s: Mapping[str, float]
+    trials: int
+    resumed: int
+    failed: int
+    seconds: float
+    earlier_s: float
+
+    @property
+    def best(self) -> dict[str, Measurement]:
+        """Fastest measurement of each task by hash; a task that never ran is missing."""
+        return {task: leaders[0] for task, leaders in self.leaders.items()}
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it ended before its budget: by the user, or because the device was lost."""
+        return self.ended in ("interrupted", "device_lost")
+
+
+def tune(
+    tasks: Sequence[tuple[Task, int]],
+    *,
+    measurer: DeviceMeasurer,
+    journal: RecordStore,
+    budget: Budget,
+    options: TuningOptions = TuningOptions(),
+    model: CostModel | None = None,
+    library: ScheduleLibrary | None = None,
+    alternatives: Ways | None = None,
+    on_round: OnRound | None = None,
+) -> TuningResult:
+    """Tunes tasks within a budget; `_Tuning.run` says how.
+
+    Args:
+        tasks: Tasks, known to the measurer, each with the number of its occurrences.
+        measurer: Device that proposes and measures programs.
+        journal: Store that keeps the measurements; what it holds is not measured again.
+        budget: Trials and seconds that may be spent.
+        options: Strategy, seed and settings; those of `TuningOptions` by default.
+        model: Cost model to start from, fine-tuned as measurements come in; without one by
+            default.
+        library: Fast programs of other tasks and devices, tried first where they fit; empty by
+            default.
+        alternatives: What some tasks, by hash, compute and in which way, of which one will do;
+            none by default. Where none was measured, the library's expectation decides.
+        on_round: Function called after each round; none by default.
+
+    Returns:
+        The fastest programs, and the model's picks; without these after an early end.
+    """
+    profile, library = measurer.profile, library or ScheduleLibrary(())
+    # A source at chance is no use, but where nothing is measured it is all there is.
+    source = refuse_source_at_chance(model) if budget.trials else model
+    guidance = ModelGuidance(source, profile, options.seed, options.guidance)
+    states = _start(tasks, measurer, library, guidance, options)
+    session = Session(journal, profile.name, [task for task, _ in tasks], budget)
+    scheduler = Scheduler(states, alternatives or {}, options.scheduler)
+    tuning = _Tuning(measurer, session, scheduler, guidance, options.scheduler.batch, on_round)
+    tuning.resume()
+    expected_s: dict[str, float] = {}
+    picked: dict[str, Program] = {}
+    with session.kept_when_interrupted():
+        tuning.run()
+        if guidance.model is not None:
+            expected_s |= _expect(scheduler.select_without_evidence(), library)
+            picked |= _pick(scheduler.select_unmeasured(expected_s))
+    leaders = {state.task.hash: state.leaders for state in states if state.leaders}
+    return TuningResult(session.ended, leaders, picked, expected_s, **vars(session.progress()))
+
+
+@dataclass(frozen=True)
+class _Tuning:
+    measurer: DeviceMeasurer
+    session: Session
+    scheduler: Scheduler
+    guidance: ModelGuidance
+    batch: int
+    on_round: OnRound | None
+
+    def resume(self) -> None:
+        """Tells of what the journal holds, in batches as they came, for the gains to be alike."""
+        self.guidance.add_to_support_sets(self.session.measurements)
+        self._learn()
+        for state in self.scheduler.states:
+            measured = self.session.measured_of(state.task)
+            for start in range(0, len(measured), self.batch):
+                state.tell(measured[start : start + self.batch])
+
+    def run(self) -> None:
+        """Tunes round after round.
+
+        The scheduler chooses the task whose next round is expected to save most. The task's search
+        proposes a batch of programs. Each is measured, and is in the journal before the next. The
+        task, its search and the support sets are told; now and then the guidance learns from
+        everything measured so far. This ends when the budget is spent, or when no round is worth
+        its time.
+        """
+        while trials_left := self.session.trials_left:
+            state = self.scheduler.next_task()
+            if state is None:
+                self.session.ended = "exhausted"
+                return
+            programs = self._propose(state, min(self.batch, trials_left))
+            self._measure(programs, state)
+            self._learn()
+            if self.on_round:
+                self.on_round(self.session.progress(), state)
+
+    def _propose(self, state: TaskState, count: int) -> Sequence[Program]:
+        """Programs of a task, which is exhausted where there are none."""
+        programs = _or_warning(partial(state.search.ask, count)) or []
+        state.exhausted = not programs
+        return programs
+
+    def _measure(self, programs: Sequence[Program], state: TaskState) -> None:
+        """Measures programs of a task; what came before an interrupt counts, too."""
+        incumbent_s = {} if state.best_s is None else {state.task.hash: state.best_s}
+        done: list[Measurement] = []
+        try:
+            for measurement in self.measurer.measure_each(programs, incumbent_s):
+                self.session.record(measurement)
+                done.append(measurement)
+        finally:
+            state.tell(done)
+            self.guidance.add_to_support_sets(done)
+            self.session.save_time_spent()
+
+    def _learn(self) -> None:
+        """Lets the guidance learn when it is due, where a search asks it."""
+        if any(state.search.is_guided for state in self.scheduler.states):
+            self.guidance.learn_when_due(self.session.measurements)
+
+
+def _start(
+    tasks: Sequence[tuple[Task, int]],
+    measurer: DeviceMeasurer,
+    library: ScheduleLibrary,
+    guidance: ModelGuidance,
+    options: TuningOptions,
+) -> list[TaskState]:
+    """A search for each task, which has been told of nothing so far."""
+    states = []
+    for task, weight in tasks:
+        search = make_task_search(
+            options.strategy,
+            task,
+            measurer,
+            options.seed,
+            guidance=guidance.for_task(task),
+            warm_starts=partial(starts_of, library, task, measurer, options.seed),
+            evolution=options.evolution,
+        )
+        states.append(TaskState(task, weight, search, options.scheduler))
+    return states
+
+
+def _or_warning(propose: Callable[[], T]) -> T | None:
+    """What a search proposes; a warning if TVM cannot generate the task's design space."""
+    try:
+        return propose()
+    except WorkFailed as error:
+        log.warning("%s", error)
+        return None
+
+
+def _expect(states: Sequence[TaskState], library: ScheduleLibrary) -> dict[str, float]:
+    """Latencies in seconds that the library lets expect, by task hash."""
+    return {state.task.hash: library.expected_s(state.task) for state in states}
+
+
+def _pick(states: Sequence[TaskState]) -> dict[str, Program]:
+    """The model's choice for each task, by hash."""
+    if states:
+        log.info("choosing programs for %d tasks that nothing was measured of", len(states))
+    picks = {state.task.hash: _or_warning(state.search.pick) for state in states}
+    return {task: program for task, program in picks.items() if program is not None}
