@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo py
 VENV_PYTHON := .venv/bin/python
 
 .PHONY: help env quickstart test lint docs format gate clean distclean \
-	services services-stop test-services races crashes interruptions scale store-scale searches test-fleet \
+	services services-stop test-services races crashes interruptions scale maintenance store-scale searches test-fleet \
 	fleet-faults test-arm mutants fuzz
 .DEFAULT_GOAL := help
 
@@ -56,6 +56,9 @@ interruptions: env ## Commands killed, stopped, run twice at once, on a full dis
 
 scale: env ## Promote, history and pull beside 1,000 models of 20 versions; ARGS="--on postgresql"
 	$(VENV_PYTHON) benchmarks/registry/scale.py $(ARGS)
+
+maintenance: env ## Retention of models of 60 and 2,200 versions, doctor of 1,000 models; ARGS="--on postgresql"
+	$(VENV_PYTHON) benchmarks/registry/maintenance.py $(ARGS)
 
 store-scale: env ## Every pass over stores of 10^4 to 10^6 records; 40 minutes for ARGS="--records 10000000 --stores false"
 	$(VENV_PYTHON) benchmarks/store_scaling.py $(or $(ARGS),--records 10000 100000 1000000)

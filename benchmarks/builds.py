@@ -36,7 +36,7 @@ def main() -> None:
     profile = local_profile()
     target = as_target(profile.target)
     prepared = in_layout(import_network(load_network(given.network)), target)
-    service = Service(profile.target, profile.cache_line_bytes)
+    service = Service(dict(profile.target), profile.cache_line_bytes)
     print(
         "| way | proposing, s a program | building, s: median | most |\n| --- | --- | --- | --- |"
     )

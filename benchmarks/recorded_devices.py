@@ -43,13 +43,13 @@ def examples_of(store: RecordStore, seed: int) -> Examples:
     hardware = {name: hardware_vector(profile) for name, profile in store.devices().items()}
     none = np.zeros(len(trace) + 1, np.int64)
     batch = Batch(
-        np.empty((0, len(columns.STORE)), np.float32),
-        none,
-        trace,
-        np.empty((0, WIDTH), np.float32),
-        none,
-        np.zeros((len(trace), len(columns.TASK)), np.float32),
-        np.stack([hardware[device] for device in told["device"]]),
+        stores=np.empty((0, len(columns.STORE)), np.float32),
+        offsets=none,
+        trace=trace,
+        steps=np.empty((0, WIDTH), np.float32),
+        step_offsets=none,
+        task=np.zeros((len(trace), len(columns.TASK)), np.float32),
+        hardware=np.stack([hardware[device] for device in told["device"]]),
     )
     latency_s = np.array([np.median(each) if len(each) else np.nan for each in latencies])
     return Examples(batch=batch, latency_s=latency_s, **told)

@@ -26,10 +26,11 @@ from tqdm import tqdm
 from hetfeat.dataset.files import end_torn_line, json_lines
 from hetfeat.dataset.importers.kernel_tuner import read_recording
 from hetfeat.search.base import Timed
+from hetfeat.search.prior import Prior
 from hetfeat.search.recorded import RecordedSpace
 from hetfeat.search.run import Trial, run_search
 from hetfeat.search.strategies import STRATEGIES
-from hetfeat.search.warm import Prior, model_prior, recorded_prior, warmed_search
+from hetfeat.search.warm import model_prior, recorded_prior, warmed_search
 
 BUDGETS = (100, 300, 900)
 UCI_BUDGET = 242

@@ -20,7 +20,7 @@ from hetfeat.models.engines.losses import loss_of
 from hetfeat.models.labels import best_latencies, labels
 from hetfeat.models.nets import MlpParameters
 from hetfeat.models.side import side_of
-from hetfeat.models.watch import Watch
+from hetfeat.models.watch import EarlyStopping
 
 SIZE, HEADS = 128, 8
 
@@ -67,7 +67,7 @@ class Tlp:
     def fit(self, train: Examples, valid: Examples) -> None:
         settings = self.settings
         learn, check = (side_of(s, train, seed=settings.seed) for s in (train, valid))
-        watch = Watch(check, settings.point_weight, settings.patience, None)
+        watch = EarlyStopping(check, settings.point_weight, settings.patience, None)
         targets, batch = nets.targets_of(learn), train.batch.loaded()
         self.mean, self.scale = batch.steps.mean(0), batch.steps.std(0) + 1e-6
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.errors import DataError
 from registry.manifest import MANIFEST, plain_files
 from registry.paths import PathRefused, check_paths
-from registry.versions import Version
+from registry.version import Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

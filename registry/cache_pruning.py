@@ -13,7 +13,7 @@ IN_USE_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PrunedCache:
     """What became of the cache.
 
     Attributes:
@@ -29,7 +29,7 @@ class Pruned:
     kept_bytes: int
 
 
-def prune(max_bytes: float) -> Pruned:
+def prune(max_bytes: float) -> PrunedCache:
     """Removes leftovers of interrupted pulls, then copies until the rest fits.
 
     A copy that is gone is fetched again when it is next asked for; only while the registry does
@@ -50,7 +50,7 @@ def prune(max_bytes: float) -> Pruned:
             left -= sizes[path]
     gone = [path for path in gone if remove_child(path.parent, path)]
     copies = [path for path in copies if path not in gone]
-    return Pruned(
+    return PrunedCache(
         removed=len(gone),
         freed_bytes=sum(sizes[path] for path in gone),
         kept=len(copies),

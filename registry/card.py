@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from registry.client import patiently
-from registry.versions import (
+from registry.version import (
     DATASET_TAG,
     EVALUATION_TAG,
     MANIFEST_TAG,

@@ -1,6 +1,7 @@
 """The MLflow client, and its errors in our words."""
 
 import contextlib
+import functools
 import getpass
 import logging
 import os
@@ -8,9 +9,9 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hetfeat.errors import HetfeatError, RequestError, WorkFailed
+from hetfeat.errors import DataError, HetfeatError, RequestError, WorkFailed
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -45,7 +46,10 @@ def connect(tracking_uri: str | None = None) -> "MlflowClient":
     from mlflow import MlflowClient
 
     with translated("connect to the registry"):
-        return MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
+        client = MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
+    # It asks before each write, and is answered with the whole model: every version and tag.
+    client._raise_if_prompt = functools.cache(client._raise_if_prompt)  # type: ignore[method-assign]
+    return client
 
 
 def set_defaults() -> None:
@@ -89,6 +93,44 @@ def patiently(call: Callable[[], T]) -> T:
                 raise
             time.sleep(random.uniform(0.5, 1) * 0.05 * 2**attempt)
     raise AssertionError("unreachable")
+
+
+def pages(search: Callable[..., Any], size: int) -> Iterator[Any]:
+    """All that a search of MLflow's client finds, page by page.
+
+    Args:
+        search: Takes `max_results` and `page_token`.
+        size: Of a page; MLflow bounds it.
+    """
+    token = None
+    while True:
+        page = search(max_results=size, page_token=token)
+        yield from page
+        if not (token := page.token):
+            return
+
+
+def condition(key: str, value: str, how: str = "=") -> str:
+    r"""One condition of MLflow's searches; its values have no escapes, only two kinds of quotes.
+
+    Args:
+        key: As in `name` or `tags.split`.
+        value: Perhaps somebody else's.
+        how: The operator.
+
+    Raises:
+        DataError: The value cannot be quoted.
+
+    Examples:
+        >>> condition("name", "bob's", "LIKE")
+        'name LIKE "bob\'s"'
+    """
+    quotes = [quote for quote in ("'", '"') if quote not in value]
+    if not quotes or "\\" in value or not value.isprintable():
+        raise DataError(
+            f"{key} {value!r}", "a name that MLflow can search for", "have it renamed or deleted"
+        )
+    return f"{key} {how} {quotes[0]}{value}{quotes[0]}"
 
 
 @contextlib.contextmanager

@@ -32,19 +32,13 @@ from hetfeat.workloads.door import refusals
 from hetfeat.workloads.exported import function_digest
 from hetfeat.workloads.networks import is_function, load_network, network_slug
 from registry import tracking
-from registry.client import connect, translated
+from registry.client import condition, connect, translated
 from registry.flavor import log_bundle
 from registry.manifest import MANIFEST, sha256_of
 from registry.names import bundle_name, cost_model_name
 from registry.pull import Pulled, pull
-from registry.versions import (
-    DATASET_TAG,
-    MANIFEST_TAG,
-    PARENT_TAG,
-    Version,
-    metric_tags,
-    register,
-)
+from registry.version import DATASET_TAG, MANIFEST_TAG, PARENT_TAG, Version
+from registry.versions import metric_tags, register, search_versions
 
 log = logging.getLogger(__name__)
 
@@ -259,8 +253,8 @@ def _registered(out: Path, name: str) -> Version | None:
         return None
     digest = sha256_of(out / MANIFEST)
     with translated(f"look up {name}"):
-        versions = connect().search_model_versions(f"name = '{name}'")
-    return next((Version.of(v) for v in versions if v.tags.get(MANIFEST_TAG) == digest), None)
+        versions = search_versions(connect(), condition("name", name))
+        return next((Version.of(v) for v in versions if v.tags.get(MANIFEST_TAG) == digest), None)
 
 
 def _log_bundle(

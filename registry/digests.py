@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hetfeat.errors import DataError
 from hetfeat.parsing import Digest, parse
 from registry import ledger
-from registry.versions import MANIFEST_TAG, Version
+from registry.version import MANIFEST_TAG, Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -50,11 +50,13 @@ def known_digest(version: Version, tags: Mapping[str, str]) -> str:
 
     For what is put away: that must be possible whatever was done to it.
     """
-    recorded = ledger.manifests(ledger.standing(version.name, tags)).get(version.version)
-    if recorded:
-        return recorded
+    return recorded_digest(version, ledger.manifests(ledger.standing(version.name, tags)))
+
+
+def recorded_digest(version: Version, recorded: Mapping[int, str]) -> str:
+    """`known_digest` for many versions of a model: `recorded` is the ledger's, read once."""
     try:
-        return agreed_digest(version, {})
+        return recorded.get(version.version) or agreed_digest(version, {})
     except DataError:
         return ""
 

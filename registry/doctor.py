@@ -1,8 +1,9 @@
 """Finds what a crash, the UI or a vandal left inconsistent in the registry."""
 
+import functools
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,13 @@ from hetfeat.errors import DataError
 from hetfeat.parsing import Json, Schema, decode
 from registry import ledger, mirror, process
 from registry.artifacts import Artifacts
-from registry.client import MISSING, error_code, is_foreign, is_refused, translated
-from registry.lock import STALE_S, locks_of
+from registry.client import MISSING, error_code, is_foreign, is_refused, pages, translated
+from registry.lock import STALE_S, listed, locks_of
 from registry.manifest import MANIFEST
 from registry.mirror import Shown, State
 from registry.tracking import PROCESS_TAG
-from registry.versions import LIVE_STAGES, MANIFEST_TAG, Version, model_names
+from registry.version import LIVE_STAGES, MANIFEST_TAG, Version
+from registry.versions import model_names
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -27,7 +29,7 @@ OLD_LOCK_S = 600.0
 _SETTLE_S = 0.5
 BUNDLE_BYTES = 2**28
 """Of a bundle's manifest that is read: it holds the traces of all tasks."""
-_MOST_RUNS = 1000
+_RUNS_A_PAGE = 1000
 RUNNING = "running"
 """Code of a finding about a run, not a registered model."""
 _CHOOSE = "look at both, then --repair true --to ledger, or --to aliases, makes one of them so"
@@ -80,8 +82,10 @@ def diagnose(
     with translated("examine the registry"):
         if names is None:
             yet = {"": list(unfinished_runs(client))}
+            locks = listed(client)
             yet |= {
-                name: list(examine(client, name, every_version)) for name in model_names(client)
+                name: list(examine(client, name, every_version, locks))
+                for name in model_names(client)
             }
         else:
             yet = {name: list(examine(client, name, every_version)) for name in names}
@@ -96,11 +100,16 @@ def diagnose(
     return [finding for found in yet.values() for finding in found]
 
 
-def examine(client: "MlflowClient", name: str, every_version: bool = False) -> Iterator[Finding]:
-    """What is wrong with one registered model at this moment."""
+def examine(
+    client: "MlflowClient",
+    name: str,
+    every_version: bool = False,
+    locks: Sequence[Any] | None = None,
+) -> Iterator[Finding]:
+    """What is wrong with one registered model at this moment; `locks` are as for `locks_of`."""
     shown = mirror.read(client, name)
     versions = mirror.versions_of(client, name)
-    yield from _lock(client, name)
+    yield from _lock(client, name, locks)
     if ledger.PENDING in shown.tags:
         yield Finding(
             "unfinished",
@@ -114,7 +123,7 @@ def examine(client: "MlflowClient", name: str, every_version: bool = False) -> I
     if found := ledger.faults(name, shown.tags, witnesses):
         yield _changed(name, shown, witnesses, found[0])
         return
-    yield from _state(client, name, shown, versions, entries)
+    yield from _state(name, shown, versions, entries)
     yield from _digests(name, versions, ledger.standing(name, shown.tags))
     held = set(asdict(shown.aliases).values())
     for version in versions:
@@ -127,10 +136,11 @@ def unfinished_runs(client: "MlflowClient") -> Iterator[Finding]:
 
     Runs of other machines, and those that do not say which process logs into them, are left alone.
     """
-    ids = [experiment.experiment_id for experiment in client.search_experiments()]
+    ids = [found.experiment_id for found in pages(client.search_experiments, _RUNS_A_PAGE)]
     if not ids:
         return
-    running = client.search_runs(ids, "attributes.status = 'RUNNING'", max_results=_MOST_RUNS)
+    search = functools.partial(client.search_runs, ids, "attributes.status = 'RUNNING'")
+    running = list(pages(search, _RUNS_A_PAGE))
     here = [run for run in running if process.is_here(run.data.tags.get(PROCESS_TAG))]
     # Several workers log under the run of a study: it goes on as long as one of them does.
     parents = {run.data.tags.get("mlflow.parentRunId") for run in here}
@@ -169,7 +179,6 @@ def observed(shown: Shown) -> State:
 
 
 def _state(
-    client: "MlflowClient",
     name: str,
     shown: Shown,
     versions: list[Version],
@@ -199,7 +208,7 @@ def _state(
             safe,
         )
         return
-    if wrong := mirror.differences(client, name, wanted):
+    if wrong := mirror.deviations(shown.aliases, versions, wanted):
         yield Finding(
             "edited",
             name,
@@ -287,8 +296,8 @@ def _run(client: "MlflowClient", version: Version, action: str) -> Iterator[Find
     yield Finding("run", version.name, what, todo, safe=False)
 
 
-def _lock(client: "MlflowClient", name: str) -> Iterator[Finding]:
-    for lock in locks_of(client, name):
+def _lock(client: "MlflowClient", name: str, locks: Sequence[Any] | None) -> Iterator[Finding]:
+    for lock in locks_of(client, name, locks):
         gone = process.is_gone(lock.owner)
         age_s = time.time() - lock.created_s
         if gone or age_s > OLD_LOCK_S:

@@ -1,12 +1,14 @@
 """Judges a stored model on a record store."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hetfeat.dataset.store import RecordStore
-from hetfeat.errors import RequestError
+from hetfeat.deploy.runtime import PUBLIC_KEY
+from hetfeat.errors import DataError, RequestError
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
 from hetfeat.features.spilled import room_bytes
@@ -16,8 +18,13 @@ from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import by_group, pairwise_accuracy, rmse
 from hetfeat.models.persist import HEAD
 from hetfeat.models.table import load_model
+from registry.client import condition, connect, translated
 from registry.cost_model import refuse_without_stores
+from registry.manifest import check_manifest
 from registry.pull import pull
+from registry.signatures import check_signature
+from registry.version import MANIFEST_TAG, Version
+from registry.versions import search_versions
 
 
 def evaluate_stored(
@@ -70,6 +77,7 @@ def evaluate_stored(
 
 def _load(given: str, unrecorded: bool) -> tuple[str, CostModel]:
     if (Path(given) / HEAD).is_file():
+        _check_signed(Path(given))
         return given, load_model(Path(given))
     if Path(given).is_dir() or ("/" not in given and "@" not in given):
         raise RequestError(
@@ -79,6 +87,28 @@ def _load(given: str, unrecorded: bool) -> tuple[str, CostModel]:
         )
     found = pull(given, unrecorded=unrecorded)
     return found.version.uri, load_model(found.folder)
+
+
+def _check_signed(folder: Path) -> None:
+    """Refuses a folder, where a public key is configured, unless it signed a version of it."""
+    if not os.environ.get(PUBLIC_KEY):
+        return
+    digest = check_manifest(folder)
+    with translated(f"look up who signed '{folder}'"):
+        same = [*search_versions(connect(), condition(f"tags.{MANIFEST_TAG}", digest))]
+    refused = DataError(
+        f"'{folder}', whose files no version has",
+        f"files signed by the key of {os.environ[PUBLIC_KEY]}",
+        f"evaluate models:/NAME/VERSION, or unset {PUBLIC_KEY}",
+    )
+    for found in same:
+        try:
+            check_signature(Version.of(found), digest)
+        except DataError as error:
+            refused = error
+        else:
+            return
+    raise refused
 
 
 def _check_device(store: RecordStore, device: str | None) -> None:

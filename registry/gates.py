@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import DataError
-from registry.rules import FigureRule, Rules, load_rules
-from registry.versions import (
+from registry.rules import FigureRule, Gate, Rules, load_rules
+from registry.version import (
     EVALUATION_TAG,
     FEATURES_TAG,
     MANIFEST_TAG,
     METRIC_PREFIX,
     PARENT_TAG,
     Version,
+    figure_of,
 )
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 PASSED, REFUSED, OVERRIDDEN, SKIPPED = "passed", "refused", "overridden", "skipped"
 MAX_FIGURES_CHARACTERS = 160
-ARTIFACTS = "artifacts"
+ARTIFACTS: Gate = "artifacts"
 """Of the gates: whether a version's files are what was registered. No override passes it."""
 
 
@@ -44,6 +45,9 @@ class GateResult:
 
 Gates = Callable[[Version, Version | None, str], list[GateResult]]
 """Of the version to move, the one it would replace, and the stage."""
+ReadFiles = Callable[[Version], str]
+"""Reads a version's files and returns the digest of their manifest; raises DataError unless they
+are what was registered."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +72,23 @@ class StandardGates:
 
     The artifacts are read by `prepare`, before the lock is taken: they may be large, and they
     cannot change without being found out.
+
+    Args:
+        client: Of the registry.
+        read_files: The check of the artifacts.
+        rules: By default those that `load_rules` finds.
     """
 
-    def __init__(self, client: "MlflowClient", rules: Rules | None = None) -> None:
-        self.client, self.rules = client, rules or load_rules()
+    def __init__(
+        self, client: "MlflowClient", read_files: ReadFiles, rules: Rules | None = None
+    ) -> None:
+        self.client, self.read_files, self.rules = client, read_files, rules or load_rules()
         self.intact: dict[tuple[str, str], GateResult] = {}
 
     def prepare(self, version: Version, to: str) -> None:
         """Does what takes long."""
         if ARTIFACTS in self.rules.names(kind_of(version), to):
-            self.intact[_state_of(version)] = _artifacts(self.client, version)
+            self.intact[_state_of(version)] = self._artifacts(version)
 
     def __call__(self, version: Version, replaced: Version | None, to: str) -> list[GateResult]:
         """What each gate says."""
@@ -85,11 +96,17 @@ class StandardGates:
         results: list[GateResult] = []
         for name in self.rules.names(kind_of(version), to):
             if name == ARTIFACTS:
-                known = self.intact.get(_state_of(version)) or _artifacts(self.client, version)
-                results.append(known)
+                results.append(self.intact.get(_state_of(version)) or self._artifacts(version))
             else:
                 results += GATES[name](candidate)
         return [GateResult(r.gate, r.outcome, r.figures[:MAX_FIGURES_CHARACTERS]) for r in results]
+
+    def _artifacts(self, version: Version) -> GateResult:
+        try:
+            digest = self.read_files(version)
+        except DataError as error:
+            return GateResult(ARTIFACTS, REFUSED, f"{error.given}; expected {error.expected}")
+        return GateResult(ARTIFACTS, PASSED, f"manifest {digest[:16]}")
 
 
 def _state_of(version: Version) -> tuple[str, str]:
@@ -109,11 +126,9 @@ def figure(client: "MlflowClient", version: Version, name: str) -> float | None:
     """
     from mlflow.exceptions import MlflowException
 
-    if (text := version.tags.get(METRIC_PREFIX + name)) is not None:
-        try:
-            return float(text)
-        except ValueError:
-            return math.nan
+    if METRIC_PREFIX + name in version.tags:
+        tagged = figure_of(version, name)
+        return math.nan if tagged is None else tagged
     if version.run_id:
         with contextlib.suppress(MlflowException):
             value = client.get_run(version.run_id).data.metrics.get(name)
@@ -149,18 +164,6 @@ def _impossible(gate: str, name: str, value: float | None) -> GateResult | None:
     if value is None or is_usable(name, value):
         return None
     return GateResult(gate, REFUSED, f"{name} {value:.4g}, which no measurement gives")
-
-
-def _artifacts(client: "MlflowClient", version: Version) -> GateResult:
-    from registry.digests import registered_digest
-    from registry.pull import fetch
-
-    try:
-        digest = registered_digest(client, version)
-        fetch(client, version, digest)
-    except DataError as error:
-        return GateResult(ARTIFACTS, REFUSED, f"{error.given}; expected {error.expected}")
-    return GateResult(ARTIFACTS, PASSED, f"manifest {digest[:16]}")
 
 
 def _features(at: Candidate) -> Iterator[GateResult]:
@@ -282,8 +285,7 @@ def _latency(at: Candidate) -> Iterator[GateResult]:
     yield GateResult("latency", outcome, f"{new:.3f} ms, {limit}")
 
 
-GATES: dict[str, Callable[[Candidate], Iterator[GateResult]]] = {
-    ARTIFACTS: lambda at: iter([_artifacts(at.client, at.version)]),
+GATES: dict[Gate, Callable[[Candidate], Iterator[GateResult]]] = {
     "features": _features,
     "signature": _signature,
     "figures": _figures,
@@ -291,4 +293,4 @@ GATES: dict[str, Callable[[Candidate], Iterator[GateResult]]] = {
     "numerics": _numerics,
     "latency": _latency,
 }
-"""By the name that the rules call them."""
+"""By the name that the rules call them; that of the artifacts is handed in."""

@@ -5,15 +5,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hetfeat.errors import RequestError
-from registry.client import connect, translated
+from hetfeat.parsing import printable
+from registry.client import condition, connect, translated
 from registry.gates import kind_of
-from registry.versions import DATASET_TAG, PARENT_TAG, Version, resolve
+from registry.version import DATASET_TAG, PARENT_TAG, Version
+from registry.versions import resolve, search_versions
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 DATASET = "dataset:"
 MAX_NODES = 1000
+"""Tags of others can make chains and circles without end."""
 MIN_DIGITS = 8
 """Of a digest that stand for the whole."""
 _HEXADECIMAL = frozenset("0123456789abcdef")
@@ -50,13 +53,14 @@ class Lineage:
     edges: list[tuple[str, str]] = field(default_factory=list)
 
     def roots(self) -> list[str]:
-        """Ids of what comes from nothing else here."""
-        made = {child for _, child in self.edges}
-        return [node for node in self.nodes if node not in made]
+        """Ids of what comes from nothing else here; of a circle, of the one asked for."""
+        made = {child for parent, child in self.edges if parent in self.nodes}
+        return [node for node in self.nodes if node not in made] or [self.asked]
 
-    def children(self, node: str) -> list[str]:
-        """Ids of what was made of a node."""
-        return [child for parent, child in self.edges if parent == node]
+    @property
+    def is_full(self) -> bool:
+        """Whether no more nodes are looked for."""
+        return len(self.nodes) >= MAX_NODES
 
 
 def lineage(name_or_uri: str, *, client: "MlflowClient | None" = None) -> Lineage:
@@ -86,28 +90,27 @@ def children_of(client: "MlflowClient", node: str) -> Iterator[Version]:
     tag, value = PARENT_TAG, node
     if node.startswith(DATASET):
         tag, value = DATASET_TAG, node.removeprefix(DATASET)
-    for found in client.search_model_versions(f"tags.{tag} = '{value}'"):
-        yield Version.of(found)
+    yield from map(Version.of, search_versions(client, condition(f"tags.{tag}", value)))
 
 
 def as_tree(found: Lineage) -> str:
     """The lineage as lines for a terminal; the node asked for is marked."""
     lines: list[str] = []
     seen: set[str] = set()
-
-    def draw(node: str, head: str, tail: str) -> None:
-        repeated = " (see above)" if node in seen else ""
-        lines.append(head + _label(found, node) + repeated)
+    children: dict[str, list[str]] = {}
+    for parent, child in found.edges:
+        children.setdefault(parent, []).append(child)
+    left = [(root, "", "") for root in reversed(found.roots())]
+    while left:
+        node, head, tail = left.pop()
+        lines.append(head + _label(found, node) + (" (see above)" if node in seen else ""))
         if node in seen:
-            return
+            continue
         seen.add(node)
-        children = found.children(node)
-        for at, child in enumerate(children):
-            last = at == len(children) - 1
-            draw(child, tail + ("└─ " if last else "├─ "), tail + ("   " if last else "│  "))
-
-    for root in found.roots():
-        draw(root, "", "")
+        branch, below = "└─ ", "   "
+        for child in reversed(children.get(node, [])):
+            left.append((child, tail + branch, tail + below))
+            branch, below = "├─ ", "│  "
     return "\n".join(lines)
 
 
@@ -119,7 +122,7 @@ def _whole(client: "MlflowClient", digits: str) -> str:
             f"a digest or its first {MIN_DIGITS} digits or more",
             "correct it",
         )
-    known = client.search_model_versions(f"tags.{DATASET_TAG} LIKE '{digits}%'")
+    known = search_versions(client, condition(f"tags.{DATASET_TAG}", f"{digits}%", "LIKE"))
     digests = {version.tags[DATASET_TAG] for version in known}
     if len(digests) != 1:
         raise RequestError(
@@ -131,30 +134,35 @@ def _whole(client: "MlflowClient", digits: str) -> str:
 
 
 def _ascend(client: "MlflowClient", found: Lineage, version: Version) -> None:
-    if digest := version.tags.get(DATASET_TAG):
-        _add_dataset(found, digest)
-        found.edges.append((DATASET + digest, version.uri))
-    if not (parent_uri := version.tags.get(PARENT_TAG)):
-        return
-    found.edges.append((parent_uri, version.uri))
-    if parent_uri in found.nodes:
-        return
-    try:
-        parent = resolve(parent_uri, client=client)
-    except RequestError:
-        found.nodes[parent_uri] = Node(parent_uri, "gone")
-        return
-    _add(found, parent)
-    _ascend(client, found, parent)
+    while True:
+        if digest := version.tags.get(DATASET_TAG):
+            _add_dataset(found, digest)
+            found.edges.append((DATASET + digest, version.uri))
+        if not (parent_uri := version.tags.get(PARENT_TAG)):
+            return
+        found.edges.append((parent_uri, version.uri))
+        if parent_uri in found.nodes or found.is_full:
+            return
+        try:
+            version = resolve(parent_uri, client=client)
+        except RequestError:
+            found.nodes[parent_uri] = Node(parent_uri, "gone")
+            return
+        _add(found, version)
 
 
 def _descend(client: "MlflowClient", found: Lineage, node: str) -> None:
-    for child in children_of(client, node):
-        if (node, child.uri) not in found.edges:
-            found.edges.append((node, child.uri))
-        if child.uri not in found.nodes and len(found.nodes) < MAX_NODES:
-            _add(found, child)
-            _descend(client, found, child.uri)
+    known = set(found.edges)
+    left = [node]
+    while left:
+        node = left.pop()
+        for child in children_of(client, node):
+            if (node, child.uri) not in known:
+                known.add((node, child.uri))
+                found.edges.append((node, child.uri))
+            if child.uri not in found.nodes and not found.is_full:
+                _add(found, child)
+                left.append(child.uri)
 
 
 def _add(found: Lineage, version: Version) -> None:
@@ -175,4 +183,4 @@ def _label(found: Lineage, node: str) -> str:
     if known.kind == "data set":
         name = known.id.removeprefix(DATASET)[:16]
     mark = "  <-" if node == found.asked else ""
-    return f"{name} ({known.kind}{stage}){mark}"
+    return f"{printable(name, None)} ({known.kind}{stage}){mark}"

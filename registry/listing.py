@@ -3,10 +3,11 @@
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from registry.client import connect, translated
+from registry.client import condition, connect, pages, translated
 from registry.mirror import ALIASES
 from registry.names import check_model_name, is_lock
-from registry.versions import DATASET_TAG, METRIC_PREFIX, PARENT_TAG, Version, check_known
+from registry.version import DATASET_TAG, PARENT_TAG, Version, figure_of
+from registry.versions import MODELS_A_PAGE, check_known, search_versions
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -18,17 +19,13 @@ def models(client: "MlflowClient | None" = None) -> list[dict[str, Any]]:
     """One row for each registered model, without our locks."""
     client = client or connect()
     rows: list[dict[str, Any]] = []
-    token = None
     with translated("list the registry"):
-        while True:
-            page = client.search_registered_models(max_results=500, page_token=token)
-            for found in (model for model in page if not is_lock(model.name)):
+        for found in pages(client.search_registered_models, MODELS_A_PAGE):
+            if not is_lock(found.name):
                 newest = max((int(v.version) for v in found.latest_versions), default=None)
                 held = {alias: _number(dict(found.aliases).get(alias)) for alias in ALIASES}
                 rows.append({"name": found.name, "newest": newest, **held})
-            token = page.token
-            if not token:
-                return rows
+    return rows
 
 
 def versions(name: str, client: "MlflowClient | None" = None) -> list[dict[str, Any]]:
@@ -39,10 +36,10 @@ def versions(name: str, client: "MlflowClient | None" = None) -> list[dict[str, 
     """
     client = client or connect()
     with translated(f"list {check_model_name(name)}"):
-        check_known(client, name)
-        found = list(client.search_model_versions(f"name = '{name}'"))
+        model = check_known(client, name)
+        found = list(search_versions(client, condition("name", name)))
         aliases: dict[int, list[str]] = {}
-        for alias, number in client.get_registered_model(name).aliases.items():
+        for alias, number in model.aliases.items():
             aliases.setdefault(int(number), []).append(alias)
     found.sort(key=lambda version: -int(version.version))
     rows = [_row(version, aliases.get(int(version.version), [])) for version in found]
@@ -58,19 +55,11 @@ def _row(found: Any, aliases: list[str]) -> dict[str, Any]:
         "stage": version.stage,
         "aliases": aliases,
         "made": made.isoformat(timespec="seconds").removesuffix("+00:00"),
-        **{name: _figure(version.tags.get(METRIC_PREFIX + name)) for name in SHOWN_FIGURES},
+        **{name: figure_of(version, name) for name in SHOWN_FIGURES},
         "dataset": version.tags.get(DATASET_TAG, "")[:12],
         "parent": version.tags.get(PARENT_TAG, "").removeprefix("models:/"),
         "run_id": version.run_id,
     }
-
-
-def _figure(text: str | None) -> float | None:
-    """A figure of a tag, which may have been edited."""
-    try:
-        return float(text or "")
-    except ValueError:
-        return None
 
 
 def _number(text: str | None) -> int | None:

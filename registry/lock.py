@@ -9,19 +9,29 @@ longer than `HOLD_S` stops before its next write.
 """
 
 import contextlib
+import functools
 import json
 import random
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import DataError, RequestError, WorkFailed
 from hetfeat.parsing import decode
 from registry import process
-from registry.client import EXISTS, MISSING, error_code, is_busy, is_refused, user
+from registry.client import (
+    EXISTS,
+    MISSING,
+    condition,
+    error_code,
+    is_busy,
+    is_refused,
+    pages,
+    user,
+)
 from registry.names import LOCK_PREFIX
 
 if TYPE_CHECKING:
@@ -37,6 +47,7 @@ _PAUSE_FOR_A_LOOK = 8
 """A store that takes long to say who holds a lock is busy: who waits leaves it to the holder."""
 _BLIND = f"{LOCK_PREFIX}{{name}}--0"
 """No lock has this name: who may not read it may read no lock of another user's."""
+_LOCKS_A_PAGE = 200
 _LONG_S = 0.5
 """A lock held for longer may be one that need not be waited for: the tag is read."""
 
@@ -140,12 +151,23 @@ def locked(
         _release(client, lock)
 
 
-def locks_of(client: "MlflowClient", name: str) -> list[Seen]:
-    """The locks of a registered model that exist, held or left behind."""
+def listed(client: "MlflowClient", name: str = "") -> list[Any]:
+    """MLflow's models that are locks: of a name and of those that begin so, else of all."""
+    named = condition("name", f"{LOCK_PREFIX}{name}%", "LIKE")
+    return [*pages(functools.partial(client.search_registered_models, named), _LOCKS_A_PAGE)]
+
+
+def locks_of(client: "MlflowClient", name: str, among: Sequence[Any] | None = None) -> list[Seen]:
+    """The locks of a registered model that exist, held or left behind.
+
+    Args:
+        client: Of the registry.
+        name: The registered model.
+        among: What `listed` found for many names, so that none is asked for.
+    """
     pattern = re.compile(re.escape(LOCK_PREFIX + name) + r"(?:--(\d+))?")
-    found = client.search_registered_models(f"name LIKE '{LOCK_PREFIX}{name}%'", max_results=200)
     seen = []
-    for model in found:
+    for model in listed(client, name) if among is None else among:
         if match := pattern.fullmatch(model.name):
             tags = dict(model.tags)
             identity = f"{model.name}@{model.creation_timestamp}#{tags.get('token', '')}"

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hetfeat.durable import write_file
 from hetfeat.errors import DataError
 from registry.paths import PathRefused, check_paths
 from registry.pickles import looks_like_pickle
@@ -56,7 +57,7 @@ def write_manifest(folder: Path) -> str:
             entries.append(FileEntry(path, content.stat().st_size, sha256_of(content)))
     _check_entries(entries, str(folder), MAX_FILE_BYTES)
     data = _encode(entries)
-    (folder / MANIFEST).write_bytes(data)
+    write_file(folder / MANIFEST, data)
     return hashlib.sha256(data).hexdigest()
 
 

@@ -1,13 +1,14 @@
 """The state of a registered model, and the aliases and MLflow stages that show it."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
-from registry.client import patiently
-from registry.versions import LIVE_STAGES, Version, resolve
+from registry.client import condition, patiently
+from registry.version import LIVE_STAGES, Version
+from registry.versions import resolve, search_versions
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -83,8 +84,8 @@ def read(client: "MlflowClient", name: str) -> Shown:
 
 def versions_of(client: "MlflowClient", name: str) -> list[Version]:
     """All versions of a registered model."""
-    found = patiently(lambda: client.search_model_versions(f"name = '{name}'"))
-    return [Version.of(version) for version in found]
+    named = condition("name", name)
+    return [Version.of(v) for v in patiently(lambda: list(search_versions(client, named)))]
 
 
 def exists(client: "MlflowClient", name: str, number: int | None) -> bool:
@@ -97,13 +98,16 @@ def exists(client: "MlflowClient", name: str, number: int | None) -> bool:
 
 def differences(client: "MlflowClient", name: str, state: State) -> list[str]:
     """Where aliases and MLflow's stages do not show a state, in words."""
-    shown = read(client, name).aliases
+    return deviations(read(client, name).aliases, versions_of(client, name), state)
+
+
+def deviations(shown: State, versions: Sequence[Version], state: State) -> list[str]:
+    """As `differences`, of aliases and versions that have been read already."""
     found = []
     for alias in ALIASES:
         is_on, wanted = getattr(shown, alias), getattr(state, alias)
         if is_on != wanted:
             found.append(f"alias {alias} is on {_said(is_on)}, not on {_said(wanted)}")
-    versions = versions_of(client, name)
     for stage in LIVE_STAGES:
         holders = sorted(version.version for version in versions if version.stage == stage)
         wanted = state.holder_of(stage)

@@ -17,7 +17,7 @@ from registry.client import patiently, user
 from registry.ledger import Head
 from registry.lock import Lock
 from registry.mirror import State
-from registry.versions import LIVE_STAGES, Version
+from registry.version import LIVE_STAGES, Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -106,7 +106,11 @@ def _can_be_finished(client: "MlflowClient", name: str, pending: Mapping[str, An
 
 
 def carry_out(
-    now: Situation, content: Mapping[str, Any], state: State, head: Head | None = None
+    now: Situation,
+    content: Mapping[str, Any],
+    state: State,
+    head: Head | None = None,
+    shown: bool = False,
 ) -> dict[str, Any]:
     """Writes an entry down as pending, makes it so, and adds it to the ledger.
 
@@ -115,6 +119,7 @@ def carry_out(
         content: Of the entry, but for who, when, and the state.
         state: What shall be so afterwards.
         head: What the entry follows; by default the end of the ledger.
+        shown: Aliases and stages show the state already: this holder of the lock made them.
 
     Returns:
         The entry.
@@ -131,17 +136,20 @@ def carry_out(
     now.lock.check()
     text = ledger.encode(entry)
     patiently(lambda: now.client.set_registered_model_tag(now.name, ledger.PENDING, text))
-    _finish(now.client, now.lock, now.name, entry)
+    _finish(now.client, now.lock, now.name, entry, shown)
     patiently(lambda: now.client.delete_registered_model_tag(now.name, ledger.PENDING))
     return entry
 
 
-def _finish(client: "MlflowClient", lock: Lock, name: str, entry: Mapping[str, Any]) -> None:
+def _finish(
+    client: "MlflowClient", lock: Lock, name: str, entry: Mapping[str, Any], shown: bool = False
+) -> None:
     """Every step of a pending entry; the same when repeated after any of them."""
     state, number = State.of(entry["state"]), entry["n"]
     head = str(Head(number, entry["digest"]))
     archived = entry["version"] if entry["to"] == "archived" else None
-    mirror.apply(client, name, state, archived, lock.check)
+    if not shown:
+        mirror.apply(client, name, state, archived, lock.check)
     for key, text in ((ledger.key(number), ledger.encode(entry)), (ledger.HEAD, head)):
         lock.check()
         _set_tag(client, name, key, text)

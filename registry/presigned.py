@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from hetfeat.errors import DataError, WorkFailed
+from hetfeat.parsing import printable
 from registry.manifest import MANIFEST, MAX_MANIFEST_BYTES, check_manifest, parse_manifest
 from registry.new_folder import refuse_in_use, whole
+from registry.signatures import check_text
 
 FORMAT = 1
 MAX_REQUEST_BYTES = 32 << 20
@@ -32,11 +34,13 @@ class Request:
         model: What it is, for people.
         manifest_sha256: Of the manifest, which has the digest of every other file.
         urls: By path in the folder.
+        signature: Of the version, if it is signed.
     """
 
     model: str
     manifest_sha256: str
     urls: Mapping[str, str]
+    signature: str | None = None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -83,7 +87,8 @@ def parse_request(content: Any, where: str) -> Request:
     # urllib would open file:// as well.
     if not all(isinstance(url, str) and re.match("https?://", url) for url in urls.values()):
         raise DataError(f"{where} with another address", "http:// or https:// only", _ASK_ANEW)
-    return Request(str(model), str(digest), urls)
+    signature = content.get("signature")
+    return Request(str(model), str(digest), urls, signature if isinstance(signature, str) else None)
 
 
 def fetch_presigned(request: Request, out: Path) -> None:
@@ -94,11 +99,14 @@ def fetch_presigned(request: Request, out: Path) -> None:
         out: A new or empty folder.
 
     Raises:
-        DataError: A file is not what was shared; nothing is kept.
+        DataError: A file is not what was shared, and nothing is kept; or the version is not
+            signed by the key that is configured.
         RequestError: `out` is in use.
         WorkFailed: The request expired, or the storage does not answer; nothing is kept.
     """
     refuse_in_use(out)
+    name = request.model.removeprefix("models:/").rpartition("/")[0]
+    check_text(name, printable(request.model), request.manifest_sha256, request.signature)
     with _translated(request.model), whole(out) as draft:
         manifest = io.BytesIO()
         _copy(request, MANIFEST, MAX_MANIFEST_BYTES, manifest)

@@ -47,15 +47,23 @@ def is_here(description: object) -> bool:
     return _runs(description) is True
 
 
-def _runs(description: object) -> bool | None:
-    """Whether a process still runs; None where that cannot be known."""
+def is_described(description: object) -> bool:
+    """Whether that is a description of a process, of whatever machine."""
+    return _parsed(description) is not None
+
+
+def _parsed(description: object) -> _Process | None:
     if not isinstance(description, str):
         return None
     try:
-        there = decode(
-            description, _Process, what="a process", action="", max_bytes=MOST_CHARACTERS
-        )
+        return decode(description, _Process, what="a process", action="", max_bytes=MOST_CHARACTERS)
     except DataError:
+        return None
+
+
+def _runs(description: object) -> bool | None:
+    """Whether a process still runs; None where that cannot be known."""
+    if (there := _parsed(description)) is None:
         return None
     if there.model_dump(exclude={"pid", "started"}) != _machine():
         return None

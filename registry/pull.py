@@ -15,7 +15,8 @@ from registry.manifest import MANIFEST, MAX_MANIFEST_BYTES, RESTORE, check_manif
 from registry.new_folder import refuse_in_use, whole
 from registry.recorded import recorded_version
 from registry.signatures import check_signature
-from registry.versions import Version, alias_of, resolve
+from registry.version import Version
+from registry.versions import alias_of, resolve
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -117,6 +118,17 @@ def fetch(client: "MlflowClient", version: Version, digest: str) -> Path:
         _remove_empty_folders(draft)
         check_manifest(draft, digest)
         return cache.keep(draft, digest)
+
+
+def read_files(client: "MlflowClient", version: Version) -> str:
+    """The digest of a version's manifest, its files fetched and found as registered.
+
+    Raises:
+        DataError: It has no digest, tag and ledger do not agree on it, or a file is another.
+    """
+    digest = registered_digest(client, version)
+    fetch(client, version, digest)
+    return digest
 
 
 class _Answer(Schema):

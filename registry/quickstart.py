@@ -41,12 +41,13 @@ def _trained_version() -> Any | None:
     from hetfeat.dataset.packaged import packaged_store
     from hetfeat.dataset.store import RecordStore
     from hetfeat.features.columns import FEATURES_VERSION
-    from registry.client import connect, translated
-    from registry.versions import DATASET_TAG, FEATURES_TAG, Version
+    from registry.client import condition, connect, translated
+    from registry.version import DATASET_TAG, FEATURES_TAG, Version
+    from registry.versions import search_versions
 
     digest = RecordStore.open(packaged_store()).digest()
     with translated("look up cost models"):
-        known = connect().search_model_versions(f"tags.{DATASET_TAG} = '{digest}'")
+        known = [*search_versions(connect(), condition(f"tags.{DATASET_TAG}", digest))]
     found = [Version.of(v) for v in known if v.tags.get(FEATURES_TAG) == str(FEATURES_VERSION)]
     trained = [v for v in found if v.name.startswith("costmodel.") and v.stage != "archived"]
     return max(trained, key=lambda v: (v.stage == "production", v.version), default=None)
@@ -98,14 +99,10 @@ def _deploy(version: Any) -> dict[str, Any]:
 
 def _table(version: Any, report: dict[str, Any]) -> str:
     from registry.commands import _output
-    from registry.versions import METRIC_PREFIX
+    from registry.version import figure_of
 
-    figures = {
-        key.removeprefix(METRIC_PREFIX): f"{float(value):.3f}"
-        for key, value in version.tags.items()
-        if key.startswith(METRIC_PREFIX)
-    }
-    shown = [name for name in ("pca", "rmse", "r2", "top1", "top5") if name in figures]
+    found = {name: figure_of(version, name) for name in ("pca", "rmse", "r2", "top1", "top5")}
+    figures = [f"{name} {value:.3f}" for name, value in found.items() if value is not None]
     latencies = {
         "untuned": report["untuned_ms"],
         "tuned": report["latency_ms"],
@@ -115,7 +112,7 @@ def _table(version: Any, report: dict[str, Any]) -> str:
     }
     rows = [
         ["cost model", version.uri],
-        ["its figures", ", ".join(f"{name} {figures[name]}" for name in shown)],
+        ["its figures", ", ".join(figures)],
         *[[f"{name}, ms", f"{ms:.2f}" if ms else "not run"] for name, ms in latencies.items()],
         ["max abs error", f"{report['max_abs_error']:.2g} ({report['tolerance']:.2g} allowed)"],
         ["programs measured", f"{report['trials']} in {report['tuning_s']:.0f} s"],

@@ -9,7 +9,7 @@ from hetfeat.errors import DataError
 from registry import ledger
 from registry.ledger import Head
 from registry.mirror import ALIASES, State
-from registry.versions import Version
+from registry.version import Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

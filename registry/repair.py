@@ -14,7 +14,7 @@ from registry.lock import discard, locked
 from registry.mirror import Shown, State
 from registry.moves import carry_out, content_of, situation
 from registry.pull import verified_digest
-from registry.versions import MANIFEST_TAG
+from registry.version import MANIFEST_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

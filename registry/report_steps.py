@@ -24,7 +24,7 @@ DEPLOY_SEED = 0
 
 
 @dataclass(frozen=True)
-class Step:
+class ReportStep:
     """Something to run.
 
     Attributes:
@@ -37,7 +37,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReportPlan:
     """What steps are made of.
 
     Attributes:
@@ -55,7 +55,7 @@ class Plan:
     bundles: Path
 
 
-def missing_trainings(plan: Plan, runs: Sequence[Run]) -> Iterator[Step]:
+def missing_trainings(plan: ReportPlan, runs: Sequence[Run]) -> Iterator[ReportStep]:
     """Each model on each split, on all and on pruned records, once a seed."""
     from registry.training import TrainingRequest, train_and_register
 
@@ -80,14 +80,14 @@ def missing_trainings(plan: Plan, runs: Sequence[Run]) -> Iterator[Step]:
                             )
                             held = f" without {holdout}" if holdout else ""
                             data = "pruned" if pruned else "all"
-                            yield Step(
+                            yield ReportStep(
                                 f"train {model} {split}{held} on {data} {hardware} records, "
                                 f"seed {seed}",
                                 partial(train_and_register, request),
                             )
 
 
-def missing_searches(plan: Plan, runs: Sequence[Run]) -> Iterator[Step]:
+def missing_searches(plan: ReportPlan, runs: Sequence[Run]) -> Iterator[ReportStep]:
     """The four searches on the live GEMM, once a seed; those of a seed share what they measure."""
     from registry.searching import SearchRequest, search_and_log
 
@@ -108,13 +108,13 @@ def missing_searches(plan: Plan, runs: Sequence[Run]) -> Iterator[Step]:
             prior=None,
             seed=seed,
         )
-        yield Step(
+        yield ReportStep(
             f"search gemm {scope.size.gemm} by {', '.join(strategies)}, seed {seed}",
             partial(search_and_log, request, beside_libraries=False),
         )
 
 
-def missing_deployments(plan: Plan, runs: Sequence[Run]) -> Iterator[Step]:
+def missing_deployments(plan: ReportPlan, runs: Sequence[Run]) -> Iterator[ReportStep]:
     """Networks tuned from scratch and with cost models of these records."""
     size = plan.scope.size
     sources = [Source(model, pruned) for model in MODELS for pruned in (False, True)]
@@ -129,13 +129,13 @@ def missing_deployments(plan: Plan, runs: Sequence[Run]) -> Iterator[Step]:
 
 
 def _deployment(
-    plan: Plan,
+    plan: ReportPlan,
     runs: Sequence[Run],
     network: str,
     batches: tuple[int, ...],
     effort: str,
     source: Source | None,
-) -> Iterator[Step]:
+) -> Iterator[ReportStep]:
     from registry.deployment import FROM_SCRATCH, Wanted
 
     done = deployments(
@@ -171,7 +171,7 @@ def _deployment(
         out=plan.bundles / name,
         seed=DEPLOY_SEED,
     )
-    yield Step(
+    yield ReportStep(
         f"deploy {network}, batch {','.join(map(str, batches))}, {effort}, {told}",
         partial(_deploy, wanted),
     )
@@ -185,7 +185,7 @@ def _deploy(wanted: "Wanted") -> None:
         raise KeyboardInterrupt
 
 
-def _source_run(plan: Plan, runs: Sequence[Run], source: Source) -> Run | None:
+def _source_run(plan: ReportPlan, runs: Sequence[Run], source: Source) -> Run | None:
     """The training, of the first seed, of the cost model to tune with."""
     found = plan.scope.trainings(
         runs,
@@ -199,12 +199,13 @@ def _source_run(plan: Plan, runs: Sequence[Run], source: Source) -> Run | None:
 
 def _version_of(run: Run) -> str | None:
     """The version that a training registered, pinned."""
-    from registry.client import connect, translated
-    from registry.versions import Version
+    from registry.client import condition, connect, translated
+    from registry.version import Version
+    from registry.versions import search_versions
 
     with translated(f"find the version of run {run.id}"):
-        found = connect().search_model_versions(f"run_id = '{run.id}'")
-    return Version.of(found[0]).uri if found else None
+        found = search_versions(connect(), condition("run_id", run.id))
+        return next((Version.of(version).uri for version in found), None)
 
 
 def _left(done: Sequence[Run], seeds: int) -> list[int]:

@@ -29,8 +29,8 @@ from hetfeat.search.space import gemm_space
 from registry import tracking
 from registry.client import connect
 from registry.report_steps import (
-    Plan,
-    Step,
+    ReportPlan,
+    ReportStep,
     missing_deployments,
     missing_searches,
     missing_trainings,
@@ -118,7 +118,7 @@ def _prepare(out: Path) -> None:
         ) from error
 
 
-def _plan(request: ReportRequest, store: RecordStore, local: DeviceProfile) -> Plan:
+def _plan(request: ReportRequest, store: RecordStore, local: DeviceProfile) -> ReportPlan:
     profiles = store.devices()
     size = SIZES[request.effort]
     classes = {
@@ -139,10 +139,10 @@ def _plan(request: ReportRequest, store: RecordStore, local: DeviceProfile) -> P
     )
     m, n, k = map(int, size.gemm.split(","))
     evaluations = evaluations_of(size.gemm_share, gemm_space(m, n, k).size)
-    return Plan(scope, store.path, devices[local.name], evaluations, request.out / BUNDLES)
+    return ReportPlan(scope, store.path, devices[local.name], evaluations, request.out / BUNDLES)
 
 
-def _never_run(plan: Plan) -> Iterator[tuple[str, str]]:
+def _never_run(plan: ReportPlan) -> Iterator[tuple[str, str]]:
     """What no run of this report could give, and why."""
     scope = plan.scope
     for hardware in CLASSES:
@@ -159,9 +159,9 @@ def _never_run(plan: Plan) -> Iterator[tuple[str, str]]:
             yield f"deployments on a {say(hardware)}", f"this machine is '{plan.device.name}'"
 
 
-def _run_missing(plan: Plan) -> tuple[int, dict[str, str]]:
+def _run_missing(plan: ReportPlan) -> tuple[int, dict[str, str]]:
     """Runs every missing step; returns how many were run, and what failed with its reason."""
-    stages: Sequence[Callable[[Plan, Sequence[Run]], Iterable[Step]]] = (
+    stages: Sequence[Callable[[ReportPlan, Sequence[Run]], Iterable[ReportStep]]] = (
         missing_trainings,
         missing_searches,
         missing_deployments,
@@ -182,7 +182,7 @@ def _run_missing(plan: Plan) -> tuple[int, dict[str, str]]:
 
 
 def _tables(
-    plan: Plan,
+    plan: ReportPlan,
     runs: Sequence[Run],
     rows: Sequence[Mapping[str, Any]],
     histories: Mapping[str, epochs.Points],
@@ -258,7 +258,7 @@ def _span(first: str, last: str) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _facts(plan: Plan, store: RecordStore, local: DeviceProfile) -> dict[str, str]:
+def _facts(plan: ReportPlan, store: RecordStore, local: DeviceProfile) -> dict[str, str]:
     devices = plan.scope.devices
     names = sorted(store.devices())
     return {
@@ -270,7 +270,7 @@ def _facts(plan: Plan, store: RecordStore, local: DeviceProfile) -> dict[str, st
 
 
 def _log(
-    request: ReportRequest, plan: Plan, tables: Sequence[Table], left_out: Mapping[str, str]
+    request: ReportRequest, plan: ReportPlan, tables: Sequence[Table], left_out: Mapping[str, str]
 ) -> str:
     """Logs the report as a run with everything it wrote, bundles apart: they have runs."""
     import mlflow

@@ -2,19 +2,21 @@
 
 import contextlib
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from registry.artifacts import is_own, repository_of
-from registry.client import MISSING, connect, error_code, patiently, translated
-from registry.digests import known_digest
-from registry.ledger import HEAD, Head, entries
+from registry.client import MISSING, condition, connect, error_code, patiently, translated
+from registry.digests import recorded_digest
+from registry.ledger import HEAD, Head, manifests, standing
 from registry.lineage import children_of
 from registry.lock import locked
 from registry.moves import Situation, carry_out, content_of, situation
 from registry.names import check_model_name
-from registry.versions import PARENT_TAG, Version, check_known
+from registry.version import PARENT_TAG, Version
+from registry.versions import check_known, search_versions
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -38,11 +40,10 @@ def candidates(
     if older_than_days < 0:
         raise RequestError(f"{older_than_days} days", "0 or more", "correct --older-than")
     with translated(f"list {check_model_name(name)}"):
-        check_known(client, name)
-        before_ms = (time.time() - older_than_days * _DAY_S) * 1000
-        model = client.get_registered_model(name)
+        model = check_known(client, name)
+        before_ms = _before_ms(older_than_days)
         held = {int(number) for number in model.aliases.values()}
-        found = client.search_model_versions(f"name = '{name}'")
+        found = search_versions(client, condition("name", name))
         old = [Version.of(v) for v in found if (v.last_updated_timestamp or 0) <= before_ms]
         archived = [v for v in old if v.stage == "archived" and v.version not in held]
         parents = _parents(client, name) if archived else frozenset()
@@ -63,14 +64,16 @@ def prune(
         left = candidates(name, older_than_days, client=client)
         while left:
             with locked(client, name) as lock:
-                turn = _Turn(situation(client, name, lock), time.monotonic() + TURN_S)
-                # Looked at again: one may have been promoted, or become a parent, meanwhile.
-                sure = candidates(name, older_than_days, client=client)
-                left = [version for version in sure if version in left]
-                gone = turn.prune(left)
+                until_s = time.monotonic() + TURN_S
+                turn = _Turn(situation(client, name, lock), until_s, _before_ms(older_than_days))
+                gone, left = turn.prune(left)
             pruned += gone
-            left = [version for version in left if gone and version not in gone]
     return pruned
+
+
+def _before_ms(older_than_days: float) -> float:
+    """When a version was changed last that has the age."""
+    return (time.time() - older_than_days * _DAY_S) * 1000
 
 
 @dataclass
@@ -80,31 +83,63 @@ class _Turn:
     Attributes:
         now: Of the registered model.
         until_s: When no other version is begun; others want the lock, too.
+        before_ms: What was changed since stays.
+        digests: Of the manifests of versions, as the ledger has them.
+        shown: Whether aliases and stages were made to show the state in this turn.
     """
 
     now: Situation
     until_s: float
+    before_ms: float
+    digests: Mapping[int, str] = field(init=False)
+    last: Mapping[int, int] = field(init=False)
+    shown: bool = False
 
-    def prune(self, versions: list[Version]) -> list[Version]:
-        """Deletes those versions that there is time for; returns them."""
-        last = _last_entries(entries(self.now.tags))
+    def __post_init__(self) -> None:
+        history = standing(self.now.name, self.now.tags)
+        self.digests, self.last = manifests(history), _last_entries(history)
+
+    def prune(self, versions: list[Version]) -> tuple[list[Version], list[Version]]:
+        """Deletes those versions that there is time for, one at least.
+
+        Returns:
+            What was deleted, and what was not looked at.
+        """
         in_use = set(asdict(self.now.state).values())
         gone: list[Version] = []
-        for version in versions:
-            if gone and time.monotonic() > self.until_s:
-                break
-            if version.version not in in_use and not _has_changed(self.now.client, version):
-                self._prune(version, last.get(version.version))
+        for at, version in enumerate(versions):
+            if at and time.monotonic() > self.until_s:
+                return gone, versions[at:]
+            if version.version not in in_use and not self._has_changed(version):
+                self._prune(version)
                 gone.append(version)
-        return gone
+        return gone, []
 
-    def _prune(self, version: Version, last: int | None) -> None:
+    def _has_changed(self, version: Version) -> bool:
+        """Whether it is gone, was moved, or became a parent since it was looked at."""
+        from mlflow.exceptions import MlflowException
+
+        client = self.now.client
+        try:
+            found = client.get_model_version(version.name, str(version.version))
+        except MlflowException as error:
+            if error_code(error) in MISSING:
+                return True
+            raise
+        now = Version.of(found)
+        moved = now.stage != version.stage or now.aliases != version.aliases
+        young = (found.last_updated_timestamp or 0) > self.before_ms
+        return moved or young or any(True for _ in children_of(client, version.uri))
+
+    def _prune(self, version: Version) -> None:
+        last = self.last.get(version.version)
         reason = f"last moved in entry {last}" if last else ""
-        manifest = known_digest(version, self.now.tags)
+        manifest = recorded_digest(version, self.digests)
         said = content_of(
             "prune", version.version, "archived", "deleted", reason, manifest=manifest
         )
-        entry = carry_out(self.now, said, self.now.state)
+        entry = carry_out(self.now, said, self.now.state, shown=self.shown)
+        self.shown = True
         head = str(Head(entry["n"], entry["digest"]))
         self.now = replace(self.now, tags={**self.now.tags, HEAD: head})
         _delete(self.now.client, version)
@@ -130,21 +165,14 @@ def _last_entries(history: list[dict[str, Any]]) -> dict[int, int]:
 
 
 def _parents(client: "MlflowClient", name: str) -> frozenset[str]:
-    """URIs of the versions of a model from which others were made, in one request."""
-    found = client.search_model_versions(f"tags.{PARENT_TAG} LIKE 'models:/{name}/%'")
-    return frozenset(version.tags[PARENT_TAG] for version in found)
-
-
-def _has_changed(client: "MlflowClient", version: Version) -> bool:
-    """Whether a version became a parent, or was moved past the lock, since it was looked at."""
-    found = Version.of(client.get_model_version(version.name, str(version.version)))
-    moved = found.stage != version.stage or found.aliases != version.aliases
-    return moved or any(True for _ in children_of(client, version.uri))
+    """URIs of the versions of a model from which others were made, in one search."""
+    made = condition(f"tags.{PARENT_TAG}", f"models:/{name}/%", "LIKE")
+    return frozenset(version.tags[PARENT_TAG] for version in search_versions(client, made))
 
 
 def _is_shared(client: "MlflowClient", version: Version) -> bool:
     """Whether another version, here or elsewhere, was registered from the same files."""
     if not version.run_id or not is_own(client, version):
         return True  # nothing says who else uses them
-    same_run = client.search_model_versions(f"run_id = '{version.run_id}'")
-    return sum(found.source == version.source for found in same_run) > 1
+    same_run = search_versions(client, condition("run_id", version.run_id))
+    return sum(bool(found.source == version.source) for found in same_run) > 1

@@ -15,7 +15,8 @@ from registry.moves import carry_out, content_of, situation
 from registry.names import check_model_name
 from registry.pull import verified_digest
 from registry.stages import Outcome, check_reason
-from registry.versions import Version, check_known
+from registry.version import Version
+from registry.versions import check_known
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -1,24 +1,32 @@
 """The declarative file that says which gates there are and what they ask for."""
 
-import dataclasses
-import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
 import yaml
+from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StringConstraints
 
 from hetfeat.errors import DataError
+from hetfeat.parsing import Schema, parse
 
 DEFAULTS = Path(__file__).with_name("gates.yaml")
-FORMAT = 1
-KINDS = ("cost_model", "bundle")
+_ACTION = "write a file like registry/gates.yaml, or correct HETFEAT_GATES"
+
+Gate = Literal["artifacts", "features", "signature", "figures", "transfer", "numerics", "latency"]
+_Kind = Annotated[str, StringConstraints(pattern="^(cost_model|bundle)$")]
+_Stage = Annotated[str, StringConstraints(pattern="^(staging|production)$")]
+_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
+"""YAML's nothing, behind a key, is as good as `{}`."""
 
 
-@dataclass(frozen=True)
-class FigureRule:
+class _Written(Schema):
+    """People write it: a misspelt key is refused, and a number may have been read as text."""
+
+    model_config = ConfigDict(strict=False, extra="forbid")
+
+
+class FigureRule(_Written):
     """What one figure must be; higher is better.
 
     Attributes:
@@ -27,32 +35,37 @@ class FigureRule:
         may_fall_by: Below the figure of the version it replaces.
     """
 
-    required: bool = False
+    required: StrictBool = False
     at_least: float | None = None
     may_fall_by: float = 0.0
 
 
-@dataclass(frozen=True)
-class Rules:
+_Gates = Annotated[dict[_Kind, dict[_Stage, tuple[Gate, ...]]], _EMPTY]
+_Figures = Annotated[dict[str, Annotated[FigureRule, _EMPTY]], _EMPTY]
+
+
+class Rules(_Written):
     """The content of the file.
 
     Attributes:
+        format: Of the file.
         gates: Names of gates, by kind and stage.
         figures: By name.
-        not_comparable: `refuse` or `skip`.
+        not_comparable: What to do with figures of two evaluation sets.
         transfer_may_fall_by: Of the PCA, from source to transfer-tuned.
         latency_ratio: Of a bundle to the one it replaces.
     """
 
-    gates: Mapping[str, Mapping[str, tuple[str, ...]]]
-    figures: Mapping[str, FigureRule]
-    not_comparable: str = "refuse"
+    format: Literal[1]
+    gates: _Gates = Field(default_factory=dict)
+    figures: _Figures = Field(default_factory=dict)
+    not_comparable: Literal["refuse", "skip"] = "refuse"
     transfer_may_fall_by: float = 0.0
     latency_ratio: float = 1.03
 
-    def names(self, kind: str, stage: str) -> tuple[str, ...]:
+    def names(self, kind: str, stage: str) -> tuple[Gate, ...]:
         """Gates on the way of a kind of version into a stage."""
-        return tuple(self.gates.get(kind, {}).get(stage, ()))
+        return self.gates.get(kind, {}).get(stage, ())
 
 
 def load_rules(path: Path | None = None) -> Rules:
@@ -65,69 +78,6 @@ def load_rules(path: Path | None = None) -> Rules:
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise _wrong(path, f"which cannot be read ({type(error).__name__})") from error
-    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise _wrong(path, f"not of format {FORMAT}")
-    _check_keys(path, content, {field.name for field in dataclasses.fields(Rules)})
-    try:
-        content["figures"] = _figures(path, content.get("figures") or {})
-        content["gates"] = _gates(path, content.get("gates") or {})
-        for name in content.keys() & {"transfer_may_fall_by", "latency_ratio"}:
-            content[name] = _finite(content[name])
-        rules = Rules(**content)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise _wrong(path, f"with a value of the wrong kind ({error})") from error
-    if rules.not_comparable not in ("refuse", "skip"):
-        raise _wrong(path, f"with not_comparable: {rules.not_comparable}")
-    return rules
-
-
-def _figures(path: Path, content: Mapping[str, Any]) -> dict[str, FigureRule]:
-    names = {field.name for field in dataclasses.fields(FigureRule)}
-    for rule in content.values():
-        _check_keys(path, rule or {}, names)
-    return {name: _figure(FigureRule(**(rule or {}))) for name, rule in content.items()}
-
-
-def _figure(rule: FigureRule) -> FigureRule:
-    """The rule with numbers as numbers: YAML may have read them as text."""
-    if not isinstance(rule.required, bool):
-        raise TypeError(f"required: {rule.required!r}")
-    at_least = None if rule.at_least is None else _finite(rule.at_least)
-    return dataclasses.replace(rule, at_least=at_least, may_fall_by=_finite(rule.may_fall_by))
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{number}, which is no limit")
-    return number
-
-
-def _gates(path: Path, content: Mapping[str, Any]) -> dict[str, dict[str, tuple[str, ...]]]:
-    from registry.gates import GATES
-
-    _check_keys(path, content, set(KINDS))
-    for stages in content.values():
-        _check_keys(path, stages, {"staging", "production"})
-        for names in stages.values():
-            _check_keys(path, dict.fromkeys(names), set(GATES))
-    return {
-        kind: {stage: tuple(names) for stage, names in stages.items()}
-        for kind, stages in content.items()
-    }
-
-
-def _check_keys(path: Path, content: Mapping[str, Any], known: set[str]) -> None:
-    if unknown := sorted(set(content) - known):
-        raise DataError(
-            f"gates file '{path}' with {', '.join(map(repr, unknown))}",
-            f"names among {', '.join(sorted(known))}",
-            "correct it",
-        )
-
-
-def _wrong(path: Path, what: str) -> DataError:
-    return DataError(
-        f"gates file '{path}', {what}", "a file like registry/gates.yaml", "correct HETFEAT_GATES"
-    )
+        given = f"gates file '{path}', which cannot be read ({type(error).__name__})"
+        raise DataError(given, "a file in YAML", _ACTION) from error
+    return parse(content, Rules, what=f"gates file '{path}'", action=_ACTION)

@@ -1,13 +1,14 @@
 """Finished runs of the tracking store as plain data."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.report.run import Run
-from registry.client import connect, translated
+from registry.client import connect, pages, translated
 from registry.tracking import COMMAND_TAG
-from registry.versions import PARENT_TAG, resolve
+from registry.version import PARENT_TAG
+from registry.versions import resolve
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -45,19 +46,9 @@ def history(
 
 
 def _every(client: "MlflowClient") -> Iterator[Any]:
-    ids = [found.experiment_id for found in _pages(client.search_experiments)]
+    ids = [found.experiment_id for found in pages(client.search_experiments, _PAGE)]
     if ids:
-        yield from _pages(lambda **page: client.search_runs(ids, **page))
-
-
-def _pages(search: Callable[..., Any]) -> Iterator[Any]:
-    token = None
-    while True:
-        page = search(max_results=_PAGE, page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
+        yield from pages(lambda **page: client.search_runs(ids, **page), _PAGE)
 
 
 def _makers(client: "MlflowClient", runs: Any) -> dict[str, str | None]:

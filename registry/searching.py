@@ -17,11 +17,12 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
 from hetfeat.progress import progress
 from hetfeat.search.base import Space, State, Timed
+from hetfeat.search.prior import Prior
 from hetfeat.search.recorded import RecordedSpace
 from hetfeat.search.run import Measure, Trial, evaluations_of, run_search
 from hetfeat.search.space import gemm_space
 from hetfeat.search.strategies import check_strategies, make_search
-from hetfeat.search.warm import Prior, recorded_prior, warmed_search
+from hetfeat.search.warm import recorded_prior, warmed_search
 from hetfeat.tune.gemm import gemm_measurer
 from registry import tracking
 

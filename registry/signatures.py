@@ -7,13 +7,12 @@ for the same name is as good as the newest.
 
 import base64
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hetfeat.deploy.runtime import PUBLIC_KEY
+from hetfeat.deploy.runtime import PUBLIC_KEY, BundleError, public_key
 from hetfeat.deploy.signing import SIGNING_KEY, signing_key
 from hetfeat.errors import DataError, RequestError
-from registry.versions import SIGNATURE_TAG, Version
+from registry.version import SIGNATURE_TAG, Version
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -32,12 +31,28 @@ def signature_tags(name: str, manifest_sha256: str) -> dict[str, str]:
     return {SIGNATURE_TAG: base64.b64encode(signature).decode()}
 
 
+def check_signing_key() -> None:
+    """Finds a configured key to be one, before the work whose outcome it is to sign.
+
+    Raises:
+        RequestError: It cannot be used.
+    """
+    signature_tags("", "")
+
+
 def check_signature(version: Version, manifest_sha256: str) -> None:
+    """`check_text` of a version's own tag; `manifest_sha256` is that of what is compared."""
+    check_text(version.name, version.uri, manifest_sha256, version.tags.get(SIGNATURE_TAG))
+
+
+def check_text(name: str, uri: str, manifest_sha256: str, text: str | None) -> None:
     """Refuses a version that the key of `HETFEAT_PUBLIC_KEY`, if there is one, has not signed.
 
     Args:
-        version: As it was resolved.
+        name: Of the registered model.
+        uri: Of the version, for the error.
         manifest_sha256: Digest of the manifest that its files are compared with.
+        text: Its signature, if it has one.
 
     Raises:
         DataError: It is unsigned, or signed by another key, for other files or another name.
@@ -49,16 +64,15 @@ def check_signature(version: Version, manifest_sha256: str) -> None:
     from cryptography.exceptions import InvalidSignature
 
     by = f"a signature by the key of {os.environ[PUBLIC_KEY]}"
-    text = version.tags.get(SIGNATURE_TAG)
     if not text:
         action = f"register it anew with {SIGNING_KEY} set, or unset {PUBLIC_KEY} to trust it"
-        raise DataError(f"{version.uri}, unsigned", by, action)
+        raise DataError(f"{uri}, unsigned", by, action)
     try:
         signature = base64.b64decode(text, validate=True)
-        key.verify(signature, _statement(version.name, manifest_sha256))
+        key.verify(signature, _statement(name, manifest_sha256))
     except (InvalidSignature, ValueError) as error:
         action = "do not use it: it was changed, or signed by someone else or for another name"
-        raise DataError(f"{version.uri} with another signature", by, action) from error
+        raise DataError(f"{uri} with another signature", by, action) from error
 
 
 def _statement(name: str, manifest_sha256: str) -> bytes:
@@ -67,24 +81,8 @@ def _statement(name: str, manifest_sha256: str) -> bytes:
 
 
 def _public_key() -> "Ed25519PublicKey | None":
-    path = os.environ.get(PUBLIC_KEY)
-    if not path:
-        return None
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
     try:
-        key = load_pem_public_key(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
-        raise _unusable(path, str(error)) from error
-    if not isinstance(key, Ed25519PublicKey):
-        raise _unusable(path, "of another kind")
+        key: Ed25519PublicKey | None = public_key()
+    except BundleError as error:
+        raise RequestError(*error.parts) from error
     return key
-
-
-def _unusable(path: str, why: str) -> RequestError:
-    return RequestError(
-        f"{PUBLIC_KEY}={path}, which cannot be used ({why})",
-        "an Ed25519 public key in PEM",
-        f"correct it, or unset {PUBLIC_KEY} to load without checking signatures",
-    )

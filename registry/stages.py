@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import GateRefused, RequestError
@@ -12,7 +13,9 @@ from registry.gates import ARTIFACTS, OVERRIDDEN, REFUSED, GateResult, Gates, St
 from registry.lock import locked
 from registry.moves import carry_out, content_of, situation
 from registry.names import check_model_name
-from registry.versions import STAGES, Version, check_known
+from registry.pull import read_files
+from registry.version import STAGES, Version
+from registry.versions import check_known
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -79,7 +82,7 @@ def promote(
     with translated(f"promote {check_model_name(name)}"):
         known = mirror.version_of(client, name, version)  # a wrong name never takes a lock
         if gates is None:
-            gates = StandardGates(client)
+            gates = standard_gates(client)
             if known.stage != to or not _is_alias(client, known, to):
                 gates.prepare(known, to)
         with locked(client, name) as lock:
@@ -107,6 +110,11 @@ def promote(
             )
             entry = carry_out(now, said, now.state.after(version, to))
             return Outcome(entry, from_, to, results, displaced)
+
+
+def standard_gates(client: "MlflowClient") -> StandardGates:
+    """The gates of `registry.rules`."""
+    return StandardGates(client, partial(read_files, client))
 
 
 def _is_alias(client: "MlflowClient", version: Version, stage: str) -> bool:

@@ -200,7 +200,8 @@ def best_trial(study: optuna.Study) -> FrozenTrial:
     """
     done = [t for t in counted(study) if t.state == TrialState.COMPLETE and t.value is not None]
     if not done:
-        reasons = [t.user_attrs[REASON] for t in counted(study) if REASON in t.user_attrs]
+        known = [t.user_attrs[REASON] for t in counted(study) if REASON in t.user_attrs]
+        reasons = [parsing.printable(str(reason)) for reason in known]
         raise WorkFailed(
             f"study '{study.study_name}' without a completed trial "
             f"({reasons[-1] if reasons else 'all were pruned'})",

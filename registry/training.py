@@ -28,16 +28,10 @@ from hetfeat.report import figures
 from registry import tracking
 from registry.cost_model import input_example, log_cost_model
 from registry.names import cost_model_name
+from registry.signatures import check_signing_key
 from registry.system import peak_memory_bytes
-from registry.versions import (
-    COMPARISON_TAG,
-    DATASET_TAG,
-    EVALUATION_TAG,
-    FEATURES_TAG,
-    Version,
-    metric_tags,
-    register,
-)
+from registry.version import COMPARISON_TAG, DATASET_TAG, EVALUATION_TAG, FEATURES_TAG, Version
+from registry.versions import metric_tags, register
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +126,7 @@ def train_and_register(request: TrainingRequest) -> dict[str, Any]:
         RequestError: Unknown model, split, family or holdout.
         DataError: Records that are missing, damaged or too few.
     """
+    check_signing_key()
     model = build(request.model, request.effort, request.seed, request.settings)
     data = load_data(request)
     with tracking.tracked_run(f"train {request.model} {request.split}", {}) as run:

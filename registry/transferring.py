@@ -35,16 +35,10 @@ from registry.cost_model import (
 )
 from registry.names import cost_model_name
 from registry.pull import Pulled, pull
+from registry.signatures import check_signing_key
 from registry.training import MAIN_METRICS, evaluation_digest
-from registry.versions import (
-    DATASET_TAG,
-    EVALUATION_TAG,
-    FEATURES_TAG,
-    LIVE_STAGES,
-    PARENT_TAG,
-    metric_tags,
-    register,
-)
+from registry.version import DATASET_TAG, EVALUATION_TAG, FEATURES_TAG, LIVE_STAGES, PARENT_TAG
+from registry.versions import metric_tags, register
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +89,7 @@ def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
     Raises:
         RequestError: No such source or device, or too few records.
     """
+    check_signing_key()
     with _store(wanted) as (store, profile, selected, measure):
         # A request that is wrong measures nothing and leaves no run behind.
         check_budget(wanted.budget_per_task)

@@ -23,9 +23,11 @@ from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.parsing import Count, Json, Schema
 from hetfeat.progress import progress
 from registry import process, study, tracking
-from registry.client import MISSING, connect, error_code, patiently, translated
+from registry.client import MISSING, condition, connect, error_code, patiently, translated
+from registry.gates import figure
 from registry.lock import locked
 from registry.names import check_model_name, cost_model_name
+from registry.signatures import check_signing_key
 from registry.training import (
     MAIN_METRICS,
     TrainingData,
@@ -35,13 +37,8 @@ from registry.training import (
     load_data,
     source_tags,
 )
-from registry.versions import (
-    DATASET_TAG,
-    EVALUATION_TAG,
-    FEATURES_TAG,
-    METRIC_PREFIX,
-    Version,
-)
+from registry.version import EVALUATION_TAG, FEATURES_TAG, Version
+from registry.versions import search_versions
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -61,7 +58,7 @@ _CLAIM_STALE_S = 1800.0
 
 
 @dataclass(frozen=True)
-class Search:
+class HyperparameterSearch:
     """What `hetfeat hpo` was asked for.
 
     Attributes:
@@ -81,7 +78,7 @@ class Search:
 class _Work:
     """What a worker has at hand; `tags` are those of every run of the study."""
 
-    search: Search
+    search: HyperparameterSearch
     data: TrainingData
     study: optuna.Study
     client: "MlflowClient"
@@ -110,7 +107,7 @@ class _Result(Schema):
     dataset_digest: str
 
 
-def search_and_register(search: Search) -> dict[str, Any]:
+def search_and_register(search: HyperparameterSearch) -> dict[str, Any]:
     """Does the whole of `hetfeat hpo`.
 
     Trials see the valid side only; the test side judges the best one, once, after all are done.
@@ -124,6 +121,7 @@ def search_and_register(search: Search) -> dict[str, Any]:
         RequestError: Unknown model, split or family; a storage or study of something else.
         WorkFailed: No trial was completed.
     """
+    check_signing_key()
     tracking.quieten()
     import mlflow
 
@@ -165,7 +163,7 @@ def _study(
     asked = {**asdict(training), "records": data.digest, "family": data.family}
     asked["holdout"] = list(training.holdout)
     asked |= {FEATURES_TAG: FEATURES_VERSION, EVALUATION_TAG: evaluation_digest(data.test)}
-    if _IDENTITY not in found.user_attrs:
+    if study.attribute(found, _IDENTITY, _Name) is None:
         found.set_user_attr(_IDENTITY, uuid.uuid4().hex)
     known = study.attribute(found, _REQUEST, dict[str, Json])
     if known is None:
@@ -315,7 +313,7 @@ def _best(work: _Work) -> dict[str, Any]:
             if result := _result(work.study, work.search.trials):
                 return result
             waited = time.monotonic() > waited_until and not process.is_here(claim)
-            mine = not claim or process.is_gone(claim) or waited
+            mine = not process.is_described(claim) or process.is_gone(claim) or waited
             if mine:
                 work.study.set_user_attr(_CLAIM, process.describe())
         if mine:
@@ -363,8 +361,8 @@ def _train_best(work: _Work, best: FrozenTrial) -> dict[str, Any]:
 def _registered(work: _Work, tags: dict[str, str]) -> dict[str, Any] | None:
     """What a worker registered that was gone before it could write the study's result."""
     name = cost_model_name(work.data.family)
-    same = [f"tags.{key} = '{tags[key]}'" for key in (IDENTITY_TAG, TRIAL_TAG)]
-    for found in work.client.search_model_versions(" AND ".join([f"name = '{name}'", *same])):
+    same = [condition(f"tags.{key}", tags[key]) for key in (IDENTITY_TAG, TRIAL_TAG)]
+    for found in search_versions(work.client, condition("name", name), *same):
         version = Version.of(found)
         if version.run_id:
             work.client.set_terminated(version.run_id)
@@ -372,8 +370,8 @@ def _registered(work: _Work, tags: dict[str, str]) -> dict[str, Any] | None:
             "run_id": version.run_id,
             "model": name,
             "version": version.version,
-            "metrics": {key: float(version.tags[METRIC_PREFIX + key]) for key in MAIN_METRICS},
-            "dataset_digest": version.tags[DATASET_TAG],
+            "metrics": {key: figure(work.client, version, key) for key in MAIN_METRICS},
+            "dataset_digest": work.data.digest,
         }
     return None
 

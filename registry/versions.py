@@ -1,73 +1,33 @@
 """Versions of models in the registry: made by `register`, found by `resolve`."""
 
 import difflib
+import functools
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
-from registry.client import EXISTS, MISSING, connect, error_code, is_refused, translated
+from registry.card import describe
+from registry.client import (
+    EXISTS,
+    MISSING,
+    condition,
+    connect,
+    error_code,
+    is_refused,
+    pages,
+    translated,
+)
 from registry.names import check_model_name, is_lock
+from registry.signatures import signature_tags
+from registry.version import LIVE_STAGES, MANIFEST_TAG, METRIC_PREFIX, PARENT_TAG, Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-MANIFEST_TAG = "manifest_sha256"
-SIGNATURE_TAG = "manifest_signature"
-PARENT_TAG = "parent_model_uri"
-DATASET_TAG = "dataset_digest"
-EVALUATION_TAG = "evaluation_digest"
-FEATURES_TAG = "feature_version"
-COMPARISON_TAG = "comparison"
-"""The same for all that was trained on one side of a split and judged on the other."""
-METRIC_PREFIX = "metric."
-"""Before the name of a figure in the tags of a version: a run's own can be logged over."""
+MODELS_A_PAGE, VERSIONS_A_PAGE = 500, 10_000
 
-STAGES = ("none", "staging", "production", "archived")
-LIVE_STAGES = ("staging", "production")
 _URI = re.compile(r"(?:models:/)?(?P<name>[^/@]+)(?:/(?P<part>[^/@]+)|@(?P<alias>[^/@]+))?")
-
-
-@dataclass(frozen=True)
-class Version:
-    """One version of a registered model, as it was when it was looked up.
-
-    Attributes:
-        name: Of the registered model.
-        version: Its number.
-        run_id: Of the run that made it, if any.
-        source: Where MLflow keeps its files.
-        stage: One of `STAGES`.
-        aliases: Those that point to it.
-        tags: By key.
-    """
-
-    name: str
-    version: int
-    run_id: str | None
-    source: str
-    stage: str
-    aliases: tuple[str, ...] = ()
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def uri(self) -> str:
-        """The version, pinned: `models:/NAME/VERSION`."""
-        return f"models:/{self.name}/{self.version}"
-
-    @classmethod
-    def of(cls, found: Any) -> "Version":
-        """From MLflow's ModelVersion."""
-        return cls(
-            name=found.name,
-            version=int(found.version),
-            run_id=found.run_id or None,
-            source=found.source,
-            stage=str(found.current_stage or "None").lower(),
-            aliases=tuple(found.aliases),
-            tags=dict(found.tags),
-        )
 
 
 def metric_tags(metrics: Mapping[str, float]) -> dict[str, str]:
@@ -92,14 +52,11 @@ def register(
         model_uri_or_logged_model: `models:/m-...`, `runs:/RUN/PATH`, another artifact URI, or
             what `log_model` returned.
         folder_manifest_sha256: What `write_manifest` returned for the model's folder.
-        tags: Of the version; see the `..._TAG` names here and `metric_tags`.
+        tags: Of the version; see the `..._TAG` names of `registry.version` and `metric_tags`.
         parent_uri: The version it was made from, kept pinned.
         run_id: Of the run that made it; a logged model brings its own.
         client: Where to register; by default where MLflow's variables say.
     """
-    from registry.card import describe  # which describes what is defined here
-    from registry.signatures import signature_tags  # which signs what is defined here
-
     client = client or connect()
     check_model_name(name)
     uri = str(getattr(model_uri_or_logged_model, "model_uri", model_uri_or_logged_model))
@@ -164,22 +121,26 @@ def alias_of(name_or_uri: str, stage: str | None = None) -> str | None:
 
 def model_names(client: "MlflowClient") -> list[str]:
     """Names of all registered models, without our locks."""
-    names: list[str] = []
-    token = None
-    while True:
-        page = client.search_registered_models(max_results=500, page_token=token)
-        names += [model.name for model in page if not is_lock(model.name)]
-        token = page.token
-        if not token:
-            return names
+    found = pages(client.search_registered_models, MODELS_A_PAGE)
+    return [model.name for model in found if not is_lock(model.name)]
 
 
-def check_known(client: "MlflowClient", name: str) -> None:
-    """Raises RequestError, with the names there are, if there is no such registered model."""
+def search_versions(client: "MlflowClient", *conditions: str) -> Iterator[Any]:
+    """MLflow's versions that meet all conditions, each from `registry.client.condition`."""
+    search = functools.partial(client.search_model_versions, " AND ".join(conditions))
+    return pages(search, VERSIONS_A_PAGE)
+
+
+def check_known(client: "MlflowClient", name: str) -> Any:
+    """MLflow's registered model of a name.
+
+    Raises:
+        RequestError: There is none, with the names there are.
+    """
     from mlflow.exceptions import MlflowException
 
     try:
-        client.get_registered_model(name)
+        return client.get_registered_model(name)
     except MlflowException as error:
         if _is_absent(client, name, error):
             raise _not_found(client, name, None, "production") from error
@@ -248,7 +209,7 @@ def _is_absent(client: "MlflowClient", name: str, error: Exception) -> bool:
     those that may be.
     """
     if is_refused(error):
-        return not client.search_registered_models(f"name = '{name}'", max_results=1)
+        return not client.search_registered_models(condition("name", name), max_results=1)
     return error_code(error) in MISSING
 
 

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 import mlproject
-from hetfeat.models.gbdt import GbdtParameters, XgbModel
+from hetfeat.models.gbdt import XgbModel
+from hetfeat.models.gbdt_parameters import GbdtParameters
 from registry.client import connect
 from registry.commands import _cli
 from registry.manifest import write_manifest
-from registry.versions import Version, register
+from registry.version import Version
+from registry.versions import register
 
 
 def succeed(capfd, *arguments: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def service(monkeypatch):
         time.sleep(RUN_S)
 
     monkeypatch.setitem(engines.ENGINES, "sleeper", lambda settings: run)
-    return engines.Service({"engine": "sleeper"}), runs
+    return engines.EngineService({"engine": "sleeper"}), runs
 
 
 def test_an_engine_is_warmed_up_and_timed_for_a_while(service):

@@ -1,9 +1,11 @@
 """Device profiles: written, read, refused, and probed for real once."""
 
 import itertools
+import json
 import math
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,31 @@ class TestProfile:
         with pytest.raises(RequestError, match="expected") as error:
             load_profile(path)
         assert said in str(error.value)
+
+    def test_its_file_holds_target_and_route_as_they_were_given(self, device, tmp_path):
+        target = {"kind": "cuda", "arch": "sm_80", "later": [1]}
+        route = {"kind": "rpc", "key": "k", "tracker": "lab:9190"}
+        given = replace(device, target=target, route=route)
+        save_profile(given, tmp_path / "gpu.yaml")
+        held = yaml.safe_load((tmp_path / "gpu.yaml").read_text())
+        assert (held["target"], held["route"]) == (target, route)
+        assert json.loads(json.dumps(given.to_dict())) == held
+        assert load_profile(tmp_path / "gpu.yaml") == given
+
+    @pytest.mark.parametrize(
+        ("kind", "is_cpu", "is_gpu"), [("llvm", 1, 0), ("cuda", 0, 1), ("opencl", 0, 0)]
+    )
+    def test_a_target_says_what_it_is(self, device, kind, is_cpu, is_gpu):
+        target = replace(device, target={"kind": kind}).target
+        assert (target.is_cpu, target.is_gpu) == (is_cpu, is_gpu)
+        assert target | {"arch": "sm_80"} == {"kind": kind, "arch": "sm_80"}
+
+    @pytest.mark.parametrize(
+        ("kind", "is_local", "is_rpc"), [("local", 1, 0), ("rpc", 0, 1), ("adb", 0, 0)]
+    )
+    def test_a_route_says_where_it_leads(self, device, kind, is_local, is_rpc):
+        route = replace(device, route={"kind": kind}).route
+        assert (route.is_local, route.is_rpc) == (is_local, is_rpc)
 
     def test_a_file_of_the_first_version_is_read_its_new_figures_unknown(self, device, tmp_path):
         (tmp_path / "x.yaml").write_text(

@@ -15,7 +15,8 @@ from hetfeat.features.assemble import assemble, batch_of
 from hetfeat.features.drafts import as_drafts
 from hetfeat.features.trace import steps, vectors, vectors_of_steps
 from hetfeat.models.draft import FILE, DraftModel
-from hetfeat.models.gbdt import GbdtParameters, XgbModel
+from hetfeat.models.gbdt import XgbModel
+from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.models.persist import HEAD
 from hetfeat.records import Program
 from hetfeat.schedules import trace as traces

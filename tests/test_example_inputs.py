@@ -14,7 +14,8 @@ from hetfeat.deploy.runtime import largest_error
 from hetfeat.deploy.verify import reference_of, refuse_wrong_import, verify
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.workloads.example_inputs import values_of
-from hetfeat.workloads.networks import Network, load_network
+from hetfeat.workloads.network import Network
+from hetfeat.workloads.networks import load_network
 
 ROWS = 50
 

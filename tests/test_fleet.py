@@ -15,7 +15,7 @@ import mlproject
 from hetfeat.devices import host, probe
 from hetfeat.devices.fleet import control
 from hetfeat.devices.fleet.control import status
-from hetfeat.devices.fleet.route import Address, Route, route_of
+from hetfeat.devices.fleet.route import Address, RpcRoute, route_of
 from hetfeat.devices.profile import load_profile
 from hetfeat.errors import RequestError, WorkFailed
 from registry.commands import _cli
@@ -131,9 +131,9 @@ def test_routes(device):
     def of(**route):
         return route_of(dataclasses.replace(device, route=route))
 
-    assert of(kind="rpc", key="k") == Route(Address("127.0.0.1", 9190), "k")
+    assert of(kind="rpc", key="k") == RpcRoute(Address("127.0.0.1", 9190), "k")
     given = of(kind="rpc", key="k", tracker="lab:1", cpu="AMD EPYC")
-    assert given == Route(Address("lab", 1), "k", "AMD EPYC")
+    assert given == RpcRoute(Address("lab", 1), "k", "AMD EPYC")
     for wrong in (
         {"kind": "local"},
         {"kind": "rpc"},
@@ -170,4 +170,4 @@ def test_probing_writes_a_route(device, tmp_path, monkeypatch, capsys):
     assert _cli.run(mlproject.cli, asked) == 2
     assert "add --out FILE" in capsys.readouterr().err
     assert _cli.run(mlproject.cli, [*asked, "--out", str(out)]) == 0
-    assert route_of(load_profile(out)) == Route(Address("lab", 9190), "here", host.cpu_model())
+    assert route_of(load_profile(out)) == RpcRoute(Address("lab", 9190), "here", host.cpu_model())

@@ -11,7 +11,7 @@ from hetfeat.devices.fleet.identity import mismatch
 from hetfeat.devices.fleet.report import ServerReport, report_of
 from hetfeat.errors import DataError, RequestError
 from hetfeat.measure.base import DeviceLost, measured
-from hetfeat.measure.remote.batch import Batch, Job
+from hetfeat.measure.remote.batch import Job, RemoteBatch
 from hetfeat.measure.remote.measurer import RemoteMeasurer
 from hetfeat.records import Program, Task
 
@@ -42,7 +42,7 @@ def settled(name: str, latency_s: float = 1.0):
 
 
 def test_results_come_until_all_are_settled():
-    batch = Batch(3, {})
+    batch = RemoteBatch(3, {})
     found: list[str] = []
     reader = threading.Thread(target=lambda: found.extend(m.program.trace for m in batch.results()))
     reader.start()
@@ -55,7 +55,7 @@ def test_results_come_until_all_are_settled():
 
 
 def test_what_is_settled_comes_before_what_went_wrong():
-    batch = Batch(2, {})
+    batch = RemoteBatch(2, {})
     batch.settle([settled("x")])
     batch.fail(DeviceLost("a", "b", "c"))
     results = batch.results()
@@ -65,26 +65,26 @@ def test_what_is_settled_comes_before_what_went_wrong():
 
 
 def test_nothing_is_taken_twice():
-    batch = Batch(1, {})
+    batch = RemoteBatch(1, {})
     batch.add(job("x"))
     assert batch.take(0.0).program.trace == "x"
     assert batch.take(0.0) is None
 
 
 def test_the_best_latency_is_of_what_is_settled():
-    batch = Batch(2, {TASK.hash: 2.0})
+    batch = RemoteBatch(2, {TASK.hash: 2.0})
     batch.settle([settled("x", 1.5), settled("y", 3.0)])
     assert batch.best_s == {TASK.hash: 1.5}
 
 
 def test_three_crashes_or_two_time_outs_are_a_programs_fault():
-    batch, crashing, hanging = Batch(2, {}), job("x"), job("y")
+    batch, crashing, hanging = RemoteBatch(2, {}), job("x"), job("y")
     assert [batch.blame(crashing, "crash", told()) for _ in range(3)] == [False, False, True]
     assert [batch.blame(hanging, "timeout", told()) for _ in range(2)] == [False, True]
 
 
 def test_a_server_without_a_crash_acquits():
-    batch, suspect = Batch(1, {}), job("x")
+    batch, suspect = RemoteBatch(1, {}), job("x")
     for _ in range(10):  # a link that breaks again and again
         assert not batch.blame(suspect, "crash", told())
         batch.acquit(told())

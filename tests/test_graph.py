@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from hetfeat.workloads.networks import Network
+from hetfeat.workloads.network import Network
 from hetfeat.workloads.transformers import EncoderLayer
 
 pytestmark = [pytest.mark.tvm]

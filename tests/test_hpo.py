@@ -251,7 +251,7 @@ def test_trials_see_the_valid_side_only(here):
     data = training.load_data(request)
     object.__setattr__(data, "test", None)
     made = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
-    work = hpo._Work(hpo.Search(request, 1, "", None), data, made, None, "", {})
+    work = hpo._Work(hpo.HyperparameterSearch(request, 1, "", None), data, made, None, "", {})
     with mlflow.start_run() as run:
         assert 0 < hpo._objective(work, made.ask(), run.info.run_id) <= 1
 

@@ -13,7 +13,7 @@ from hetfeat.errors import WorkFailed
 from registry import runs, study
 from registry.client import connect
 from registry.commands import _cli
-from registry.versions import COMPARISON_TAG
+from registry.version import COMPARISON_TAG
 
 pytestmark = pytest.mark.slow
 

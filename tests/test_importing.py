@@ -19,7 +19,7 @@ from hetfeat.dataset import shards
 from hetfeat.dataset.importers import files, run
 from hetfeat.dataset.importers.base import batch_of
 from hetfeat.dataset.importers.looks import look
-from hetfeat.dataset.importers.seen import Seen
+from hetfeat.dataset.importers.seen import KeySet
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import RequestError
@@ -124,7 +124,7 @@ class TestDevices:
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 30), max_size=20)))
 def test_seen_is_a_set(batches):
-    seen, known = Seen(), set()
+    seen, known = KeySet(), set()
     for numbers in batches:
         expected = []
         for number in numbers:

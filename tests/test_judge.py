@@ -9,7 +9,8 @@ import stores
 
 from hetfeat.features.assemble import batch_of
 from hetfeat.features.batch import Examples
-from hetfeat.models.gbdt import GbdtParameters, XgbModel
+from hetfeat.models.gbdt import XgbModel
+from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.search.base import Exploration
 from hetfeat.transfer.finetune import mean_pca
 from hetfeat.tune.judge import GuidanceConfig, ModelGuidance, refuse_source_at_chance
@@ -35,10 +36,7 @@ def source(wrong: bool = False) -> XgbModel:
     """Trained on other tasks; a wrong one was told the opposite."""
     known, valid = examples(measured(range(12, 30), 360)), examples(measured(range(30, 36), 90))
     if wrong:
-        known, valid = (
-            Examples(e.batch, 1e-9 / e.latency_s, e.task, e.device, e.operator, e.program, e.shapes)
-            for e in (known, valid)
-        )
+        known, valid = (replace(told, latency_s=1e-9 / told.latency_s) for told in (known, valid))
     model = XgbModel(GbdtParameters(rounds=60, fine_tune_rounds=10))
     model.fit(known, valid)
     return model

@@ -11,7 +11,7 @@ import pytest
 
 from hetfeat.measure.base import DeviceLost
 from hetfeat.measure.remote import lane as lanes
-from hetfeat.measure.remote.batch import Batch, Job
+from hetfeat.measure.remote.batch import Job, RemoteBatch
 from hetfeat.measure.serving import received
 from hetfeat.records import Program, Task
 
@@ -89,7 +89,7 @@ def outcome(profile, monkeypatch):
         monkeypatch.setattr(lanes, name, 0.01)
 
     def run(programs: int = 3, **told):
-        batch, reasons = Batch(programs, {}), []
+        batch, reasons = RemoteBatch(programs, {}), []
         for number in range(programs):
             batch.add(Job(Program(TASK, str(number)), Path("x.so"), []))
         worker = FakeWorker(profile.threads, **told)
@@ -141,7 +141,7 @@ def test_a_single_program_with_nonsense_fails_as_a_crash_does(outcome):
 def test_another_server_does_the_work_of_one_that_talks_nonsense(profile, monkeypatch):
     for name in ("FIRST_REST_S", "LONGEST_REST_S", "WAIT_S"):
         monkeypatch.setattr(lanes, name, 0.01)
-    batch = Batch(4, {})
+    batch = RemoteBatch(4, {})
     for number in range(4):
         batch.add(Job(Program(TASK, str(number)), Path("x.so"), []))
     bad, good = FakeWorker(profile.threads, run_file={"value": [0.0]}), FakeWorker(profile.threads)

@@ -2,8 +2,10 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 TORCH_AT_MODULE_LEVEL = {
@@ -52,6 +54,28 @@ def test_import_contracts(project: Path):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_modules_import_one_another_without_circles(project: Path):
+    """A lazy import hides a circle; one for types alone is no import at all."""
+    graph = grimp.build_graph(
+        "hetfeat", "registry", exclude_type_checking_imports=True, cache_dir=None
+    )
+    imported = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    try:
+        TopologicalSorter(imported).prepare()
+    except CycleError as error:
+        pytest.fail("the last imports the one before it: " + ", ".join(error.args[1]))
+
+
+def test_no_two_classes_share_a_name(project: Path):
+    """One word, one meaning; a reader who looks a class up finds one."""
+    places: dict[str, list[str]] = {}
+    for path, tree in sources(project):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
 def test_only_modules_named_tvm_import_tvm_at_module_level(project: Path):

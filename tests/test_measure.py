@@ -236,7 +236,7 @@ def test_a_child_dies_with_its_parent(device, child_environment, tmp_path):
 
 def test_an_interrupted_question_is_not_answered_later(device):
     """What a child says to a question given up must not pass for its next answer."""
-    arguments = [json.dumps(device.target), "64", str(MEMORY_LIMIT_BYTES)]
+    arguments = [json.dumps(dict(device.target)), "64", str(MEMORY_LIMIT_BYTES)]
     worker = Worker("hetfeat.measure.tvm", arguments, 1)
     try:
         worker.wait_ready()

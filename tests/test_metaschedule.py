@@ -225,7 +225,7 @@ class TestThroughTvm:
 
         database = ms.database.JSONDatabase(work_dir=str(exported), module_equality="structural")
         assert len(database) == 10
-        target = tvm.target.Target(device.target)
+        target = tvm.target.Target(dict(device.target))
         for module in through_tvm.workloads().values():
             best = database.query_tuning_record(load_workload(module), target, "main")
             assert [float(s) for s in best.run_secs] == [5e-4]

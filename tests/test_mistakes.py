@@ -71,8 +71,8 @@ MISTAKES = {
     "import empty --format ansor --device lab": "'empty', which looks like an empty folder; ...",
     "import notes.txt --format ansor --device lab": "'notes.txt', which looks like text that "
     "begins with 'dear diary'; expected ansor records; ...",
-    "train --records torn": "'torn/shards.jsonl' with a line that is not JSON; ...; restore the "
-    "file from where the store was copied",
+    "train --records torn": "'torn/shards.jsonl' with a line that is not JSON; ...; `hetfeat "
+    "records repair torn` sets it aside and keeps the rest",
     "search --space torn.json": "'torn.json': not whole JSON ...; expected a Kernel Tuner ...",
     "deploy --network torn.onnx": "network 'torn.onnx', which cannot be read ...; expected an ONNX "
     "model; export it anew",

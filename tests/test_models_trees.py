@@ -14,7 +14,7 @@ from hetfeat.features.batch import Batch, Examples
 from hetfeat.features.trace import WIDTH
 from hetfeat.models.aggregate import flat_features, table_names, table_of
 from hetfeat.models.engines.trees import RowObjective, rows_of
-from hetfeat.models.gbdt import GbdtParameters, LgbmParameters
+from hetfeat.models.gbdt_parameters import GbdtParameters, LgbmParameters
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.pairs import pairs_of
 from hetfeat.models.relative import relative_features
@@ -81,13 +81,13 @@ def test_flat_columns_fold_the_stores():
     stores_of[:, 2] = [1, 3, 2]  # float_mul: the second store computes most
     stores_of[:, 17] = [3, 1, 4]  # vectorize_product: 7 + 1 = 8
     batch = Batch(
-        stores_of,
-        np.array([0, 2, 2, 3]),
-        np.full((3, len(columns.TRACE)), 3, np.float32),
-        np.zeros((0, WIDTH), np.float32),
-        np.zeros(4, np.int64),
-        np.ones((3, len(columns.TASK)), np.float32),
-        np.full((3, len(columns.HARDWARE)), 2, np.float32),
+        stores=stores_of,
+        offsets=np.array([0, 2, 2, 3]),
+        trace=np.full((3, len(columns.TRACE)), 3, np.float32),
+        steps=np.zeros((0, WIDTH), np.float32),
+        step_offsets=np.zeros(4, np.int64),
+        task=np.ones((3, len(columns.TASK)), np.float32),
+        hardware=np.full((3, len(columns.HARDWARE)), 2, np.float32),
     )
     flat = dict(zip(table_names("flat"), flat_features(batch).T.tolist(), strict=True))
     assert flat["main.vectorize_product"] == [1, 0, 4]
@@ -222,18 +222,26 @@ def opposites() -> Examples:
     hardware[:, -1] = np.repeat([1, 3], count)
     none = np.zeros(2 * count + 1, np.int64)
     batch = Batch(
-        np.zeros((0, len(columns.STORE)), np.float32),
-        none,
-        trace,
-        np.zeros((0, WIDTH), np.float32),
-        none,
-        np.zeros((2 * count, len(columns.TASK)), np.float32),
-        hardware,
+        stores=np.zeros((0, len(columns.STORE)), np.float32),
+        offsets=none,
+        trace=trace,
+        steps=np.zeros((0, WIDTH), np.float32),
+        step_offsets=none,
+        task=np.zeros((2 * count, len(columns.TASK)), np.float32),
+        hardware=hardware,
     )
     latency_s = np.where(hardware[:, -1] == 1, 1.1**speed, 1.1 ** (count - speed))
     names = np.where(hardware[:, -1] == 1, "a", "b").astype(object)
     task, shapes = np.full(2 * count, "task", object), np.full(2 * count, "[[8]]", object)
-    return Examples(batch, latency_s, task, names, task, speed.astype(str).astype(object), shapes)
+    return Examples(
+        batch=batch,
+        latency_s=latency_s,
+        task=task,
+        device=names,
+        operator=task,
+        program=speed.astype(str).astype(object),
+        shapes=shapes,
+    )
 
 
 @pytest.mark.parametrize("name", ["xgb", "lgbm"])

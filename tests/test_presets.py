@@ -70,7 +70,7 @@ class TestPreset:
         from tvm.target import Target
 
         found = preset(name)
-        target = Target(found.target)
+        target = Target(dict(found.target))
         assert target.kind.name == found.target["kind"]
         for key, value in found.target.items():
             if key != "kind":

@@ -114,7 +114,7 @@ def test_an_empty_store_gives_a_report_of_what_was_not_run(here, capfd):
 def test_what_fails_is_left_out_and_said(here, capfd, monkeypatch):
     from hetfeat.errors import WorkFailed
     from registry import reporting
-    from registry.report_steps import Step
+    from registry.report_steps import ReportStep
 
     def fail() -> None:
         raise WorkFailed("a network that is wrong", "a right one", "mend it")
@@ -122,7 +122,7 @@ def test_what_fails_is_left_out_and_said(here, capfd, monkeypatch):
     for name in ("missing_trainings", "missing_searches", "missing_deployments"):
         monkeypatch.setattr(reporting, name, lambda plan, runs: [])
     monkeypatch.setattr(
-        reporting, "missing_deployments", lambda plan, runs: [Step("deploy it", fail)]
+        reporting, "missing_deployments", lambda plan, runs: [ReportStep("deploy it", fail)]
     )
     found = hetfeat(capfd, "report", "--records", "records")
     assert found.code == 0

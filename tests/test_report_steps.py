@@ -9,13 +9,15 @@ import report_runs as made
 from hetfeat.report.deployments import BATCHES
 from hetfeat.report.scope import STRATEGIES, Device
 from registry import report_steps
-from registry.report_steps import Plan
+from registry.report_steps import ReportPlan
 
 
-def plan(effort: str = "standard", devices: tuple[str, ...] = (made.HERE, "zen4-avx2-2t")) -> Plan:
+def plan(
+    effort: str = "standard", devices: tuple[str, ...] = (made.HERE, "zen4-avx2-2t")
+) -> ReportPlan:
     scope = made.scope(effort, devices)
     here = Device(made.HERE, "cpu", "device")
-    return Plan(scope, Path("records"), here, 484, Path("bundles"))
+    return ReportPlan(scope, Path("records"), here, 484, Path("bundles"))
 
 
 @pytest.mark.parametrize(

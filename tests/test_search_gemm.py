@@ -38,7 +38,7 @@ def test_every_kind_of_state_multiplies(shape, device):
         innermost,
         *(space.state_at(i) for i in rng.integers(space.size, size=4)),
     ]:
-        program = tvm.compile(matmul(m, n, k, state), tvm.target.Target(device.target)).jit()
+        program = tvm.compile(matmul(m, n, k, state), tvm.target.Target(dict(device.target))).jit()
         c = tvm.runtime.tensor(np.full((m, n), np.nan, np.float32))
         program["main"](tvm.runtime.tensor(a), tvm.runtime.tensor(b), c)
         np.testing.assert_allclose(c.numpy(), a @ b, rtol=1e-4, err_msg=str(state))
@@ -93,7 +93,7 @@ def service(device):
     """The service with a fork that times a first run of 30 ms and repeats of the same."""
     from hetfeat.measure.gemm.tvm import GemmService
 
-    made = GemmService(device.target, device.cache_line_bytes)
+    made = GemmService(dict(device.target), device.cache_line_bytes)
     made._fork = Mock()
     made._fork.ask.side_effect = lambda timeout_s, do, **_: {"once": 0.03, "more": [0.03] * 3}[do]
     made._forked, made._built = {"program"}, {"program": None}

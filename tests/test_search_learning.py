@@ -9,8 +9,8 @@ import spaces
 from hetfeat.errors import RequestError
 from hetfeat.search.base import Timed
 from hetfeat.search.gbfs import GreedyBestFirst
-from hetfeat.search.na2c import ActorCritic, NeighbourhoodA2C, Step
-from hetfeat.search.process import Covariance, Process, Seen
+from hetfeat.search.na2c import ActorCritic, NeighbourhoodA2C, WalkStep
+from hetfeat.search.process import Covariance, Process, StateFeatures
 from hetfeat.search.rnn import Controller, RnnSearch
 from hetfeat.search.run import run_search
 from hetfeat.search.space import gemm_space
@@ -59,7 +59,7 @@ def steps(network_space, count=16):
     state = network_space.start()
     moves = network_space.moves(state)
     actions = tuple(action for action, _ in moves)
-    return [Step(state, actions, *moves[i % len(moves)]) for i in range(count)], actions
+    return [WalkStep(state, actions, *moves[i % len(moves)]) for i in range(count)], actions
 
 
 class TestActorCritic:
@@ -188,7 +188,7 @@ class TestProcess:
     def test_how_often_two_divides_is_seen_where_the_order_does_not_tell(self, tmp_path):
         configurations = {f"{x},{y}": 1.0 + x for x in (16, 32, 48, 64) for y in (0, 1, 2, 4)}
         content = spaces.cache(configurations, tune_params_keys=["X", "Y"])
-        seen = Seen(spaces.recorded(tmp_path, content))
+        seen = StateFeatures(spaces.recorded(tmp_path, content))
         assert seen.positions == 2
         x = seen([(16, 0), (32, 0), (48, 4), (64, 1)])
         assert x[:, :2] == pytest.approx(np.array([[0, 0], [1, 0], [2, 3], [3, 1]]) / 3)

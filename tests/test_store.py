@@ -25,7 +25,15 @@ from hypothesis import strategies as st
 import mlproject
 from hetfeat.dataset import notes, pieces, shards
 from hetfeat.dataset.packaged import packaged_store
-from hetfeat.dataset.schema import SCHEMA, from_table, stores_of, to_row, to_table, with_stores
+from hetfeat.dataset.schema import (
+    SCHEMA,
+    amiss,
+    from_table,
+    stores_of,
+    to_row,
+    to_table,
+    with_stores,
+)
 from hetfeat.dataset.shards import ShardWriter
 from hetfeat.dataset.stats import counts
 from hetfeat.dataset.store import RecordStore
@@ -463,6 +471,13 @@ class TestDamage:
             {"device": None},
             {"device": 5},
             {"program": "no digits"},
+            {"program": "0" * 15},
+            {"program": "0" * 65},
+            *({"program": "0" * 23 + near} for near in "/:`gA\0\u0661"),
+            {"latencies_s": [1.0, None]},
+            {"latencies_s": [float("inf")]},
+            {"flops": float("-inf")},
+            {"stores": [1.0] * 163 + [None]},
             {"latencies_s": [-1.0]},
             {"latencies_s": [float("nan")]},
             {"latencies_s": "fast"},
@@ -479,6 +494,16 @@ class TestDamage:
         for told in (lambda: list(store.scan()), store.compact):
             with pytest.raises(DataError, match="no record"):
                 told()
+
+    def test_any_part_of_records_is_records(self):
+        """A table that was cut or joined begins anywhere in its memory."""
+        table = table_of(measurements(9))
+        table = with_stores(table, [None, *list(stores_of(table))[1:]])
+        for start in range(9):
+            part = table.slice(start, 3)
+            assert amiss(part) is amiss(pa.concat_tables([part, part])) is None
+            spoilt = part.set_column(6, "program", pa.array(["?" * 20] * len(part)))
+            assert amiss(pa.concat_tables([part, spoilt])) == "program"
 
     @pytest.mark.parametrize("line", ["3", "null", "[]", '"text"', "[" * 9000 + "]" * 9000])
     @pytest.mark.parametrize("name", ["journal.jsonl", "shards.jsonl", "workloads.jsonl.gz"])

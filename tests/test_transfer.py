@@ -25,9 +25,8 @@ from hetfeat.transfer.gate import decide
 from hetfeat.transfer.selection import heaviest, on_columns
 from registry import transferring
 from registry.client import connect
-from registry.gates import StandardGates
 from registry.lineage import lineage
-from registry.stages import promote
+from registry.stages import promote, standard_gates
 from registry.versions import resolve
 
 SOURCE = "models:/costmodel.cpu-x86@production"
@@ -214,7 +213,7 @@ class TestCommand:
         for name in ("pca_source", "pca_transfer", "pca_scratch"):
             assert float(version.tags[f"metric.{name}"]) == found[name]
         said = {
-            result.gate: result for result in StandardGates(registry)(version, None, "production")
+            result.gate: result for result in standard_gates(registry)(version, None, "production")
         }
         expected = "passed" if found["pca_transfer"] >= found["pca_source"] else "refused"
         assert said["transfer"].outcome == expected

@@ -13,7 +13,7 @@ from hetfeat.deploy.verify import (
     verify,
 )
 from hetfeat.errors import WorkFailed
-from hetfeat.workloads.networks import Network
+from hetfeat.workloads.network import Network
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from hetfeat.records import Task
-from hetfeat.workloads.networks import Network
+from hetfeat.workloads.network import Network
 from hetfeat.workloads.winograd import TRANSFORMS, transformed_filters
 from hetfeat.workloads.winograd.choice import choose_fastest, competing, network_s
 

@@ -35,12 +35,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="interruptions-") as folder:
         place = Place(Path(folder) / "place")
         place.prepare()
-        for attack, subject, work in wanted:
-            rng = random.Random(f"{given.seed} {attack} {subject}")
-            for number in range(given.rounds):
-                seed = rng.random()
+        for number in range(given.rounds):
+            for attack, subject, work in wanted:
                 if number >= done[f"{attack} {subject}"]:
-                    _write(journal, attack, subject, _round(place, work, random.Random(seed)))
+                    rng = random.Random(f"{given.seed} {attack} {subject} {number}")
+                    _write(journal, attack, subject, _round(place, work, rng))
     rows = list(_rows(journal))
     sys.stdout.write(_table(rows))
     return 1 if any(row["wrong"] for row in rows) else 0

@@ -44,7 +44,7 @@ def cut_short(
     kept = scenario.kept(place)
     if number == signal.SIGTERM and ended.code > 0:
         wrong += [f"a run is left: {row['what']}" for row in place.ask("doctor")["findings"]]
-    place.run("doctor", "--repair", "true")
+    place.check("doctor", "--repair", "true")
     wrong += [f"not repaired: {row['what']}" for row in place.ask("doctor")["findings"]]
     wrong += place.run(*scenario.line).faults(0)
     lost = kept - scenario.kept(place)
@@ -62,7 +62,7 @@ def on_a_full_disk(scenario: Scenario, place: Place, rng: random.Random) -> list
         wrong = ended.faults(0, 1, 2)
         grow()
         kept = scenario.kept(place)
-        place.run("doctor", "--repair", "true")
+        place.check("doctor", "--repair", "true")
         wrong += place.run(*scenario.line).faults(0)
         lost = kept - scenario.kept(place)
         return wrong + scenario.wrong(place) + [f"lost: {what}" for what in list(lost)[:1]]
@@ -140,7 +140,7 @@ def server_restarts(place: Place, rng: random.Random) -> list[str]:
         time.sleep(rng.uniform(3, 9))
         restart()
         wrong = running.end().faults(0, 1, 2)
-        place.run("doctor", "--repair", "true")
+        place.check("doctor", "--repair", "true")
         wrong += [f"not repaired: {row['what']}" for row in place.ask("doctor")["findings"]]
         promoted = place.run("promote", MODEL, "1", "--to", "archived", "--reason", "made for this")
         return wrong + promoted.faults(0, 2)
@@ -197,9 +197,9 @@ def _each(attack: Callable[..., list[str]], *given: object) -> dict[str, Attack]
 
 
 ATTACKS: dict[str, dict[str, Attack]] = {
-    "kill -9, then the same again": _each(cut_short, signal.SIGKILL),
-    "SIGTERM, then the same again": _each(cut_short, signal.SIGTERM),
-    "a disk that fills, then room again": _each(on_a_full_disk),
+    "kill -9 and the same again": _each(cut_short, signal.SIGKILL),
+    "SIGTERM and the same again": _each(cut_short, signal.SIGTERM),
+    "a disk that fills and room again": _each(on_a_full_disk),
     "two at once": {
         "deploy into one --out": two_deploys,
         "train on one SQLite store": two_trainings,

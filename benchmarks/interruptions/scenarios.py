@@ -52,7 +52,7 @@ def versions_of(place: Place, prefix: str = "") -> Counter[str]:
 
 
 def _store_is_whole(place: Place, name: str) -> list[str]:
-    done = place.run("records", "verify", name).faults(0)
+    done = place.check("records", "verify", name).faults(0)
     twice = [program for program, count in programs_of(place, name).items() if count > 1]
     return [*done, *(f"{program} stands twice" for program in twice[:1])]
 
@@ -64,7 +64,7 @@ def _one_more_version(place: Place) -> list[str]:
         return ["no new version"]
     wrong = []
     for number, uri in enumerate(versions):
-        wrong += place.run("pull", uri, "--out", f"pulled-{number}").faults(0)
+        wrong += place.check("pull", uri, "--out", f"pulled-{number}").faults(0)
     return wrong
 
 
@@ -112,7 +112,7 @@ SCENARIOS = (
     Scenario("hpo", ("hpo", *RECORDS, *QUICK, "--trials", "3"), _one_more_version, _trials),
     Scenario(
         "transfer",
-        ("transfer", *NETWORK, "--budget-per-task", "6", "--out", "measured"),
+        ("transfer", *NETWORK, "--budget-per-task", "16", "--out", "measured"),
         lambda place: _store_is_whole(place, "measured"),
         lambda place: programs_of(place, "measured"),
     ),

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -9,11 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+import mlproject
 from tests import stores
 
 PROJECT = Path(__file__).parents[2]
@@ -22,6 +27,13 @@ QUICK = ("--effort", "quick")
 PATIENCE_S = 600.0
 CHILDREN_S = 30.0
 """How long children may outlive a command that was killed."""
+MARK = "HETFEAT_INTERRUPTED"
+"""Variable that a command's children inherit."""
+WARM = multiprocessing.get_context("forkserver")
+"""Starts commands that only look or repair in processes whose libraries are loaded already."""
+WARM.set_forkserver_preload(
+    ["mlflow", "mlflow.tracking.client", "registry.doctor", "registry.pull"]
+)
 
 
 @dataclass(frozen=True)
@@ -32,13 +44,15 @@ class Ended:
         code: Exit code; minus the number of the signal that ended it.
         errors: What it said on standard error.
         seconds: How long it ran.
-        orphans: Whether processes that it started were left.
+        orphans: Command lines of processes that it started and left.
+        answer: What a check printed.
     """
 
     code: int
     errors: str
     seconds: float
-    orphans: bool = False
+    orphans: tuple[str, ...] = ()
+    answer: str = ""
 
     def faults(self, *codes: int) -> list[str]:
         """What is wrong with an end that should have had one of these exit codes."""
@@ -47,7 +61,7 @@ class Ended:
         found += (
             [f"a traceback: {last}"] if "Traceback (most recent call last)" in self.errors else []
         )
-        return found + ["it left processes"] * self.orphans
+        return found + [f"it left {orphan}" for orphan in self.orphans]
 
 
 class Place:
@@ -96,6 +110,23 @@ class Place:
         """Runs a command to its end."""
         return self.start(*line).end()
 
+    def check(self, *line: str) -> Ended:
+        """Runs a command that only looks or repairs to its end; quicker than `run`."""
+        output, errors = self.said()
+        began = time.monotonic()
+        at_work = WARM.Process(
+            target=_in_this_process, args=(line, self.folder, self.environment, output, errors)
+        )
+        at_work.start()
+        at_work.join(PATIENCE_S)
+        at_work.kill()
+        code = -signal.SIGKILL if at_work.exitcode is None else at_work.exitcode
+        text = errors.read_text(errors="replace")
+        answer = output.read_text()
+        output.unlink()
+        errors.unlink()
+        return Ended(code, text, time.monotonic() - began, answer=answer)
+
     def interrupted(self, line: Sequence[str], after_s: float, number: signal.Signals) -> Ended:
         """Runs a command, and sends its process a signal in the middle."""
         running = self.start(*line)
@@ -107,34 +138,41 @@ class Place:
 
     def ask(self, *line: str) -> Any:
         """The JSON that a command prints."""
-        with self.start(*line, "--json") as running:
-            running.end()
-            return json.loads(running.output.read_text())
+        return json.loads(self.check(*line, "--json").answer)
+
+    def said(self) -> tuple[Path, Path]:
+        """New files for what a command prints, and what it says on standard error."""
+        said = self.folder.with_name(f"{self.folder.name}.said-{time.monotonic_ns()}")
+        return said.with_suffix(".out"), said.with_suffix(".err")
+
+
+def _in_this_process(
+    line: Sequence[str], folder: Path, environment: dict[str, str], output: Path, errors: Path
+) -> None:
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, path in ((0, Path(os.devnull)), (1, output), (2, errors)):
+        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
+    sys.exit(mlproject.main(list(line)))
 
 
 class Running:
     """A command at work."""
 
     def __init__(self, place: Place, line: Sequence[str]) -> None:
-        self.began = time.monotonic()
-        beside = place.folder.with_name(f"{place.folder.name}.said-{time.monotonic_ns()}")
-        self.output, self.errors = beside.with_suffix(".out"), beside.with_suffix(".err")
-        with self.output.open("wb") as output, self.errors.open("wb") as errors:
+        self.began, self.mark = time.monotonic(), uuid.uuid4().hex
+        _, self.errors = place.said()
+        with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "mlproject", *line],
                 cwd=place.folder,
-                env=place.environment,
+                env={**place.environment, MARK: self.mark},
                 stdin=subprocess.DEVNULL,
-                stdout=output,
+                stdout=subprocess.DEVNULL,
                 stderr=errors,
                 start_new_session=True,
             )
-
-    def __enter__(self) -> "Running":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.output.unlink(missing_ok=True)
 
     def end(self) -> Ended:
         """Waits for the command and for its children, which are ended if they stay."""
@@ -149,14 +187,18 @@ class Running:
         self.errors.unlink()
         return Ended(code, text, seconds, orphans)
 
-    def _outlived(self) -> bool:
+    def _outlived(self) -> tuple[str, ...]:
         end = time.monotonic() + CHILDREN_S
-        while time.monotonic() < end:
-            try:
-                os.killpg(self.process.pid, 0)
-            except ProcessLookupError:
-                return False
+        while (left := list(self._left())) and time.monotonic() < end:
             time.sleep(0.1)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        return True
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        return tuple(process.info["name"] + " ".join(process.info["cmdline"]) for process in left)
+
+    def _left(self) -> Iterator[psutil.Process]:
+        """Processes that inherited this command's mark, of its own group or not."""
+        for process in psutil.process_iter(["name", "cmdline", "environ", "status"]):
+            marked = (process.info["environ"] or {}).get(MARK) == self.mark
+            if marked and process.info["status"] != psutil.STATUS_ZOMBIE:
+                yield process

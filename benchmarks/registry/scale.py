@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from common import in_child, machine, no_gates, parser, quantile, registry_on
+from filling import fill
 
 from registry.client import connect
 from registry.manifest import write_manifest
@@ -24,47 +25,6 @@ from registry.stages import history, promote
 from registry.versions import register
 
 REPEATS = 31
-BATCH = 1000
-
-
-def fill(uri: str, models: int, versions: int) -> None:
-    """Adds models and versions with tags, as the commands would have."""
-    import sqlalchemy as sa
-
-    engine = sa.create_engine(uri)
-    tables = sa.MetaData()
-    tables.reflect(engine)
-    now = int(time.time() * 1000)
-    names = [f"costmodel.filled-{number}" for number in range(models)]
-    rows = {
-        "registered_models": [
-            {"name": name, "creation_time": now, "last_updated_time": now} for name in names
-        ],
-        "model_versions": [
-            {
-                "name": name,
-                "version": version,
-                "creation_time": now,
-                "last_updated_time": now,
-                "source": "s3://nowhere/model",
-                "current_stage": "Archived",
-                "status": "READY",
-            }
-            for name in names
-            for version in range(1, versions + 1)
-        ],
-        "model_version_tags": [
-            {"name": name, "version": version, "key": f"metric.{figure}", "value": "0.9"}
-            for name in names
-            for version in range(1, versions + 1)
-            for figure in ("pca", "top1", "rmse")
-        ],
-    }
-    with engine.begin() as connection:
-        for table, content in rows.items():
-            for at in range(0, len(content), BATCH):
-                connection.execute(tables.tables[table].insert(), content[at : at + BATCH])
-    engine.dispose()
 
 
 def prepare(uri: str, folder: Path) -> dict[str, Callable[[], object]]:
@@ -129,7 +89,7 @@ def main() -> int:
         registry_on(given.on) as full,
         tempfile.TemporaryDirectory() as folder,
     ):
-        in_child(lambda: fill(full, given.models, given.versions))
+        in_child(lambda: fill(full, given.models, given.versions, Path(folder) / "filled", 0))
         medians = in_child(lambda: compare(empty, full, Path(folder)))
     ratios = {what: round(medians["full"][what] / s, 2) for what, s in medians["empty"].items()}
     result = {

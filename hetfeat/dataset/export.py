@@ -85,7 +85,7 @@ def export_metaschedule(store: RecordStore, out: Path, device: str | None = None
 def _export(store: RecordStore, device: str, folder: Path, modules: dict[str, str]) -> Exported:
     tasks: dict[str, tuple[int, str]] = {}
     exported = duplicates = without_module = 0
-    target = json.dumps(store.devices()[device].target)
+    target = json.dumps(dict(store.devices()[device].target))
     folder.mkdir(parents=True, exist_ok=True)
     records_draft = folder / f".records.{secrets.token_hex(8)}"
     try:

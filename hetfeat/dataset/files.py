@@ -4,40 +4,95 @@ import gzip
 import hashlib
 import json
 import os
+import shlex
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hetfeat.durable import sync
 from hetfeat.errors import DataError
 
 RESTORE = "restore the file from where the store was copied"
+MAX_LINE_BYTES = 2**24
+"""Longest line. Those of the packaged records have 0.3 MB at most."""
+MAX_UNPACKED_BYTES = 2**30
+"""Most that a packed file may hold, some 10,000 tasks. That of the packaged records has 87 MB."""
 
 
-def json_lines(path: Path) -> Iterator[Any]:
+def repair_hint(store: Path) -> str:
+    """What to do about a bad line or shard of a store."""
+    command = f"hetfeat records repair {shlex.quote(str(store))}"
+    return f"`{command}` sets it aside and keeps the rest"
+
+
+def json_lines(
+    path: Path,
+    *,
+    action: str = RESTORE,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
+) -> Iterator[Any]:
     """Lines of a JSON-lines file; a torn last line, the mark of an interrupt, is left out.
 
+    Args:
+        path: The file, packed by gzip if it is named so; none is one without lines.
+        action: What to do where it is damaged.
+        max_line_bytes: Longest line.
+        max_unpacked_bytes: Most that a packed file may hold.
+
     Raises:
-        DataError: A whole line is not JSON, or the file is damaged.
+        DataError: A whole line is not JSON or too long, or the file is damaged or too long.
     """
     if not path.is_file():
         return
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-        yield from parsed(file, path)
+    packed = path.suffix == ".gz"
+    most = max_unpacked_bytes if packed else None
+    with gzip.open(path, "rb") if packed else path.open("rb") as file:
+        lines = bounded(file, path, most, action, max_line_bytes)
+        yield from parsed(lines, path, action)
 
 
-def parsed(lines: Iterable[str], path: Path) -> Iterator[Any]:
+def bounded(
+    file: IO[bytes] | gzip.GzipFile,
+    path: Path,
+    most_bytes: int | None,
+    action: str,
+    max_line_bytes: int = MAX_LINE_BYTES,
+) -> Iterator[bytes]:
+    """Lines of a file that is open, `most_bytes` of them in all.
+
+    Raises:
+        DataError: A line, or all of them, are longer.
+    """
+    taken = 0
+    while line := file.readline(max_line_bytes + 1):
+        taken += len(line)
+        if len(line) > max_line_bytes:
+            raise too_long(path, max_line_bytes, action)
+        if most_bytes is not None and taken > most_bytes:
+            given = f"'{path}', which unpacks to {taken} bytes and more"
+            raise DataError(given, f"{most_bytes} bytes at most", action)
+        yield line
+
+
+def too_long(path: Path, max_line_bytes: int, action: str) -> DataError:
+    """The error of a line that is too long."""
+    given = f"'{path}' with a line of more than {max_line_bytes} bytes"
+    return DataError(given, f"{max_line_bytes} bytes a line at most", action)
+
+
+def parsed(lines: Iterable[bytes], path: Path, action: str) -> Iterator[Any]:
     """JSON values of lines of the file `path`, as `json_lines` reads them."""
-    line = ""
+    line = b""
     try:
         for line in lines:
-            yield json.loads(line)
+            yield json.loads(line.decode())
     except (ValueError, EOFError, OSError, zlib.error, RecursionError) as error:
-        torn = isinstance(error, json.JSONDecodeError) and not line.endswith("\n")
+        torn = isinstance(error, ValueError) and not line.endswith(b"\n")
         if not torn:
             raise DataError(
-                f"'{path}' with a line that is not JSON", "one JSON value a line", RESTORE
+                f"'{path}' with a line that is not JSON", "one JSON value a line", action
             ) from error
 
 
@@ -53,12 +108,19 @@ def end_torn_line(path: Path) -> None:
 
 
 def append_lines(path: Path, values: Iterable[Any]) -> None:
-    """Adds values to a JSON-lines file; they survive a loss of power once this returns."""
+    """Adds values to a JSON-lines file; they survive a loss of power once this returns.
+
+    Raises:
+        DataError: A value is longer than a line that would be read.
+    """
     end_torn_line(path)
     is_new = not path.exists()
     with path.open("a") as file:
         for value in values:
-            file.write(json.dumps(value) + "\n")
+            line = json.dumps(value) + "\n"  # ASCII: as many bytes
+            if len(line) > MAX_LINE_BYTES:
+                raise too_long(path, MAX_LINE_BYTES, "leave the value out")
+            file.write(line)
             file.flush()
         os.fsync(file.fileno())
     if is_new:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hetfeat.dataset.files import RESTORE, append_lines, json_lines
+from hetfeat.dataset.files import RESTORE, append_lines, json_lines, repair_hint
 from hetfeat.dataset.schema import to_row
 from hetfeat.durable import write_file
 from hetfeat.parsing import Json, PositiveFloat, Schema, decode, parse
@@ -29,7 +29,7 @@ _QUARANTINING = threading.Lock()
 T = TypeVar("T")
 
 
-class _Note(Schema):
+class Note(Schema):
     """What is read of a line of `ANCHORS` or `REJECTED`."""
 
     device: str
@@ -37,6 +37,10 @@ class _Note(Schema):
     program: str
     trace: str
     latencies_s: list[PositiveFloat]
+
+
+LINES = {ANCHORS: Note, REJECTED: Note, QUARANTINE: dict[str, Json]}
+"""What a line of each file is."""
 
 
 def evaluation_tasks(store: Path) -> list[str]:
@@ -107,8 +111,7 @@ def noted(store: Path, name: str) -> Iterator[dict[str, Any]]:
     Raises:
         DataError: A whole line is not JSON, or not of a measurement.
     """
-    kind = dict[str, Json] if name == QUARANTINE else _Note
-    for line in json_lines(store / name):
-        what = f"'{store / name}' with a line that is no measurement"
-        parse(line, kind, what=what, action=RESTORE)
+    what, action = f"'{store / name}' with a line that is no measurement", repair_hint(store)
+    for line in json_lines(store / name, action=action):
+        parse(line, LINES[name], what=what, action=action)
         yield line

@@ -2,9 +2,9 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from io import StringIO
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from hetfeat.dataset.files import RESTORE, parsed
+from hetfeat.dataset.bounds import MAX_GROUP_BYTES, MAX_GROUP_ROWS, check_row_group
+from hetfeat.dataset.files import MAX_LINE_BYTES, bounded, parsed, repair_hint, too_long
 from hetfeat.dataset.schema import SCHEMA, amiss, to_table
 from hetfeat.errors import DataError
 
@@ -69,6 +70,7 @@ class JournalPart:
     start: int
     end: int
     first: str
+    max_line_bytes: int = MAX_LINE_BYTES
 
     def read(
         self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
@@ -76,53 +78,85 @@ class JournalPart:
         """See `Piece.read`."""
         try:
             with self.path.open("rb") as file:
-                if _digest_of_first_line(file) != self.first:
+                if _digest_of_first_line(file, self.max_line_bytes) != self.first:
                     raise FileNotFoundError
                 file.seek(self.start)
-                text = file.read(self.end - self.start).decode(errors="replace")
+                data = BytesIO(file.read(self.end - self.start))
         except FileNotFoundError as error:
             raise _moved(self.path) from error
-        try:
-            table = to_table(parsed(StringIO(text), self.path))
-        except (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError) as error:
-            raise _no_record(self.path, type(error).__name__) from error
-        table = _checked(table, self.path)
+        action = repair_hint(self.path.parent)
+        table = records_of(bounded(data, self.path, None, action, self.max_line_bytes), self.path)
         if where is not None:
             table = table.filter(where)
         return table.select(_listed(columns))
 
 
-def row_groups(shard: Path, where: pc.Expression | None = None) -> Iterator[RowGroup]:
+def row_groups(
+    shard: Path,
+    where: pc.Expression | None = None,
+    *,
+    max_rows: int = MAX_GROUP_ROWS,
+    max_bytes: int = MAX_GROUP_BYTES,
+) -> list[RowGroup]:
     """The row groups of a shard, those without a record for `where` left out by statistics.
 
+    Args:
+        shard: The file.
+        where: Condition that a record may fulfil.
+        max_rows: Most rows of a row group.
+        max_bytes: Most memory of a row group, as the file declares its columns.
+
     Raises:
-        DataError: The shard is damaged.
+        DataError: The shard is damaged, or a row group is too large to be read.
     """
     try:
-        found = _fragment(shard).split_by_row_group(filter=where, schema=SCHEMA)
+        whole = _fragment(shard)
+        found = whole.split_by_row_group(filter=where, schema=SCHEMA)
+        numbers = [fragment.row_groups[0].id for fragment in found]
+        for number in numbers:
+            check_row_group(shard, whole.metadata, number, max_rows, max_bytes)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(shard, error) from error
-    return (RowGroup(shard, fragment.row_groups[0].id) for fragment in found)
+    return [RowGroup(shard, number) for number in numbers]
 
 
-def journal_parts(path: Path) -> list[JournalPart]:
+def journal_parts(path: Path, *, max_line_bytes: int = MAX_LINE_BYTES) -> list[JournalPart]:
     """The whole of a journal.
 
+    Args:
+        path: The file.
+        max_line_bytes: Longest line.
+
     Raises:
-        DataError: It has just gone.
+        DataError: It has just gone, or a line is too long.
     """
     parts: list[JournalPart] = []
     try:
         with path.open("rb") as file:
-            first, size, start = _digest_of_first_line(file), file.seek(0, os.SEEK_END), 0
+            first, start = _digest_of_first_line(file, max_line_bytes), 0
+            size = file.seek(0, os.SEEK_END)
             while start < size:
                 file.seek(min(start + JOURNAL_BYTES, size))
-                file.readline()
-                parts.append(JournalPart(path, start, file.tell(), first))
+                if len(file.readline(max_line_bytes + 1)) > max_line_bytes:
+                    raise too_long(path, max_line_bytes, repair_hint(path.parent))
+                parts.append(JournalPart(path, start, file.tell(), first, max_line_bytes))
                 start = file.tell()
     except FileNotFoundError as error:
         raise _moved(path) from error
     return parts
+
+
+def records_of(lines: Iterable[bytes], journal: Path) -> pa.Table:
+    """Lines of a journal as a table of `SCHEMA`.
+
+    Raises:
+        DataError: A line is no record.
+    """
+    try:
+        table = to_table(parsed(lines, journal, repair_hint(journal.parent)))
+    except (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise _no_record(journal, type(error).__name__) from error
+    return _checked(table, journal)
 
 
 def _checked(table: pa.Table, path: Path) -> pa.Table:
@@ -133,7 +167,13 @@ def _checked(table: pa.Table, path: Path) -> pa.Table:
 
 
 def _no_record(path: Path, what: str) -> DataError:
-    return DataError(f"'{path}' with a line or row that is no record ({what})", "records", RESTORE)
+    given = f"'{path}' with a line or row that is no record ({what})"
+    return DataError(given, "records", repair_hint(_store_of(path)))
+
+
+def _store_of(path: Path) -> Path:
+    """The store of a shard or a journal."""
+    return path.parents[2] if path.suffix == ".parquet" else path.parent
 
 
 def _moved(journal: Path) -> DataError:
@@ -144,8 +184,8 @@ def _moved(journal: Path) -> DataError:
     )
 
 
-def _digest_of_first_line(file: IO[bytes]) -> str:
-    return hashlib.sha256(file.readline()).hexdigest()
+def _digest_of_first_line(file: IO[bytes], max_line_bytes: int) -> str:
+    return hashlib.sha256(file.readline(max_line_bytes)).hexdigest()
 
 
 def _fragment(path: Path) -> ds.ParquetFileFragment:
@@ -160,5 +200,5 @@ def _unreadable(path: Path, error: Exception) -> DataError:
     return DataError(
         f"shard '{path}', which cannot be read ({type(error).__name__})",
         "an intact Parquet file",
-        "restore it; `hetfeat records verify DIR` lists every damaged shard",
+        f"restore it, or {repair_hint(_store_of(path))}",
     )

@@ -9,6 +9,7 @@ DIR/devices/NAME.yaml      profile of each device that has records
 DIR/networks.json          network -> task hash -> occurrences, 0 for another way of computing what
                            counts already
 DIR/workloads.jsonl.gz     task hash -> the task's TVM module, serialised
+DIR/damaged/FILE.DIGEST    what `records repair` took out
 
 One process writes at a time, see `writing`; any number may read, and is told to begin anew where
 `compact` comes in between.
@@ -29,7 +30,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, StringConstraints
 
-from hetfeat.dataset.files import RESTORE, append_lines, json_lines, sha256
+from hetfeat.dataset.files import (
+    MAX_UNPACKED_BYTES,
+    RESTORE,
+    append_lines,
+    json_lines,
+    repair_hint,
+    sha256,
+)
 from hetfeat.dataset.pieces import Piece, journal_parts, row_groups
 from hetfeat.dataset.schema import SCHEMA, to_row, to_table
 from hetfeat.dataset.shards import COMPRESSION_LEVEL, ShardWriter, folder_of
@@ -47,7 +55,7 @@ COLLECT_HINT = "make one with `hetfeat collect --out DIR`"
 
 
 _NETWORKS = dict[str, dict[str, Count]]
-_WORKLOAD = Annotated[list[str], Field(min_length=2, max_length=2)]
+WORKLOAD = Annotated[list[str], Field(min_length=2, max_length=2)]
 _NAME = r"[A-Za-z0-9_.~%-]*"
 
 
@@ -57,7 +65,7 @@ class _Head(Schema):
     schema_version: Count
 
 
-class _Shard(Schema):
+class ShardLine(Schema):
     """A line of `shards.jsonl`; its path leads to a file below the store."""
 
     path: Annotated[
@@ -94,12 +102,12 @@ class RecordStore:
                 "update hetfeat",
             )
         store = cls(path)
-        for shard in store.shards():
-            if whole and not (path / shard["path"]).is_file():
+        for shard in store.shards() if whole else []:
+            if not (path / shard["path"]).is_file():
                 raise DataError(
                     f"record store '{path}' without its shard {shard['path']}",
                     "every shard listed in shards.jsonl",
-                    "restore the shard from where the store was copied",
+                    f"restore it from where the store was copied, or {repair_hint(path)}",
                 )
         return store
 
@@ -164,10 +172,10 @@ class RecordStore:
     def shards(self) -> list[dict[str, Any]]:
         """The shards, oldest first: `path`, `sha256`, `rows`."""
         path = self.path / SHARDS
-        what = f"'{path}' with a line that is no shard"
-        lines = list(json_lines(path))
+        what, action = f"'{path}' with a line that is no shard", repair_hint(self.path)
+        lines = list(json_lines(path, action=action))
         for line in lines:
-            parse(line, _Shard, what=what, action=RESTORE)
+            parse(line, ShardLine, what=what, action=action)
         return lines
 
     def append(self, measurements: Iterable[Measurement]) -> None:
@@ -200,7 +208,7 @@ class RecordStore:
         """
         start = "" if device is None else folder_of(device)
         # Journals before shards: what is moved in between shows as a journal that has gone.
-        journals = [part for journal in self._journals() for part in journal_parts(journal)]
+        journals = [part for journal in self.journals() for part in journal_parts(journal)]
         for shard in self.shards():
             if shard["path"].startswith(start):
                 yield from row_groups(self.path / shard["path"], where)
@@ -240,7 +248,7 @@ class RecordStore:
     def digest(self) -> str:
         """SHA-256 over the digests of all shards and the journal: the data set's identity."""
         parts = sorted(shard["sha256"] for shard in self.shards())
-        parts += [sha256(journal) for journal in self._journals()]
+        parts += [sha256(journal) for journal in self.journals()]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     @contextmanager
@@ -296,11 +304,21 @@ class RecordStore:
         self.add_workloads(modules)
 
     def add_workloads(self, modules: Mapping[str, str]) -> None:
-        """Keeps serialised TVM modules by task hash."""
+        """Keeps serialised TVM modules by task hash.
+
+        Raises:
+            DataError: They are more than would be read.
+        """
         known = self.workloads()
         if new := {task: module for task, module in modules.items() if task not in known}:
-            lines = "".join(json.dumps(pair) + "\n" for pair in (known | new).items())
-            write_file(self.path / WORKLOADS, gzip.compress(lines.encode(), mtime=0))
+            lines = "".join(json.dumps(pair) + "\n" for pair in (known | new).items()).encode()
+            if len(lines) > MAX_UNPACKED_BYTES:
+                raise DataError(
+                    f"'{self.path / WORKLOADS}' of {len(lines)} bytes unpacked",
+                    f"{MAX_UNPACKED_BYTES} bytes at most",
+                    "divide the tasks among stores",
+                )
+            write_file(self.path / WORKLOADS, gzip.compress(lines, mtime=0))
 
     def networks(self) -> dict[str, dict[str, int]]:
         """Occurrences of each task, by network and task hash; see the module."""
@@ -313,19 +331,23 @@ class RecordStore:
         )
         return found
 
-    def workloads(self) -> dict[str, str]:
-        """Serialised TVM module of each task, by task hash."""
+    def workloads(self, *, max_bytes: int = MAX_UNPACKED_BYTES) -> dict[str, str]:
+        """Serialised TVM module of each task, by task hash; of a file of `max_bytes` unpacked.
+
+        Raises:
+            DataError: The file is damaged, or unpacks to more.
+        """
         path, found = self.path / WORKLOADS, dict[str, str]()
-        for line in json_lines(path):
-            what = f"'{path}' with a line that is no workload"
-            task, module = parse(line, _WORKLOAD, what=what, action=RESTORE)
+        what, action = f"'{path}' with a line that is no workload", repair_hint(self.path)
+        for line in json_lines(path, action=action, max_unpacked_bytes=max_bytes):
+            task, module = parse(line, WORKLOAD, what=what, action=action)
             found[task] = module
         return found
 
     def _store_sealed(self) -> None:
         """Moves the sealed journal into shards, which are listed all at once or not at all."""
         sealed = self.path / SEALED
-        if sealed in self._journals():
+        if sealed in self.journals():
             lines: list[dict[str, Any]] = []
             writer = ShardWriter(self.path, lines.append)
             for part in journal_parts(sealed):
@@ -335,7 +357,7 @@ class RecordStore:
             self._list([line | {"journal": digest} for line in lines])
         sealed.unlink(missing_ok=True)
 
-    def _journals(self) -> list[Path]:
+    def journals(self) -> list[Path]:
         """The journals whose records no shard holds.
 
         A sealed one may have been stored already, the interrupt having come before its removal.

@@ -105,7 +105,7 @@ def compare(
     """Times engines in turns, in one order and then the other, so that drift hits all alike.
 
     Args:
-        engines: Settings for `engines.Service` by name.
+        engines: Settings for `engines.EngineService` by name.
         threads: Threads that each engine uses.
         rounds: Turns of each engine.
         first_needed: Whether the first must work.

@@ -87,7 +87,7 @@ def write_bundle(
     for variant in variants:
         library = f"lib_{variant.batch}.so"
         variant.executable.export_library(str(draft / library), fcompile=linker(profile.target))
-        if profile.target["kind"] == "cuda":
+        if profile.target.is_gpu:
             kernels = compile_kernels(variant.executable, profile.target)
             (draft / library).with_suffix(runtime.KERNELS).write_bytes(kernels)
         names = [_content_digest(value) for value in variant.parameters]
@@ -102,7 +102,7 @@ def write_bundle(
         "format": runtime.FORMAT_VERSION,
         "created": _created(),
         "device": profile.name,
-        "target": profile.target,
+        "target": dict(profile.target),
         "threads": profile.threads,
         "code_features": code_features(profile.target),
         "inputs": [_described(value) for value in sample.inputs],

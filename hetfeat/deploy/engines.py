@@ -183,7 +183,7 @@ SLOW_S = 10.0
 """A network that was not tuned may take minutes: its first run is its latency then."""
 
 
-class Service:
+class EngineService:
     """Answers timing requests for one engine."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -221,6 +221,6 @@ class Service:
 if __name__ == "__main__":
     serve(
         Connection(int(sys.argv[1])),
-        Service(json.loads(sys.argv[2])),
+        EngineService(json.loads(sys.argv[2])),
         lambda request, error: "run",
     )

@@ -36,7 +36,7 @@ def compare_matmul(
     """
     gemm = list(shape)
     engines = {
-        str(state): {"engine": SEARCHED, "state": list(state), "target": profile.target}
+        str(state): {"engine": SEARCHED, "state": list(state), "target": dict(profile.target)}
         for state in states
     }
     engines |= {name: {"engine": name} for name in LIBRARIES}

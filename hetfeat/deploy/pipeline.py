@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import logging
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,8 +19,9 @@ from hetfeat.deploy.proof import prove, try_untuned
 from hetfeat.deploy.request import REQUEST, DeployRequest, Imported, SourceModel, journal_path
 from hetfeat.deploy.verify import Reference, reference_of
 from hetfeat.deploy.ways import contested, lower_fastest, occurrences, tasks_of_all_ways
+from hetfeat.deploy.work import work_folder
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.durable import publish_folder
+from hetfeat.durable import publish_folder, write_file
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.choice import measurer_of
 from hetfeat.measure.exclusive import building
@@ -123,8 +123,8 @@ def deploy(
         "tasks": [_task_facts(task, tuned.best, picked) for task in merged],
         **references[0].facts(),
     }
-    with tempfile.TemporaryDirectory(dir=_parent(out), prefix=f".{out.name}.") as work:
-        draft = Path(work) / "tuned"
+    with work_folder(out) as work:
+        draft = work / "tuned"
         bundle.write_bundle(draft, variants, profile, sample, facts)
         build_s = time.monotonic() - build_started
 
@@ -169,8 +169,8 @@ def _untuned(
 
     log.info("building without tuning, to compare what it computes")
     plain = _compiled(found, into_kernels(prepared, as_target(profile.target)), [], profile, {})
-    with tempfile.TemporaryDirectory(dir=_parent(out), prefix=f".{out.name}.") as work:
-        folder = Path(work) / "untuned"
+    with work_folder(out) as work:
+        folder = work / "untuned"
         bundle.write_bundle(folder, [plain], profile, reference.samples[0], {})
         return try_untuned(profile, folder, reference, keep)
 
@@ -261,7 +261,8 @@ def _note(
         log.info("%s: %d tasks", name, len(own))
         weights = occurrences(own)
         journal.add_network(name, weights, {key: modules[key] for key in weights})
-    (journal.path / REQUEST).write_text(json.dumps(request.as_json(), indent=1) + "\n")
+    text = json.dumps(request.as_json(), indent=1) + "\n"
+    write_file(journal.path / REQUEST, text.encode())
 
 
 def _library(profile: DeviceProfile, tasks: Sequence["NetworkTask"]) -> ScheduleLibrary:
@@ -358,8 +359,3 @@ def _leaked(source: SourceModel | None, profile: DeviceProfile, tasks: Iterable[
 
 def _median(latency: Latency | None) -> float | None:
     return latency.median_ms if latency else None
-
-
-def _parent(out: Path) -> Path:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    return out.parent

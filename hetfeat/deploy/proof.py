@@ -71,8 +71,8 @@ def try_untuned(
             reference.network.name,
             "; ".join(reference.values),
         )
-    if profile.route.get("kind") == "local":
-        gpu = {"gpu": True} if profile.target["kind"] == "cuda" else {}
+    if profile.route.is_local:
+        gpu = {"gpu": True} if profile.target.is_gpu else {}
         engine = {"engine": "bundle", "bundle": str(untuned), **gpu}
         compared = compare({"untuned": engine}, profile.threads, UNTUNED_ROUNDS, first_needed=False)
         latency = compared["untuned"]
@@ -126,7 +126,7 @@ def prove(
     """
     if len(networks) > 1:
         bundle.add_facts(draft, {"any_rows": True})  # only so are the other sizes reached
-    if profile.route.get("kind") == "local":
+    if profile.route.is_local:
         verified = _verify(request, networks, references, draft, bundle.load_bundle(draft))
         return _timed_here(request, profile, draft, verified)
     first, *others = request.batches
@@ -171,7 +171,7 @@ def _timed_here(
     request: DeployRequest, profile: DeviceProfile, draft: Path, verified: Verified
 ) -> Proof:
     first, *others = request.batches
-    gpu = profile.target["kind"] == "cuda"
+    gpu = profile.target.is_gpu
     where = {"gpu": True} if gpu else {}
     own = {"engine": "bundle", "bundle": str(draft), **where}
     network = {"network": request.network, "batch": first, "seed": request.seed}

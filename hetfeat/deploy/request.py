@@ -18,7 +18,7 @@ from hetfeat.parsing import Count, PositiveFloat, PositiveInt, Schema, decode, p
 from hetfeat.search.strategies import EVOLUTION
 
 if TYPE_CHECKING:
-    from hetfeat.workloads.networks import Network
+    from hetfeat.workloads.network import Network
 
 REQUEST = "request.json"
 """In a deployment's journal: what was asked for."""

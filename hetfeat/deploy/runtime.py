@@ -360,23 +360,11 @@ def check_signature(folder: Path, root: int, manifest: bytes) -> None:
         root: Its descriptor.
         manifest: The bytes that were read, once.
     """
-    path = os.environ.get(PUBLIC_KEY)
-    if not path:
+    if (key := public_key()) is None:
         return
-    try:
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    from cryptography.exceptions import InvalidSignature
 
-        key = load_pem_public_key(Path(path).read_bytes())
-    except (ImportError, OSError, ValueError) as error:
-        raise BundleError(
-            f"{PUBLIC_KEY}={path}, which cannot be used ({error})",
-            "an Ed25519 public key in PEM, and the package cryptography",
-            f"correct it, or unset {PUBLIC_KEY} to load without checking signatures",
-        ) from error
-    if not isinstance(key, Ed25519PublicKey):
-        raise BundleError(f"{PUBLIC_KEY}={path}", "an Ed25519 public key", "make one with openssl")
+    path = os.environ[PUBLIC_KEY]
     try:
         signature = _bytes_of(root, SIGNATURE, 1000)
         key.verify(base64.b64decode(signature, validate=True), manifest)
@@ -390,6 +378,32 @@ def check_signature(folder: Path, root: int, manifest: bytes) -> None:
             f"one by the key of {path}",
             "do not use it: it was changed, or signed by someone else",
         ) from error
+
+
+def public_key() -> Any:
+    """The configured Ed25519 key, or None.
+
+    Raises:
+        BundleError: It cannot be used.
+    """
+    path = os.environ.get(PUBLIC_KEY)
+    if not path:
+        return None
+    try:
+        from cryptography.exceptions import InvalidSignature  # noqa: F401 -- all of it is there
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+        key = load_pem_public_key(Path(path).read_bytes())
+    except (ImportError, OSError, ValueError) as error:
+        raise BundleError(
+            f"{PUBLIC_KEY}={path}, which cannot be used ({error})",
+            "an Ed25519 public key in PEM, and the package cryptography",
+            f"correct it, or unset {PUBLIC_KEY} to load without checking signatures",
+        ) from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise BundleError(f"{PUBLIC_KEY}={path}", "an Ed25519 public key", "make one with openssl")
+    return key
 
 
 def check_cpu(folder: Path, manifest: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from hetfeat.errors import HetfeatError, RequestError, WorkFailed
 from hetfeat.workloads.example_inputs import computed, draws, values_of
 
 if TYPE_CHECKING:
-    from hetfeat.workloads.networks import Network
+    from hetfeat.workloads.network import Network
 
 log = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from hetfeat.devices.presets import preset, preset_names
 from hetfeat.devices.profile import (
     PROFILE_VERSION,
     DeviceProfile,
+    Target,
     check_name,
     load_profile,
     save_profile,
@@ -76,7 +77,7 @@ def probe(
         # The processor's own micro-architecture, whatever the target is restricted to.
         name=name or slug(host.cpu_model(), str(own["mcpu"]), isa, f"{threads}t"),
         family=family,
-        target=target,
+        target=Target(target),
         threads=threads,
         num_cores=threads,
         vector_unit_bytes=vector_bytes,
@@ -149,7 +150,7 @@ def _measure(target: dict[str, Any], threads: int) -> dict[str, float]:
             "probe it again while nothing else runs",
             busy,
         )
-    command = [sys.executable, "-m", "hetfeat.devices.tvm", json.dumps(target)]
+    command = [sys.executable, "-m", "hetfeat.devices.tvm", json.dumps(target), str(os.getpid())]
     environment = os.environ | {"TVM_NUM_THREADS": str(threads)}
     try:
         done = subprocess.run(

@@ -3,9 +3,10 @@
 import dataclasses
 import math
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -20,6 +21,53 @@ FP32_BYTES = 4
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
+@dataclass(frozen=True, eq=False)
+class _Options(Mapping[str, Any]):
+    """A mapping of a profile's file, kept as it is: its keys are for others to read."""
+
+    options: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.options[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.options)
+
+    def __len__(self) -> int:
+        return len(self.options)
+
+    def __or__(self, changes: Mapping[str, Any]) -> Self:
+        return type(self)({**self, **changes})
+
+
+class Target(_Options):
+    """What code is compiled for: TVM's own dictionary, as its attributes are many."""
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether LLVM makes the code."""
+        return self.get("kind") == "llvm"
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is an NVIDIA GPU, the only kind that is compiled for."""
+        return self.get("kind") == "cuda"
+
+
+class Route(_Options):
+    """How a device is reached; `devices.fleet.route` reads one over RPC."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the device is this machine, or in it."""
+        return self.get("kind") == "local"
+
+    @property
+    def is_rpc(self) -> bool:
+        """Whether a tracker has servers of it."""
+        return self.get("kind") == "rpc"
+
+
 @dataclass(frozen=True)
 class DeviceProfile:
     """A device's target, its parameters (the paper's Table 2) and its figures.
@@ -31,7 +79,7 @@ class DeviceProfile:
     Attributes:
         name: A slug; enters records, models and bundles.
         family: One of `FAMILIES`.
-        target: TVM target as its JSON dictionary.
+        target: What programs are compiled for; a plain mapping becomes one.
         threads: Threads every measurement on the device uses (1 for a GPU).
         num_cores: Cores the target is compiled for.
         vector_unit_bytes: Width of a vector register in bytes.
@@ -51,12 +99,12 @@ class DeviceProfile:
         datasheet_gflops: The maker's fp32 peak, in GFLOP/s; never measured.
         datasheet_gb_s: The maker's memory bandwidth, in 1e9 bytes/s; never measured.
         source: Where the figures come from.
-        route: How to reach the device: `{"kind": "local"}`, or as `devices.fleet.route` reads it.
+        route: How to reach the device; a plain mapping becomes one.
     """
 
     name: str
     family: str
-    target: dict[str, Any]
+    target: Target
     threads: int
     num_cores: int | None = None
     vector_unit_bytes: int | None = None
@@ -76,9 +124,11 @@ class DeviceProfile:
     datasheet_gflops: float | None = None
     datasheet_gb_s: float | None = None
     source: str = ""
-    route: dict[str, Any] = field(default_factory=lambda: {"kind": "local"})
+    route: Route = field(default_factory=lambda: Route({"kind": "local"}))
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "target", Target(dict(self.target)))
+        object.__setattr__(self, "route", Route(dict(self.route)))
         check_name(self.name)
         if self.family not in FAMILIES:
             raise RequestError(
@@ -94,7 +144,9 @@ class DeviceProfile:
 
     def to_dict(self) -> dict[str, Any]:
         """The profile as plain data, with the version of its fields."""
-        return {"profile_version": PROFILE_VERSION, **dataclasses.asdict(self)}
+        fields = dataclasses.asdict(self)
+        fields |= {key: fields[key]["options"] for key in ("target", "route")}
+        return {"profile_version": PROFILE_VERSION, **fields}
 
     @classmethod
     def from_dict(cls, data: Any, where: str) -> "DeviceProfile":

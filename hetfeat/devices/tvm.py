@@ -1,7 +1,7 @@
 """The TVM side of a probe: the target of this CPU, and micro-benchmarks compiled for it.
 
-Run as a program, `python -m hetfeat.devices.tvm TARGET_JSON`, it prints the measured figures as
-JSON: measuring wants a process of its own whose `TVM_NUM_THREADS` is set from the start.
+Run as a program, `python -m hetfeat.devices.tvm TARGET_JSON [PARENT_PID]`, it prints the measured
+figures as JSON: measuring wants a process of its own whose `TVM_NUM_THREADS` is set from the start.
 """
 
 import json
@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +23,7 @@ from tvm.support import cc
 from tvm.target import codegen
 
 from hetfeat.devices import host
+from hetfeat.devices.death import die_with_parent
 from hetfeat.errors import RequestError
 
 ISAS = {
@@ -103,18 +104,18 @@ def vector_isa(target: dict[str, Any]) -> tuple[str, int]:
     return "scalar", 4
 
 
-def code_features(target: dict[str, Any]) -> list[str]:
+def code_features(target: Mapping[str, Any]) -> list[str]:
     """LLVM's names of the CPU features of a target that instructions are made from.
 
     What runs on the CPU beside a GPU is compiled for any CPU: there are none.
     """
     if target["kind"] != "llvm":
         return []
-    found = codegen.llvm_get_cpu_features(tvm.target.Target(target))
+    found = codegen.llvm_get_cpu_features(tvm.target.Target(dict(target)))
     return sorted(str(name) for name in found if CODE_FEATURES.match(str(name)))
 
 
-def linker(target: dict[str, Any]) -> Callable[..., Any]:
+def linker(target: Mapping[str, Any]) -> Callable[..., Any]:
     """What links a library for a target: this machine's g++, or that of another's triple."""
     command = host.cross_compiler(target)
     found = cc.create_shared if command is None else cc.cross_compiler(command)
@@ -316,4 +317,5 @@ def _keep_in_registers(
 
 
 if __name__ == "__main__":
+    die_with_parent(int(sys.argv[2]) if len(sys.argv) > 2 else None)
     sys.stdout.write(json.dumps(measure(json.loads(sys.argv[1]))))

@@ -80,8 +80,15 @@ def batch_of(programs: Sequence[Program], profile: DeviceProfile) -> Batch:
     tasks = [task_vector(program.task) for program in programs]
     task = np.stack(tasks) if tasks else np.empty((0, len(task_vector(_NO_TASK))), np.float32)
     hardware = np.tile(hardware_vector(profile), (len(programs), 1))
+    primitives, step_offsets = steps(traces)
     return Batch(
-        np.concatenate([none, *stores]), offsets, vectors(traces), *steps(traces), task, hardware
+        stores=np.concatenate([none, *stores]),
+        offsets=offsets,
+        trace=vectors(traces),
+        steps=primitives,
+        step_offsets=step_offsets,
+        task=task,
+        hardware=hardware,
     )
 
 
@@ -95,13 +102,13 @@ def examples_of(measurements: Sequence[Measurement], profile: DeviceProfile) -> 
         return np.array(list(values), object)
 
     return Examples(
-        batch_of([m.program for m in usable], profile),
-        np.array(latencies, np.float64),
-        column(task.hash for task in tasks),
-        column(m.device for m in usable),
-        column(task.operator for task in tasks),
-        column(m.program.key for m in usable),
-        column(shapes_as_text(task) for task in tasks),
+        batch=batch_of([m.program for m in usable], profile),
+        latency_s=np.array(latencies, np.float64),
+        task=column(task.hash for task in tasks),
+        device=column(m.device for m in usable),
+        operator=column(task.operator for task in tasks),
+        program=column(m.program.key for m in usable),
+        shapes=column(shapes_as_text(task) for task in tasks),
     )
 
 
@@ -224,22 +231,24 @@ def _itself(examples: Examples) -> Examples:
 def _examples(rows: pa.Table, path: Path, profiles: dict[str, DeviceProfile]) -> Examples:
     stores, offsets = _stores(rows["stores"], path)
     traces = rows["trace"].to_pylist()
+    primitives, step_offsets = steps(traces)
     batch = Batch(
-        stores,
-        offsets,
-        vectors(traces),
-        *steps(traces),
-        _tasks(rows),
-        _hardware(rows, path, profiles),
+        stores=stores,
+        offsets=offsets,
+        trace=vectors(traces),
+        steps=primitives,
+        step_offsets=step_offsets,
+        task=_tasks(rows),
+        hardware=_hardware(rows, path, profiles),
     )
     return Examples(
-        batch,
-        median_latencies(rows["latencies_s"]),
-        _objects(rows["task"]),
-        _objects(rows["device"]),
-        _objects(rows["operator"]),
-        _objects(rows["program"]),
-        _objects(rows["shapes"]),
+        batch=batch,
+        latency_s=median_latencies(rows["latencies_s"]),
+        task=_objects(rows["task"]),
+        device=_objects(rows["device"]),
+        operator=_objects(rows["operator"]),
+        program=_objects(rows["program"]),
+        shapes=_objects(rows["shapes"]),
     )
 
 

@@ -30,7 +30,7 @@ def have_stores(batch: Features) -> bool:
     return any(len(piece.loaded().stores) for piece in batch.pieces())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Batch:
     """Features of n programs; S is the number of buffer stores of all of them, P that of the steps.
 
@@ -62,13 +62,13 @@ class Batch:
         stores, offsets = _taken(self.offsets, index)
         steps, step_offsets = _taken(self.step_offsets, index)
         return Batch(
-            self.stores[stores],
-            offsets,
-            self.trace[index],
-            self.steps[steps],
-            step_offsets,
-            self.task[index],
-            self.hardware[index],
+            stores=self.stores[stores],
+            offsets=offsets,
+            trace=self.trace[index],
+            steps=self.steps[steps],
+            step_offsets=step_offsets,
+            task=self.task[index],
+            hardware=self.hardware[index],
         )
 
     def pieces(self) -> "Sequence[Batch]":
@@ -100,7 +100,7 @@ def _taken(
     return np.repeat(offsets[index], counts) + within, taken
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Examples:
     """Measured programs, ready to train or test on.
 
@@ -128,32 +128,33 @@ class Examples:
     def take(self, index: npt.NDArray[np.int64]) -> "Examples":
         """The examples of `index` (integer positions), in that order."""
         return Examples(
-            self.batch.take(index),
-            self.latency_s[index],
-            self.task[index],
-            self.device[index],
-            self.operator[index],
-            self.program[index],
-            self.shapes[index],
+            batch=self.batch.take(index),
+            latency_s=self.latency_s[index],
+            task=self.task[index],
+            device=self.device[index],
+            operator=self.operator[index],
+            program=self.program[index],
+            shapes=self.shapes[index],
         )
 
 
 def concatenate(parts: Sequence[Examples], batch: Features) -> Examples:
     """Examples one after the other; `batch` has the features of all of them."""
     columns = [field.name for field in fields(Examples) if field.name != "batch"]
-    return Examples(batch, *(np.concatenate([getattr(p, c) for p in parts]) for c in columns))
+    joint = {c: np.concatenate([getattr(p, c) for p in parts]) for c in columns}
+    return Examples(batch=batch, **joint)
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
     """Batches one after the other; there must be at least one."""
     return Batch(
-        np.concatenate([batch.stores for batch in batches]),
-        _end_to_end([batch.offsets for batch in batches]),
-        np.concatenate([batch.trace for batch in batches]),
-        np.concatenate([batch.steps for batch in batches]),
-        _end_to_end([batch.step_offsets for batch in batches]),
-        np.concatenate([batch.task for batch in batches]),
-        np.concatenate([batch.hardware for batch in batches]),
+        stores=np.concatenate([batch.stores for batch in batches]),
+        offsets=_end_to_end([batch.offsets for batch in batches]),
+        trace=np.concatenate([batch.trace for batch in batches]),
+        steps=np.concatenate([batch.steps for batch in batches]),
+        step_offsets=_end_to_end([batch.step_offsets for batch in batches]),
+        task=np.concatenate([batch.task for batch in batches]),
+        hardware=np.concatenate([batch.hardware for batch in batches]),
     )
 
 

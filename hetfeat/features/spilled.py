@@ -71,8 +71,8 @@ class Shelf:
         """Some programs of one part, numbered as they came."""
         part = int(self.part_of(programs).max(initial=0))
         self._file.seek(self._positions[part])
-        arrays = [np.load(self._file, allow_pickle=False) for _ in fields(Batch)]
-        return Batch(*arrays).take(programs - self._starts[part])
+        arrays = {f.name: np.load(self._file, allow_pickle=False) for f in fields(Batch)}
+        return Batch(**arrays).take(programs - self._starts[part])
 
     def part_of(self, programs: Ints) -> Ints:
         """Which part each program lies in."""

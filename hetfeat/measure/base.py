@@ -71,10 +71,9 @@ def need_cpu(profile: DeviceProfile) -> None:
     Raises:
         RequestError: Its target is no CPU.
     """
-    kind = profile.target.get("kind")
-    if kind != "llvm":
+    if not profile.target.is_cpu:
         raise RequestError(
-            f"device '{profile.name}', whose target is {kind}",
+            f"device '{profile.name}', whose target is {profile.target.get('kind')}",
             "a CPU (llvm), or this machine's own NVIDIA GPU: others are not measured so far",
             "choose another --device, or make one with `hetfeat devices probe --gpu true`",
         )
@@ -86,7 +85,7 @@ def need_measurable(profile: DeviceProfile) -> None:
     Raises:
         RequestError: Neither a CPU nor this machine's own NVIDIA GPU, or there is none.
     """
-    if (profile.target.get("kind"), profile.route.get("kind")) == ("cuda", "local"):
+    if profile.target.is_gpu and profile.route.is_local:
         from hetfeat.devices.gpu.tvm import need_gpu
 
         need_gpu(profile.target["arch"])

@@ -53,7 +53,7 @@ class Children:
         self.profile = profile
         self._patience = Patience(build_timeout_s)
         limit = memory_limit_bytes or psutil.virtual_memory().total // 2
-        arguments = [json.dumps(profile.target), str(profile.cache_line_bytes), str(limit)]
+        arguments = [json.dumps(dict(profile.target)), str(profile.cache_line_bytes), str(limit)]
         self._workers = [Worker(child, arguments, profile.threads) for _ in range(count)]
         self._threads = ThreadPoolExecutor(len(self._workers))
         self._tasks: dict[str, tuple[Task, str]] = {}

@@ -19,7 +19,7 @@ def measurer_of(profile: DeviceProfile, store: Path, builders: int | None = None
         store: Folder of the records, where quarantined ones are kept apart from them.
         builders: Children that build for a device that is here; by default one a thread of it.
     """
-    if profile.route.get("kind") == "local":
+    if profile.route.is_local:
         return LocalMeasurer(profile, builders=builders)
     return RemoteMeasurer(profile, partial(quarantine, store))
 
@@ -41,9 +41,10 @@ def measurers_of(
 
 def _runs_code_of(profile: DeviceProfile, other: DeviceProfile) -> bool:
     """Whether only the number of threads differs: a child of `other` can lower it, not raise it."""
-    code, others = ({**p.target, "num-cores": None} for p in (profile, other))
+    code, others = (p.target | {"num-cores": None} for p in (profile, other))
     return (
         code == others
-        and profile.route.get("kind") == other.route.get("kind") == "local"
+        and profile.route.is_local
+        and other.route.is_local
         and profile.threads <= other.threads
     )

@@ -27,7 +27,7 @@ SETTLE_S = 0.02
 
 
 def _builders(profile: DeviceProfile) -> int:
-    return host.usable_cores() if profile.target["kind"] == "cuda" else profile.threads
+    return host.usable_cores() if profile.target.is_gpu else profile.threads
 
 
 class LocalMeasurer(Children):
@@ -59,7 +59,7 @@ class LocalMeasurer(Children):
         builders: int | None = None,
         child: str = CHILD,
     ) -> None:
-        if profile.route["kind"] != "local":
+        if not profile.route.is_local:
             raise RequestError(
                 f"measuring on device '{profile.name}' from here",
                 "a device whose route is local",

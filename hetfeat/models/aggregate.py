@@ -25,7 +25,7 @@ _OUTER_PRODUCT = _NAMES.index("outer_product")
 
 
 @dataclass(frozen=True)
-class Table:
+class FeatureTable:
     """Rows that a program's margin is the sum over.
 
     Attributes:
@@ -43,14 +43,14 @@ class Table:
         return np.bincount(self.program, values, self.programs).astype(np.float64)
 
 
-def table_of(batch: Batch, kind: str) -> Table:
+def table_of(batch: Batch, kind: str) -> FeatureTable:
     """The programs of a batch as one of `TABLES`.
 
     Raises:
         RequestError: No such table.
     """
     if kind == "flat":
-        return Table(flat_features(batch), np.arange(len(batch)), len(batch))
+        return FeatureTable(flat_features(batch), np.arange(len(batch)), len(batch))
     if kind != "sum":
         raise RequestError(f"stores {kind!r}", f"one of {', '.join(TABLES)}", "choose one of them")
     counts = np.diff(batch.offsets)
@@ -59,7 +59,7 @@ def table_of(batch: Batch, kind: str) -> Table:
     stores = np.zeros((len(program), len(STORE)), np.float32)
     stores[np.repeat(counts > 0, own)] = batch.stores
     rows = [_related(stores, batch, program), _context(batch)[program]]
-    return Table(np.concatenate(rows, axis=1), program, len(batch))
+    return FeatureTable(np.concatenate(rows, axis=1), program, len(batch))
 
 
 def table_names(kind: str) -> list[str]:

@@ -2,18 +2,36 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from hetfeat.features.batch import Examples, Features
-
-if TYPE_CHECKING:
-    from hetfeat.models.draft import DraftModel
+from hetfeat.features.batch import Batch, Examples, Features
 
 OnEpoch = Callable[[int, dict[str, float]], None]
 """Called after each epoch (or boosting round) with its number and its figures by name."""
+
+
+class TraceRanker(Protocol):
+    """Ranks traces that nobody has applied yet."""
+
+    @property
+    def operators(self) -> frozenset[str]:
+        """Of the tasks whose traces it can rank."""
+
+    @property
+    def own(self) -> frozenset[str]:
+        """Those of which it has learnt sketches of ours, too."""
+
+    def predict(self, batch: Batch) -> npt.NDArray[np.float64]:
+        """Scores of programs, higher is faster, float64 [n]; they need no per-store features."""
+
+    def fine_tune(self, records: Examples) -> Self:
+        """One that has gone on learning from `records`; this one is unchanged."""
+
+    def write(self, folder: Path) -> None:
+        """Writes its file beside those of the model that it belongs to."""
 
 
 class CostModel(Protocol):
@@ -31,7 +49,7 @@ class CostModel(Protocol):
     """
 
     packages: ClassVar[tuple[str, ...]]
-    draft: "DraftModel | None"
+    draft: TraceRanker | None
     with_stores: bool | None
     valid_pca: float | None
 

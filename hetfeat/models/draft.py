@@ -17,7 +17,7 @@ from hetfeat.features.batch import Batch, Examples, joined
 from hetfeat.features.columns import TRACE
 from hetfeat.features.drafts import as_drafts
 from hetfeat.models.engines import xgb
-from hetfeat.models.gbdt import GbdtParameters
+from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.models.side import side_of
 
 FILE = "draft.ubj"

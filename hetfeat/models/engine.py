@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hetfeat.errors import DataError
 from hetfeat.features import columns
 from hetfeat.features.batch import Batch, Examples, Features, have_stores
-from hetfeat.models.base import OnEpoch
+from hetfeat.models.base import OnEpoch, TraceRanker
 from hetfeat.models.calibration import Calibration, fit_calibration
 from hetfeat.models.labels import anchors_seen, merged, records_seen
 from hetfeat.models.metrics import pairwise_accuracy
@@ -85,7 +85,7 @@ class EngineModel:
         self.settings = settings or self.defaults
         self._fitted: Fitted | None = None
         self._calibration: Calibration | None = None
-        self.draft: DraftModel | None = None
+        self.draft: TraceRanker | None = None
         self.seen: dict[str, dict[str, int]] = {}
         self.seen_anchors: dict[str, dict[str, int]] = {}
         self.with_stores: bool | None = None
@@ -254,7 +254,7 @@ def _settings(defaults: Any, given: dict[str, Any]) -> Any:
 
 
 def _draft_model() -> "type[DraftModel]":
-    """Its trees are an engine, and engines know their models."""
+    """Its trees are XGBoost's, which is loaded where it is used."""
     from hetfeat.models.draft import DraftModel
 
     return DraftModel

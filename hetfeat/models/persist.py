@@ -25,10 +25,10 @@ HEAD = "model.json"
 MAX_HEAD_BYTES = 64 << 20
 """It has a line for each device, task and column that the model knows."""
 _ACTION = "pull or train the model again"
-Seen = dict[str, dict[str, Count]]
+SeenCounts = dict[str, dict[str, Count]]
 
 
-class Curve(Schema):
+class CalibrationCurve(Schema):
     """A calibration."""
 
     score: Annotated[list[float], Field(min_length=1)]
@@ -41,7 +41,7 @@ class Curve(Schema):
         return self
 
 
-class Head(Schema):
+class ModelHead(Schema):
     """`model.json`, but for what its engine alone knows."""
 
     format: int
@@ -49,14 +49,14 @@ class Head(Schema):
     files: dict[FileName, Digest]
 
 
-class Contents(Head):
+class Contents(ModelHead):
     """All of `model.json`; the last key is not in the first models' folders."""
 
     columns: dict[str, list[str]]
     parameters: dict[str, bool | int | float | str]
-    calibration: Curve
-    seen: Seen
-    seen_anchors: Seen
+    calibration: CalibrationCurve
+    seen: SeenCounts
+    seen_anchors: SeenCounts
     with_stores: bool | None
     valid_pca: Annotated[float, Field(ge=0, le=1)] | None = None
 
@@ -103,7 +103,7 @@ def read_head(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise _not_a_model(folder) from error
     what = f"{HEAD} of model '{folder}'"
-    stated = decode(data, Head, what=what, action=_ACTION, max_bytes=MAX_HEAD_BYTES)
+    stated = decode(data, ModelHead, what=what, action=_ACTION, max_bytes=MAX_HEAD_BYTES)
     if stated.format != FORMAT_VERSION:
         raise DataError(
             f"model '{folder}' of format {stated.format}",

@@ -9,7 +9,7 @@ from hetfeat.models.objective import sigmoid
 from hetfeat.models.side import Side
 
 
-class Watch:
+class EarlyStopping:
     """Remembers the epoch of the least loss on the valid side, and tells the caller of each."""
 
     def __init__(

@@ -31,7 +31,7 @@ class ActorCriticConfig:
         walks_per_state: Walks tried for each state asked for before fewer are returned; 4 by
             default.
         hidden: Width of the hidden layer; 128 by default.
-        learning_rate: Step size of Adam; 0.001 by default.
+        learning_rate: WalkStep size of Adam; 0.001 by default.
         discount: Factor on the value of the state that a step leads to; 0.9 by default.
         buffer: Latest steps that are learnt from; 256 by default.
         batch: Steps of the buffer that a gradient is computed of; 64 by default.
@@ -49,7 +49,7 @@ class ActorCriticConfig:
     updates: int = 4
 
 
-class Step(NamedTuple):
+class WalkStep(NamedTuple):
     """One step of a walk; what it led to has been measured or is about to be."""
 
     state: State
@@ -95,7 +95,9 @@ class ActorCritic:
             logits, _ = self._forward([state])
             return torch.softmax(logits[0, list(actions)].double(), 0).numpy()
 
-    def losses(self, steps: Sequence[Step], rewards: Sequence[float]) -> tuple["Tensor", "Tensor"]:
+    def losses(
+        self, steps: Sequence[WalkStep], rewards: Sequence[float]
+    ) -> tuple["Tensor", "Tensor"]:
         """Loss of the actor, which must not move the critic, and of the critic."""
         import torch
 
@@ -112,7 +114,7 @@ class ActorCritic:
         return -(taken * advantage).mean(), (returns - values).square().mean()
 
     @one_thread()
-    def learn(self, steps: Sequence[Step], rewards: Sequence[float]) -> None:
+    def learn(self, steps: Sequence[WalkStep], rewards: Sequence[float]) -> None:
         """Takes gradient steps on random parts of a buffer."""
         size = min(self._config.batch, len(steps))
         for _ in range(self._config.updates):
@@ -147,11 +149,11 @@ class NeighbourhoodA2C:
         self._rng = random.Random(seed)
         self._visits = Visits(space, self._rng)
         self.network = ActorCritic(space, seed, config)
-        self._buffer: deque[Step] = deque(maxlen=config.buffer)
+        self._buffer: deque[WalkStep] = deque(maxlen=config.buffer)
         self._times_s: dict[State, float | None] = {}
         self._incumbent: State | None = None
         self._best_s = float("inf")
-        self._walked: list[Step] = []
+        self._walked: list[WalkStep] = []
         self._policies: dict[State, list[float]] = {}
 
     def ask(self, count: int) -> list[State]:
@@ -207,7 +209,7 @@ class NeighbourhoodA2C:
             if self._rng.random() < self._config.policy_share:
                 weights = self._policy(state, open_actions)
             action, reached = self._rng.choices(moves, weights)[0]
-            self._walked.append(Step(state, open_actions, action, reached))
+            self._walked.append(WalkStep(state, open_actions, action, reached))
             if self._visits.add(reached):
                 chosen.append(reached)
             state = reached

@@ -11,7 +11,7 @@ from hetfeat.search.base import Space, State
 Floats = npt.NDArray[np.float64]
 
 
-class Seen:
+class StateFeatures:
     """What the process sees of a space's states.
 
     That is the space's own vectors and, where values are not in that order anyway, how often two

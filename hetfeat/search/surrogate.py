@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hetfeat.search.base import Space, State, Timed
-from hetfeat.search.process import Covariance, Floats, Process, Seen
+from hetfeat.search.process import Covariance, Floats, Process, StateFeatures
 from hetfeat.search.visits import Visits
 
 if TYPE_CHECKING:
-    from hetfeat.search.warm import Prior
+    from hetfeat.search.prior import Prior
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class SurrogateSearch:
         self._space, self._prior, self._config = space, prior, config
         self._rng = random.Random(seed)
         self._visits = Visits(space, self._rng)
-        self._seen = Seen(space)
+        self._seen = StateFeatures(space)
         self._around: dict[State, list[State]] = {}
         self._promising = deque(prior.ranking[: config.promising] if prior else ())
         self._ran: list[Timed] = []  # the fastest first

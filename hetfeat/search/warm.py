@@ -1,41 +1,19 @@
 """Searches warmed by another device: by its ranking, or by a cost model trained on it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
 from hetfeat.errors import RequestError
 from hetfeat.search.base import State, StateSearch, Timed
+from hetfeat.search.prior import Floats, Prior
 from hetfeat.search.recorded import RecordedSpace
 from hetfeat.search.strategies import make_search
 from hetfeat.search.surrogate import SurrogateSearch
 
 BOOSTING: Mapping[str, float] = MappingProxyType({"max_depth": 8, "eta": 0.1, "nthread": 1})
 """Parameters of XGBoost for a model of another device, by default."""
-
-Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Prior:
-    """What another device lets expect of a space.
-
-    Attributes:
-        ranking: Its states, the fastest first.
-        log_times: Expected log times of states, up to a constant, by state.
-        unknown: Stands for the log time of a state of which nothing is expected.
-    """
-
-    ranking: list[State]
-    log_times: dict[State, float]
-    unknown: float
-
-    def __call__(self, states: Sequence[State]) -> Floats:
-        """Expected log times, float64 [states]."""
-        return np.array([self.log_times.get(state, self.unknown) for state in states])
 
 
 def recorded_prior(source: RecordedSpace, space: RecordedSpace) -> Prior:

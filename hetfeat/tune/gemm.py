@@ -35,7 +35,7 @@ def gemm_measurer(
     Raises:
         RequestError: Not a device that runs here.
     """
-    if profile.target.get("kind") != "llvm" or profile.route.get("kind") != "local":
+    if not profile.target.is_cpu or not profile.route.is_local:
         raise RequestError(
             f"device '{profile.name}' ({profile.target.get('kind')}, {profile.route.get('kind')})",
             "this machine's CPU",

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +14,13 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 from hetfeat.features.assemble import batch_of, examples_of
 from hetfeat.features.batch import Examples
-from hetfeat.models.base import CostModel
+from hetfeat.models.base import CostModel, TraceRanker
 from hetfeat.models.hyperparameters import build
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.trace import is_ours
 from hetfeat.search.base import Exploration, RankTraces, Score
 from hetfeat.transfer.finetune import mean_pca, pca_of_tasks, without_draft
 from hetfeat.transfer.gate import LEAST_SOURCE_PCA, LEAST_VALID_PCA, STANDARD_ERRORS, is_at_chance
-
-if TYPE_CHECKING:
-    from hetfeat.models.draft import DraftModel
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +244,7 @@ class TaskGuidance:
         return self.models.explores(self.task)
 
 
-def _ranker_pca(ranker: "DraftModel", records: Examples) -> float:
+def _ranker_pca(ranker: "TraceRanker", records: Examples) -> float:
     """PCA on the programs whose traces it would rank; NaN where there are none."""
     ranked = np.isin(records.operator.astype(str), list(ranker.operators))
     some = records.take(np.flatnonzero(ranked))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hetfeat.workloads.networks import Network
+from hetfeat.workloads.network import Network
 
 if TYPE_CHECKING:
     import torch

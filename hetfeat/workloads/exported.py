@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from hetfeat.workloads.door import refusals
-from hetfeat.workloads.networks import Network, is_function, load_network
+from hetfeat.workloads.network import Network
+from hetfeat.workloads.networks import is_function, load_network
 
 if TYPE_CHECKING:
     import torch

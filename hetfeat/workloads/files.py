@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from hetfeat.errors import DataError, RequestError
-from hetfeat.workloads.networks import Network
+from hetfeat.workloads.network import Network
 
 if TYPE_CHECKING:
     import onnx

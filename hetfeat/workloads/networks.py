@@ -8,13 +8,13 @@ import importlib
 import inspect
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hetfeat.errors import RequestError
 from hetfeat.workloads.door import refusals
+from hetfeat.workloads.network import Network
 
 if TYPE_CHECKING:
     import torch
@@ -33,26 +33,6 @@ BEGINNING_STD = 0.02
 
 INPUT_SIDES = {"inception_v3": 299}
 """Image side where it is not 224."""
-
-
-@dataclass(frozen=True)
-class Network:
-    """A network ready to be exported.
-
-    Attributes:
-        name: Slug; enters bundles and records.
-        module: In evaluation mode, fp32.
-        inputs: Example inputs; their shapes are the shapes it is compiled for.
-        onnx: The ONNX model that it is, if it is one; `module` then runs it in ONNX Runtime.
-        kind: `torch`, `ONNX` or `TFLite`: what it is imported from. That of a TFLite model runs
-            it in LiteRT.
-    """
-
-    name: str
-    module: "torch.nn.Module"
-    inputs: tuple["torch.Tensor", ...]
-    onnx: Any = None
-    kind: str = "torch"
 
 
 def load_network(name: str, batch: int = 1, seed: int = 0) -> Network:

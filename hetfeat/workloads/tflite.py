@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from hetfeat.errors import DataError, RequestError
-from hetfeat.workloads.networks import Network
+from hetfeat.workloads.network import Network
 
 MAGIC, MAGIC_AT = b"TFL3", slice(4, 8)
 EXTRA = "pip install 'hetfeat[tflite]'"

@@ -6,7 +6,7 @@ includes the `layout_free_buffers` attribute, so that another pipeline would mis
 
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from hetfeat.workloads.graph.functions.tvm import vectorise_functions
 from hetfeat.workloads.graph.rows.tvm import pad_rows
 from hetfeat.workloads.graph.siblings.tvm import combine_siblings
 from hetfeat.workloads.graph.tvm import operator_of, simplify, static_shape
-from hetfeat.workloads.networks import Network
+from hetfeat.workloads.network import Network
 from hetfeat.workloads.operators import anchor_operator
 from hetfeat.workloads.winograd import Choose, direct
 from hetfeat.workloads.winograd.tvm import use_winograd
@@ -52,9 +52,9 @@ class NetworkTask:
     fixed: bool = False
 
 
-def as_target(target: dict[str, Any]) -> tvm.target.Target:
+def as_target(target: Mapping[str, Any]) -> tvm.target.Target:
     """A TVM target from its dictionary (0.27 no longer takes command-line strings)."""
-    return tvm.target.Target(target)
+    return tvm.target.Target(dict(target))
 
 
 def import_network(network: Network) -> tvm.IRModule:

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from hetfeat.devices.fleet.route import DEFAULT_TRACKER, LOOPBACK, Address, Route
+from hetfeat.devices.fleet.route import DEFAULT_TRACKER, LOOPBACK, Address, RpcRoute
 from registry.commands import _cli
 
 PORT = click.IntRange(1, 2**16 - 1)
@@ -41,8 +41,8 @@ def start_server(
     from hetfeat.devices.probe import find_profile
 
     profile = find_profile(device)
-    if profile.route["kind"] == "local":
-        route = Route(Address.parse(DEFAULT_TRACKER), profile.name)
+    if profile.route.is_local:
+        route = RpcRoute(Address.parse(DEFAULT_TRACKER), profile.name)
     else:
         route = route_of(profile)
     code = control.start_server(

@@ -39,7 +39,7 @@ def command(
 ) -> dict[str, Any]:
     """Search hyperparameters; go on with a study that is there, alone or beside others."""
     from registry.training import TrainingRequest
-    from registry.tuning_hyperparameters import Search, search_and_register
+    from registry.tuning_hyperparameters import HyperparameterSearch, search_and_register
 
     training = TrainingRequest(records, family, model, split, holdout or (), effort, seed)
-    return search_and_register(Search(training, trials, storage or "", study))
+    return search_and_register(HyperparameterSearch(training, trials, storage or "", study))

@@ -42,6 +42,18 @@ def verify(store: Path) -> _cli.Result:
     return _cli.Result(value, exit_code=1 if damaged else 0)
 
 
+@_cli.command("repair", interrupted="nothing is lost; the same call goes on")
+@_cli.argument("store", metavar="DIR", type=Path)
+def repair(store: Path) -> dict[str, Any]:
+    """Keep whatever is whole, and put bad lines and damaged shards beside it."""
+    from hetfeat.dataset import repair as repairing
+    from hetfeat.dataset.store import RecordStore
+
+    found = repairing.repair(RecordStore.open(store, whole=False))
+    bad = found.lines["set_aside"]
+    return {"outcome": "repaired" if bad else "nothing wrong", **vars(found)}
+
+
 @_cli.command("export")
 @_cli.argument("store", metavar="DIR", type=Path)
 @_cli.option("--format", type=click.Choice(["metaschedule"]), default="metaschedule")
@@ -69,6 +81,7 @@ def study(store: Path, family: str | None, seed: int) -> dict[str, Any]:
 
 
 command.add_command(export)
+command.add_command(repair)
 command.add_command(stats)
 command.add_command(study)
 command.add_command(verify)

@@ -36,6 +36,7 @@ def command(
     """
     from registry import s3
     from registry.pull import pull
+    from registry.version import SIGNATURE_TAG
 
     if out.is_dir():
         raise RequestError(
@@ -48,6 +49,8 @@ def command(
     where = f"{prefix.strip('/')}/{pulled.manifest_sha256}".lstrip("/")
     digest = s3.upload_folder(pulled.folder, bucket, where, client)
     request = s3.presign(pulled.version.uri, digest, bucket, where, expires, client)
+    if signature := pulled.version.tags.get(SIGNATURE_TAG):
+        request["signature"] = signature
     _write_private(out, json.dumps(request, indent=1))
     return {
         "uri": pulled.version.uri,

@@ -43,7 +43,7 @@ def device(name: str) -> Iterator[Trap]:
         known = find_profile(name)
         if known.family == "gpu-nvidia" and shutil.which("nvcc") is None:
             yield f"no nvcc to compile for {known.name} with", "install CUDA's toolkit"
-        if known.route.get("kind") == "local":
+        if known.route.is_local:
             yield from _local(known, "write the profile anew with `hetfeat devices probe`")
         else:
             yield from _remote(known)
@@ -59,7 +59,7 @@ def _local(known: DeviceProfile, mend: str) -> Iterator[Trap]:
             f"{host.usable_cores()} cores may be used",
             mend,
         )
-    done = child(_MISSING_FEATURES, json.dumps(known.target))
+    done = child(_MISSING_FEATURES, json.dumps(dict(known.target)))
     if done.returncode:
         yield f"the target of profile {known.name} is not understood: {last_line(done)}", mend
     elif missing := json.loads(done.stdout):

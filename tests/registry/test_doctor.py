@@ -15,7 +15,7 @@ from registry.pull import pull
 from registry.repair import repair
 from registry.rollback import rollback
 from registry.stages import history, promote
-from registry.versions import MANIFEST_TAG
+from registry.version import MANIFEST_TAG
 
 
 @pytest.fixture(autouse=True)

@@ -1,18 +1,20 @@
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from conftest import on_sqlite_only
 
 from hetfeat.errors import DataError, GateRefused
 from hetfeat.features.columns import FEATURES_VERSION
-from registry.gates import REFUSED, SKIPPED, StandardGates
-from registry.rules import load_rules
-from registry.stages import history, promote
-from registry.versions import EVALUATION_TAG, FEATURES_TAG, MANIFEST_TAG, metric_tags, resolve
+from registry.gates import ARTIFACTS, GATES, REFUSED, SKIPPED, StandardGates
+from registry.rules import Gate, load_rules
+from registry.stages import history, promote, standard_gates
+from registry.version import EVALUATION_TAG, FEATURES_TAG, MANIFEST_TAG
+from registry.versions import metric_tags, resolve
 
 
 def judged(client, version, replaced=None, to="production") -> dict[str, str]:
-    return {r.gate: r.outcome for r in StandardGates(client)(version, replaced, to)}
+    return {r.gate: r.outcome for r in standard_gates(client)(version, replaced, to)}
 
 
 def test_the_first_version_passes(client, make_version, model_name):
@@ -78,10 +80,9 @@ def test_a_worst_figure_counts_where_it_was_measured(client, make_version, model
 def test_another_evaluation_set_is_not_comparable(client, make_version, model_name, tmp_path):
     old = make_version(model_name)
     version = make_version(model_name, **{EVALUATION_TAG: "e2"})
-    (result,) = [r for r in StandardGates(client)(version, old, "production") if r.gate == "pca"]
+    (result,) = [r for r in standard_gates(client)(version, old, "production") if r.gate == "pca"]
     assert result.outcome == REFUSED and "another evaluation set" in result.figures
-    rules = load_rules()
-    gates = StandardGates(client, type(rules)(rules.gates, rules.figures, not_comparable="skip"))
+    gates = StandardGates(client, str, load_rules().model_copy(update={"not_comparable": "skip"}))
     (result,) = [r for r in gates(version, old, "production") if r.gate == "pca"]
     assert result.outcome == SKIPPED
 
@@ -212,6 +213,10 @@ def test_the_ledger_keeps_figures_and_digest(client, make_version, model_name):
     assert entry["manifest"] == version.tags[MANIFEST_TAG]
     said = {gate["gate"]: gate["figures"] for gate in entry["gates"]}
     assert said["pca"] == "0.9000, nothing to replace"
+
+
+def test_there_is_a_gate_of_every_name():
+    assert sorted(get_args(Gate)) == sorted([ARTIFACTS, *GATES])
 
 
 @pytest.mark.parametrize(

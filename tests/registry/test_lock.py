@@ -8,6 +8,7 @@ import pytest
 from conftest import on_sqlite_only
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import PERMISSION_DENIED, RESOURCE_DOES_NOT_EXIST
+from mlflow.store.entities import PagedList
 
 from hetfeat.errors import RequestError, WorkFailed
 from registry import lock, process
@@ -194,7 +195,7 @@ def blind(client, monkeypatch):
             raise MlflowException("not for you", PERMISSION_DENIED)
         return look(name)
 
-    monkeypatch.setattr(client, "search_registered_models", lambda *_, **__: [])
+    monkeypatch.setattr(client, "search_registered_models", lambda *_, **__: PagedList([], None))
     monkeypatch.setattr(client, "get_registered_model", refuse)
 
 

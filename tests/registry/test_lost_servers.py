@@ -24,7 +24,8 @@ from registry.mirror import State
 from registry.pull import pull
 from registry.repair import repair
 from registry.stages import history, promote
-from registry.versions import Version, model_names, register, resolve
+from registry.version import Version
+from registry.versions import model_names, register, resolve
 
 on_the_server = pytest.mark.parametrize(
     "tracking_uri", [pytest.param("server", marks=pytest.mark.services)], indirect=True

@@ -26,6 +26,15 @@ def test_a_folder_passes_as_it_was_written(folder: Path):
     assert check_manifest(folder) == check_manifest(folder, digest) == digest
 
 
+def test_the_manifest_is_flushed_to_the_disk(folder: Path, monkeypatch):
+    flushed, flush = [], os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda file: flushed.append(os.fstat(file).st_ino) or flush(file)
+    )
+    write_manifest(folder)
+    assert flushed == [(folder / MANIFEST).stat().st_ino, folder.stat().st_ino]
+
+
 def test_the_manifest_of_the_same_files_is_the_same(folder: Path):
     assert write_manifest(folder) == write_manifest(folder)
 

@@ -11,7 +11,7 @@ from registry import cache
 from registry.manifest import MANIFEST, write_manifest
 from registry.pull import pull
 from registry.stages import promote
-from registry.versions import MANIFEST_TAG
+from registry.version import MANIFEST_TAG
 
 pytestmark = on_sqlite_only
 

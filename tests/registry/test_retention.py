@@ -1,3 +1,4 @@
+import math
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from registry.doctor import diagnose
 from registry.retention import candidates, prune
 from registry.rollback import rollback
 from registry.stages import history, promote
-from registry.versions import Version
+from registry.version import Version
 
 
 def numbers(versions) -> list[int]:
@@ -112,6 +113,35 @@ def test_the_requests_grow_with_the_versions_and_no_faster(
     monkeypatch.setattr(retention, "locked", lambda *a: turns.append(a) or taken(*a))
     assert numbers(prune(model_name, 0, client=client)) == [1, 2, 3, 4]
     assert len(turns) == 1
+
+
+def test_a_version_asks_for_the_whole_model_once_in_a_turn(client, make_version, model_name):
+    """MLflow answers with every version and entry: a request for each would be quadratic."""
+    for version in range(1, 7):
+        make_version(model_name)
+        promote(model_name, version, "production", client=client)
+    left, ask = candidates(model_name, 0, client=client), client.get_registered_model
+    counts = []
+    for versions in (left[:1], left[1:]):
+        asked: list[str] = []
+        client.get_registered_model = lambda name, to=asked: to.append(name) or ask(name)
+        with retention.locked(client, model_name) as lock:
+            now = retention.situation(client, model_name, lock)
+            retention._Turn(now, math.inf, math.inf).prune(versions)
+        counts.append(asked.count(model_name))
+    assert len(left) == 4 and counts[0] == counts[1]
+
+
+def test_what_another_deleted_meanwhile_is_passed_over(client, name, monkeypatch):
+    taken = retention.locked
+
+    def after_another(client, model):
+        if numbers(candidates(name, 0)) == [1, 2]:
+            client.delete_model_version(name, "1")
+        return taken(client, model)
+
+    monkeypatch.setattr(retention, "locked", after_another)
+    assert numbers(prune(name, 0, client=client)) == [2]
 
 
 def test_a_long_turn_at_the_lock_is_taken_in_parts(client, name, monkeypatch):

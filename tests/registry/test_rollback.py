@@ -11,7 +11,8 @@ from registry.mirror import State
 from registry.pull import pull
 from registry.rollback import earlier, rollback
 from registry.stages import history, promote
-from registry.versions import MANIFEST_TAG, metric_tags
+from registry.version import MANIFEST_TAG
+from registry.versions import metric_tags
 
 
 def shown(client, name: str) -> State:

@@ -5,9 +5,15 @@ from conftest import on_sqlite_only
 
 from hetfeat.deploy.runtime import PUBLIC_KEY
 from hetfeat.deploy.signing import SIGNING_KEY
-from hetfeat.errors import DataError
+from hetfeat.errors import DataError, RequestError, WorkFailed
+from registry.evaluating import _check_signed
+from registry.manifest import write_manifest
+from registry.presigned import fetch_presigned, parse_request
 from registry.pull import pull
-from registry.versions import MANIFEST_TAG, SIGNATURE_TAG
+from registry.training import train_and_register
+from registry.transferring import transfer_and_register
+from registry.tuning_hyperparameters import search_and_register
+from registry.version import MANIFEST_TAG, SIGNATURE_TAG
 
 pytestmark = on_sqlite_only
 
@@ -75,3 +81,55 @@ def test_a_signature_that_is_no_text_of_ours_is_refused(signed, client):
     client.set_model_version_tag(signed, "1", SIGNATURE_TAG, "\x1b[31m")
     with pytest.raises(DataError, match="another signature"):
         pull(f"{signed}/1")
+
+
+def test_a_folder_is_evaluated_only_if_a_version_of_it_is_signed(signed, make_version, monkeypatch):
+    _check_signed(pull(f"{signed}/1").folder)
+    monkeypatch.delenv(PUBLIC_KEY)
+    make_version(signed, {"model.txt": b"other"})
+    unsigned = pull(f"{signed}/2").folder
+    _check_signed(unsigned)
+    monkeypatch.setenv(PUBLIC_KEY, str(unsigned.parent / "none.pem"))
+    with pytest.raises(RequestError, match="cannot be used"):
+        _check_signed(unsigned)
+
+
+def test_an_unsigned_or_unknown_folder_is_not_evaluated(signed, make_version, tmp_path):
+    made = make_version(signed, {"model.txt": b"other"})
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    (folder / "model.txt").write_bytes(b"other")
+    assert write_manifest(folder) == made.tags[MANIFEST_TAG]
+    with pytest.raises(DataError, match="unsigned"):
+        _check_signed(folder)
+    (folder / "model.txt").write_bytes(b"nobody's")
+    write_manifest(folder)
+    with pytest.raises(DataError, match="no version has"):
+        _check_signed(folder)
+
+
+def test_what_is_fetched_is_signed_by_the_key(signed, client, tmp_path):
+    tags = client.get_model_version(signed, "1").tags
+    shared = {
+        "format": 1,
+        "model": f"models:/{signed}/1",
+        "manifest_sha256": tags[MANIFEST_TAG],
+        "urls": {"manifest.json": "http://127.0.0.1:9/m"},
+    }
+    with pytest.raises(DataError, match="unsigned"):
+        fetch_presigned(parse_request(shared, "it"), tmp_path / "out")
+    for changed, error in (({}, WorkFailed), ({"model": "models:/other/1"}, DataError)):
+        request = shared | {"signature": tags[SIGNATURE_TAG]} | changed
+        with pytest.raises(error):
+            fetch_presigned(parse_request(request, "it"), tmp_path / "out")
+
+
+@pytest.mark.parametrize("holds", [None, "no key"])
+def test_a_bad_signing_key_is_noticed_before_any_work(tracking_uri, tmp_path, monkeypatch, holds):
+    path = tmp_path / "key.pem"
+    if holds:
+        path.write_text(holds)
+    monkeypatch.setenv(SIGNING_KEY, str(path))
+    for work in (train_and_register, transfer_and_register, search_and_register):
+        with pytest.raises(RequestError, match="openssl genpkey"):
+            work(None)

@@ -10,7 +10,8 @@ from registry import ledger, mirror
 from registry.lock import locks_of
 from registry.mirror import State
 from registry.stages import GateResult, check_reason, history, promote
-from registry.versions import MANIFEST_TAG, resolve
+from registry.version import MANIFEST_TAG
+from registry.versions import resolve
 
 
 def shown(client, name: str) -> State:

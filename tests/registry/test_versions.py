@@ -4,7 +4,8 @@ from conftest import on_sqlite_only
 from hetfeat.errors import RequestError
 from registry.names import bundle_name, cost_model_name
 from registry.stages import promote
-from registry.versions import MANIFEST_TAG, PARENT_TAG, model_names, resolve
+from registry.version import MANIFEST_TAG, PARENT_TAG
+from registry.versions import model_names, resolve
 
 
 def test_names():

@@ -10,7 +10,7 @@ from registry import listing
 from registry.compare import compare
 from registry.lineage import as_tree, lineage
 from registry.stages import promote
-from registry.versions import DATASET_TAG, METRIC_PREFIX
+from registry.version import DATASET_TAG, METRIC_PREFIX
 
 
 @pytest.fixture

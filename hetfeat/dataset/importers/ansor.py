@@ -18,7 +18,7 @@ from hetfeat.dataset.importers.ansor_operators import operator_of
 from hetfeat.dataset.importers.ansor_steps import Interpreter, Uninterpretable, take_numbers
 from hetfeat.dataset.importers.ansor_targets import profile_of
 from hetfeat.dataset.importers.ansor_tasks import UNKNOWN, task_of
-from hetfeat.dataset.importers.base import Batch
+from hetfeat.dataset.importers.base import ImportedBatch
 from hetfeat.dataset.importers.files import read_lines
 from hetfeat.dataset.schema import SCHEMA, shapes_as_text
 from hetfeat.devices.profile import DeviceProfile
@@ -46,7 +46,7 @@ _DTYPE = re.compile(r"(?:float|u?int|bfloat)(?:4|8|16|32|64)")
 
 
 @dataclass(frozen=True)
-class _Head:
+class _TaskHead:
     """What the lines of one task have in common."""
 
     task: Task
@@ -66,7 +66,7 @@ class _Skeleton:
 class _Lines:
     """Lines read and not yet interpreted, as columns."""
 
-    heads: list[_Head] = field(default_factory=list)
+    heads: list[_TaskHead] = field(default_factory=list)
     costs: list[list[float]] = field(default_factory=list)
     errors: list[str | None] = field(default_factory=list)
     unix_s: list[float] = field(default_factory=list)
@@ -78,7 +78,7 @@ class _NoRecord(ValueError):
     """A line that is no record, and why."""
 
 
-def read(files: Iterable[Path], device: str) -> Iterator[Batch]:
+def read(files: Iterable[Path], device: str) -> Iterator[ImportedBatch]:
     """Reads log files of the auto-scheduler; see `base.Importer`."""
     skipped: Counter[str] = Counter()
     lines, known, size = _Lines(), _Heads(device), 0
@@ -107,10 +107,10 @@ class _Heads:
         self.operators: dict[str, str] = {}
         """By task hash, of keys that do not tell; as the first batch of a task says."""
         self._device = device
-        self._heads: dict[tuple[str, bytes], _Head] = {}
+        self._heads: dict[tuple[str, bytes], _TaskHead] = {}
         self._profiles: dict[tuple[Any, ...], DeviceProfile] = {}
 
-    def find(self, given: list[Any], dtype: str) -> _Head:
+    def find(self, given: list[Any], dtype: str) -> _TaskHead:
         key = dtype, orjson.dumps(given)
         head = self._heads.get(key)
         if head is None:
@@ -119,7 +119,7 @@ class _Heads:
             head = self._heads[key] = self._make(given, dtype)
         return head
 
-    def _make(self, given: list[Any], dtype: str) -> _Head:
+    def _make(self, given: list[Any], dtype: str) -> _TaskHead:
         if type(given) is not list or len(given) not in (2, 3, 5, 6):
             raise _NoRecord("task of another form")
         workload, target, hardware = given[0], given[1], given[2] if len(given) > 2 else None
@@ -131,7 +131,7 @@ class _Heads:
         except ValueError as error:
             raise _NoRecord(f"task with {error}") from error
         profile = self._profiles.setdefault((target, *(hardware or ())), made)
-        return _Head(task, shapes_as_text(task), profile)
+        return _TaskHead(task, shapes_as_text(task), profile)
 
 
 def _parse(line: bytes, dtype: str, known: _Heads, lines: _Lines) -> None:
@@ -203,7 +203,7 @@ def _other_form(record: Any) -> str:
 
 def _batches(
     lines: _Lines, skipped: Counter[str], device: str, operators: dict[str, str]
-) -> Iterator[Batch]:
+) -> Iterator[ImportedBatch]:
     """Interprets lines: a batch for each hardware they were measured on; `skipped` is emptied."""
     traces = [""] * len(lines.heads)
     said: dict[str, set[str]] = {}
@@ -222,8 +222,8 @@ def _batches(
             by_profile.setdefault(id(head.profile), []).append(row)
     for rows in by_profile.values():
         table = _table(lines, traces, rows, device, operators)
-        yield Batch(table, profile=lines.heads[rows[0]].profile)
-    yield Batch(SCHEMA.empty_table(), Counter(skipped))
+        yield ImportedBatch(table, profile=lines.heads[rows[0]].profile)
+    yield ImportedBatch(SCHEMA.empty_table(), Counter(skipped))
     skipped.clear()
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hetfeat.devices.profile import DeviceProfile
+from hetfeat.devices.profile import DeviceProfile, Target
 
 _KEPT = {"mcpu", "mtriple", "arch", "model", "mabi", "mfloat-abi"}
 _LISTS = {"keys", "mattr"}
@@ -45,7 +45,7 @@ def profile_of(device: str, target: str, hardware: list[int] | None) -> DevicePr
     return DeviceProfile(
         name=device,
         family=_family(parsed),
-        target=parsed,
+        target=Target(parsed),
         threads=cores or 1 if is_cpu else 1,
         source=f"Ansor records for target {target.strip()!r}",
         **given,

@@ -14,7 +14,7 @@ from hetfeat.records import Measurement
 
 
 @dataclass(frozen=True)
-class Batch:
+class ImportedBatch:
     """What an importer found in a stretch of its files.
 
     Attributes:
@@ -36,11 +36,11 @@ class Batch:
 class Importer(Protocol):
     """Reads files of one format, a bounded batch at a time.
 
-    What is wrong with a line is a reason in `Batch.skipped`, never an exception: each entry of a
-    file is either a row of a batch or counted as skipped.
+    What is wrong with a line is a reason in `ImportedBatch.skipped`, never an exception: each entry
+    of a file is either a row of a batch or counted as skipped.
     """
 
-    def __call__(self, files: Iterable[Path], device: str) -> Iterator[Batch]:
+    def __call__(self, files: Iterable[Path], device: str) -> Iterator[ImportedBatch]:
         """The records of `files`, which `looks` takes for this format, as measured on `device`."""
 
 
@@ -49,7 +49,7 @@ def batch_of(
     skipped: Counter[str] | None = None,
     profile: DeviceProfile | None = None,
     modules: Mapping[str, str] | None = None,
-) -> Batch:
+) -> ImportedBatch:
     """A batch from single measurements, for formats of few records."""
     records = to_table(to_row(m) for m in measurements)
-    return Batch(records, skipped or Counter(), profile, modules or {})
+    return ImportedBatch(records, skipped or Counter(), profile, modules or {})

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import JsonValue
 
-from hetfeat.dataset.importers.base import Batch, batch_of
+from hetfeat.dataset.importers.base import ImportedBatch, batch_of
 from hetfeat.dataset.importers.files import is_bomb, read_whole
 from hetfeat.dataset.importers.looks import UCI_TABLE, uci_table
 from hetfeat.errors import DataError
@@ -241,7 +241,7 @@ def _bad(path: Path, why: str) -> DataError:
     )
 
 
-def read(files: Iterable[Path], device: str) -> Iterator[Batch]:
+def read(files: Iterable[Path], device: str) -> Iterator[ImportedBatch]:
     """Kernel Tuner caches as records: a trace is the parameters by name, as JSON.
 
     They are of kernels, not of TVM's programs: no cost model of ours reads them, the store and its

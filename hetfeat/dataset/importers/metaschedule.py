@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from hetfeat.dataset.importers.base import Batch, batch_of
+from hetfeat.dataset.importers.base import ImportedBatch, batch_of
 from hetfeat.dataset.importers.files import read_lines
 from hetfeat.dataset.importers.looks import METASCHEDULE_RECORDS, look
 from hetfeat.dataset.importers.metaschedule_targets import KINDS, profile_of
@@ -34,7 +34,7 @@ RENAMED = {"GetBlock": "GetSBlock"}
 """Instructions of older versions that have another name now."""
 
 
-def read(files: Iterable[Path], device: str) -> Iterator[Batch]:
+def read(files: Iterable[Path], device: str) -> Iterator[ImportedBatch]:
     """See `base.Importer`: the records of each database, with its modules and networks.
 
     Raises:
@@ -45,7 +45,7 @@ def read(files: Iterable[Path], device: str) -> Iterator[Batch]:
             yield from _database(file, device)
 
 
-def _database(records: Path, device: str) -> Iterator[Batch]:
+def _database(records: Path, device: str) -> Iterator[ImportedBatch]:
     skipped: Counter[str] = Counter()
     chunks = read_lines(_workload_file(records), skipped, LINE_BYTES)
     workloads = Workloads(line for chunk in chunks for line in chunk)
@@ -54,7 +54,7 @@ def _database(records: Path, device: str) -> Iterator[Batch]:
     target: dict[str, Any] = {}
     profile: DeviceProfile | None = None
 
-    def batch() -> Batch:
+    def batch() -> ImportedBatch:
         made = batch_of(waiting, Counter(skipped), profile, workloads.new_modules())
         waiting.clear()
         skipped.clear()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hetfeat.devices.profile import DeviceProfile
+from hetfeat.devices.profile import DeviceProfile, Target
 
 FAMILY_OF_GPU = {"cuda": "gpu-nvidia", "rocm": "gpu-amd", "metal": "gpu-apple"}
 KINDS = ("llvm", *FAMILY_OF_GPU)
@@ -21,7 +21,7 @@ def profile_of(name: str, target: dict[str, Any]) -> DeviceProfile | None:
         return DeviceProfile(
             name,
             "cpu-arm" if arm else "cpu-x86",
-            own,
+            Target(own),
             threads=cores or 1,
             num_cores=cores,
             vector_unit_bytes=_vector_bytes(own),
@@ -34,7 +34,7 @@ def profile_of(name: str, target: dict[str, Any]) -> DeviceProfile | None:
     return DeviceProfile(
         name,
         FAMILY_OF_GPU[kind],
-        own,
+        Target(own),
         threads=1,
         max_shared_memory_per_block_bytes=_count(limits.get("max_shared_memory_per_block")),
         max_threads_per_block=_count(limits.get("max_threads_per_block")),

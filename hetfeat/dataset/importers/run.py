@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hetfeat.dataset.importers.base import Batch
+from hetfeat.dataset.importers.base import ImportedBatch
 from hetfeat.dataset.importers.files import walk
 from hetfeat.dataset.importers.looks import look
-from hetfeat.dataset.importers.seen import Seen
+from hetfeat.dataset.importers.seen import KeySet
 from hetfeat.dataset.importers.table import FORMATS, importer
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.presets import preset
@@ -132,13 +132,13 @@ class _Sink:
 
     def __init__(self, store: RecordStore, device: str, complete: Complete) -> None:
         self._store, self._device, self._complete = store, device, complete
-        self._seen = Seen()
+        self._seen = KeySet()
         for programs in store.program_keys(device):
             self._seen.add(programs)
         self._profile = store.devices().get(device)
         self._writer = store.writer(COMPRESSION_LEVEL)
 
-    def add(self, batch: Batch, counts: Counts) -> None:
+    def add(self, batch: ImportedBatch, counts: Counts) -> None:
         """Takes the records of a batch and counts all of its entries."""
         counts.skipped_reasons.update(+batch.skipped)
         if batch.modules:

@@ -6,7 +6,7 @@ import numpy.typing as npt
 Keys = npt.NDArray[np.uint64]
 
 
-class Seen:
+class KeySet:
     """The first 64 bits of each program's key, in sorted runs that are merged as they grow.
 
     Two of TenSet's 51.6 million programs share them with probability 7e-5.

@@ -29,6 +29,7 @@ LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 300.0, 300.0
 ATTEMPTS, REST_S = 4, 5.0
 
 T = TypeVar("T")
+_Seconds = Annotated[list[PositiveFloat], Field(min_length=1)]
 
 
 class _Broken(Exception):
@@ -62,7 +63,7 @@ class DeviceBundle:
         request = {"do": "time", "inputs": self._written(inputs), "rounds": rounds}
         seconds = parse(
             self._ask(request, RUN_TIMEOUT_S),
-            Annotated[list[PositiveFloat], Field(min_length=1)],
+            _Seconds,
             what="the times of a bundle",
             action="update and restart the server, and set its clock right",
         )
@@ -108,7 +109,7 @@ def on_device(
         DeviceLost: No server held out, in so many attempts.
         WorkFailed: Raised by `do`, or a bundle that fails on every server.
     """
-    worker = Worker(CHILD, [json.dumps(profile.target)], profile.threads)
+    worker = Worker(CHILD, [json.dumps(dict(profile.target))], profile.threads)
     trouble, failed = "", False
     with tempfile.TemporaryDirectory(prefix="hetfeat-bundle-") as work:
         try:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hetfeat.devices.profile import DeviceProfile
+from hetfeat.devices.profile import DeviceProfile, Route
 from hetfeat.errors import RequestError
 
 LOOPBACK = "127.0.0.1"
@@ -36,7 +36,7 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Route:
+class RpcRoute:
     """How a device is reached over RPC.
 
     Attributes:
@@ -50,7 +50,7 @@ class Route:
     cpu: str | None = None
 
 
-def route_of(profile: DeviceProfile) -> Route:
+def route_of(profile: DeviceProfile) -> RpcRoute:
     """The RPC route of a profile.
 
     Raises:
@@ -59,15 +59,15 @@ def route_of(profile: DeviceProfile) -> Route:
     given = profile.route
     known = {"kind", "tracker", "key", "cpu"}
     texts = all(isinstance(value, str) for value in given.values())
-    if given.get("kind") != "rpc" or not given.get("key") or not set(given) <= known or not texts:
+    if not given.is_rpc or not given.get("key") or not set(given) <= known or not texts:
         raise RequestError(
-            f"route {given} of device '{profile.name}'",
+            f"route {dict(given)} of device '{profile.name}'",
             "kind: rpc, with a key, and perhaps tracker (HOST:PORT) and cpu",
             "write one with `hetfeat devices probe --tracker HOST:PORT --out FILE`",
         )
     check_key(given["key"])
     tracker = Address.parse(given.get("tracker", DEFAULT_TRACKER))
-    return Route(tracker, given["key"], given.get("cpu"))
+    return RpcRoute(tracker, given["key"], given.get("cpu"))
 
 
 def check_key(key: str) -> None:
@@ -76,6 +76,6 @@ def check_key(key: str) -> None:
         raise RequestError(f"key {key!r}", "ASCII characters without blanks", "correct the key")
 
 
-def rpc_route(tracker: Address, key: str, cpu: str) -> dict[str, str]:
+def rpc_route(tracker: Address, key: str, cpu: str) -> Route:
     """A route as a profile keeps it."""
-    return {"kind": "rpc", "tracker": str(tracker), "key": key, "cpu": cpu}
+    return Route({"kind": "rpc", "tracker": str(tracker), "key": key, "cpu": cpu})

@@ -6,7 +6,7 @@ from importlib.metadata import version
 import tvm
 
 from hetfeat.devices.probe import slug
-from hetfeat.devices.profile import DeviceProfile
+from hetfeat.devices.profile import DeviceProfile, Target
 from hetfeat.errors import RequestError
 
 VECTOR_BYTES, CACHE_LINE_BYTES, VTHREADS = 16, 64, 8
@@ -54,13 +54,15 @@ def gpu_profile(name: str | None = None) -> DeviceProfile:
     return DeviceProfile(
         name=name or slug(gpu.device_name),
         family="gpu-nvidia",
-        target={
-            "kind": "cuda",
-            "arch": arch,
-            "max_threads_per_block": threads,
-            "max_shared_memory_per_block": shared,
-            "thread_warp_size": gpu.warp_size,
-        },
+        target=Target(
+            {
+                "kind": "cuda",
+                "arch": arch,
+                "max_threads_per_block": threads,
+                "max_shared_memory_per_block": shared,
+                "thread_warp_size": gpu.warp_size,
+            }
+        ),
         threads=1,
         vector_unit_bytes=VECTOR_BYTES,
         cache_line_bytes=CACHE_LINE_BYTES,

@@ -39,7 +39,7 @@ class Job:
 
 
 @dataclass
-class Batch:
+class RemoteBatch:
     """The programs of one call, shared by those who build, those who run, and who waits.
 
     Attributes:

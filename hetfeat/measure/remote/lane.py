@@ -14,7 +14,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 from hetfeat.measure.base import DeviceLost, measured
 from hetfeat.measure.latencies import latencies_of
-from hetfeat.measure.remote.batch import Batch, Job, keep_best
+from hetfeat.measure.remote.batch import Job, RemoteBatch, keep_best
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.parsing import PositiveFloat, parse, printable
 from hetfeat.records import ErrorKind, Measurement
@@ -78,7 +78,7 @@ class Lane:
         self.rests_until_s = 0.0
         """By the monotonic clock: it waited for a server in vain while others did all the work."""
 
-    def run(self, batch: Batch) -> None:
+    def run(self, batch: RemoteBatch) -> None:
         """Runs programs until all of the batch are settled."""
         rest_s = FIRST_REST_S
         session_s = SHARE_S + self._run_timeout_s + MARGIN_S
@@ -100,7 +100,7 @@ class Lane:
             batch.rest(random.uniform(0.5, 1.5) * rest_s)  # out of step with what recurs
             rest_s = min(2 * rest_s, LONGEST_REST_S)
 
-    def _meet(self, batch: Batch, session_s: float) -> Met:
+    def _meet(self, batch: RemoteBatch, session_s: float) -> Met:
         met = connect(self.worker, self._profile, session_s)
         if met.report is None or not batch.is_distrusted(met.report.instance):
             return met
@@ -108,7 +108,7 @@ class Lane:
         trouble = f"a server whose answers made no sense; {START_IT_ANEW}"
         return Met(turned_away=met.report.instance, trouble=trouble)
 
-    def _share(self, batch: Batch, report: ServerReport) -> str | None:
+    def _share(self, batch: RemoteBatch, report: ServerReport) -> str | None:
         """Runs programs in one session; they count once its last probe agrees with the first.
 
         Returns:
@@ -148,7 +148,7 @@ class Lane:
 
     def _discredit(
         self,
-        batch: Batch,
+        batch: RemoteBatch,
         job: Job,
         report: ServerReport,
         done: list[tuple[Job, Measurement]],
@@ -163,7 +163,7 @@ class Lane:
         else:
             batch.add(job)
 
-    def _again(self, batch: Batch, done: list[tuple[Job, Measurement]], reason: str) -> None:
+    def _again(self, batch: RemoteBatch, done: list[tuple[Job, Measurement]], reason: str) -> None:
         """Has what must not count measured once more."""
         self._quarantine([measurement for _, measurement in done], reason)
         for again, _ in done:

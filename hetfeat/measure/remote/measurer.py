@@ -22,7 +22,7 @@ from hetfeat.measure.base import in_order, measured, need_cpu
 from hetfeat.measure.children import RESTART_BYTES, Children
 from hetfeat.measure.exclusive import building
 from hetfeat.measure.patience import BUILD_TIMEOUT_S
-from hetfeat.measure.remote.batch import Batch, Job
+from hetfeat.measure.remote.batch import Job, RemoteBatch
 from hetfeat.measure.remote.lane import Lane, Quarantine
 from hetfeat.measure.worker import Worker
 from hetfeat.records import Measurement, Program
@@ -66,7 +66,7 @@ class RemoteMeasurer(Children):
         super().__init__(profile, CHILD, host.usable_cores(), build_timeout_s)
         self._route = route_of(profile)
         memory = str(psutil.virtual_memory().total // 2)
-        arguments = [json.dumps(profile.target), str(profile.cache_line_bytes), memory]
+        arguments = [json.dumps(dict(profile.target)), str(profile.cache_line_bytes), memory]
         self._lanes = [
             Lane(
                 Worker(CHILD, arguments, profile.threads),
@@ -109,7 +109,7 @@ class RemoteMeasurer(Children):
     ) -> Iterator[Measurement]:
         """Yields what each session measured once the session has ended, each program once."""
         wanted = {program.key: program for program in programs}
-        batch = Batch(len(wanted), dict(incumbent_s or {}), cold)
+        batch = RemoteBatch(len(wanted), dict(incumbent_s or {}), cold)
         queue = deque(wanted.values())
         lanes = self._lanes[: self._servers()]
         lanes = [lane for lane in lanes if lane.rests_until_s < time.monotonic()] or lanes[:1]
@@ -141,7 +141,9 @@ class RemoteMeasurer(Children):
         for worker in waiting:
             worker.stop()
 
-    def _build_from(self, index: int, queue: deque[Program], folder: Path, batch: Batch) -> None:
+    def _build_from(
+        self, index: int, queue: deque[Program], folder: Path, batch: RemoteBatch
+    ) -> None:
         """Lets one child build from the queue until it is empty."""
         with contextlib.suppress(IndexError):
             while not batch.is_over:
@@ -163,7 +165,7 @@ class RemoteMeasurer(Children):
         return 1
 
 
-def _guarded(batch: Batch, do: Callable[[Batch], None]) -> None:
+def _guarded(batch: RemoteBatch, do: Callable[[RemoteBatch], None]) -> None:
     """What goes wrong in a thread is raised where the results are awaited."""
     try:
         do(batch)

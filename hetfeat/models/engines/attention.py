@@ -33,7 +33,7 @@ from hetfeat.models.engines.regression import BELIEF, corrected
 from hetfeat.models.metrics import by_group, pairwise_accuracy
 from hetfeat.models.nets import AttentionParameters
 from hetfeat.models.side import Side
-from hetfeat.models.watch import Watch
+from hetfeat.models.watch import EarlyStopping
 
 DAMAGED = nets.DAMAGED
 
@@ -92,7 +92,7 @@ def train(
     settings: AttentionParameters, train: Side, valid: Side, on_epoch: OnEpoch | None
 ) -> FittedAttention:
     """Descends until the valid side improves no more, judged without a support set."""
-    watch = Watch(valid, settings.point_weight, settings.patience, on_epoch)
+    watch = EarlyStopping(valid, settings.point_weight, settings.patience, on_epoch)
     batch, check = train.examples.batch.loaded(), valid.examples.batch.loaded()
     scaling = Scaling.of(batch)
     with nets.torch_threads(), nets.seeded(settings.seed):

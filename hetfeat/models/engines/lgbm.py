@@ -13,9 +13,9 @@ from hetfeat.features.batch import Batch, Examples, Floats
 from hetfeat.models.aggregate import table_names, table_of
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
-from hetfeat.models.gbdt import LgbmParameters
+from hetfeat.models.gbdt_parameters import LgbmParameters
 from hetfeat.models.side import Side
-from hetfeat.models.watch import Watch
+from hetfeat.models.watch import EarlyStopping
 
 BOOSTER = "booster.txt"
 BIN_SAMPLE = 50_000
@@ -52,7 +52,7 @@ def train(
     settings: LgbmParameters, train: Side, valid: Side, on_epoch: OnEpoch | None
 ) -> LgbmTrees:
     """Boosts until the valid side improves no more."""
-    watch = Watch(valid, settings.point_weight, settings.patience, on_epoch)
+    watch = EarlyStopping(valid, settings.point_weight, settings.patience, on_epoch)
     learn = rows_of(train.examples.batch, settings.stores)
     check = rows_of(valid.examples.batch, settings.stores)
     objective = RowObjective(train.objective(settings.point_weight), learn)
@@ -121,7 +121,7 @@ class _Part(lightgbm.Sequence):
         return rows
 
 
-def _loss_of(watch: Watch, rows: Rows) -> Any:
+def _loss_of(watch: EarlyStopping, rows: Rows) -> Any:
     """Tells the watch of each round; LightGBM itself stops by what is returned."""
     epoch = -1
 

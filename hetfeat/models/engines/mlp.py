@@ -20,7 +20,7 @@ from hetfeat.models.engines.inputs import CONTEXT_WIDTH, Inputs, Scaling
 from hetfeat.models.engines.losses import loss_of
 from hetfeat.models.nets import MlpParameters
 from hetfeat.models.side import Side
-from hetfeat.models.watch import Watch
+from hetfeat.models.watch import EarlyStopping
 
 DAMAGED = nets.DAMAGED
 
@@ -82,7 +82,7 @@ class FittedMlp:
 
 def train(settings: MlpParameters, train: Side, valid: Side, on_epoch: OnEpoch | None) -> FittedMlp:
     """Descends until the valid side improves no more."""
-    watch = Watch(valid, settings.point_weight, settings.patience, on_epoch)
+    watch = EarlyStopping(valid, settings.point_weight, settings.patience, on_epoch)
     scaling = Scaling.of(train.examples.batch.loaded())
     check = scaling(valid.examples.batch.loaded())
     with nets.torch_threads(), nets.seeded(settings.seed):

@@ -17,7 +17,7 @@ from hetfeat.models.engines.inputs import Inputs, Scaling
 from hetfeat.models.engines.losses import Targets
 from hetfeat.models.metrics import by_group
 from hetfeat.models.side import Side
-from hetfeat.models.watch import Watch
+from hetfeat.models.watch import EarlyStopping
 
 WEIGHTS = "weights.safetensors"
 DAMAGED: tuple[type[Exception], ...] = (SafetensorError, RuntimeError)
@@ -82,7 +82,7 @@ class Best:
     """Keeps the weights of the epoch that was best on the valid side."""
 
     net: nn.Module
-    watch: Watch
+    watch: EarlyStopping
     margins: Callable[[], npt.NDArray[np.float64]]
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
 

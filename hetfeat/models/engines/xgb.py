@@ -16,9 +16,9 @@ from hetfeat.features.spilled import scratch_folder
 from hetfeat.models.aggregate import hardware_columns, table_names, table_of
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
-from hetfeat.models.gbdt import GbdtParameters
+from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.models.side import Side
-from hetfeat.models.watch import Watch
+from hetfeat.models.watch import EarlyStopping
 
 BOOSTER = "booster.ubj"
 DAMAGED: tuple[type[Exception], ...] = (xgboost.core.XGBoostError,)
@@ -51,7 +51,7 @@ class XgbTrees:
 
 def train(settings: GbdtParameters, train: Side, valid: Side, on_epoch: OnEpoch | None) -> XgbTrees:
     """Boosts until the valid side improves no more; beyond memory, from quantised files."""
-    watch = Watch(valid, settings.point_weight, settings.patience, on_epoch)
+    watch = EarlyStopping(valid, settings.point_weight, settings.patience, on_epoch)
     learn = rows_of(train.examples.batch, settings.stores)
     check = rows_of(valid.examples.batch, settings.stores)
     objective = RowObjective(train.objective(settings.point_weight), learn)
@@ -173,7 +173,7 @@ class _Parts(xgboost.DataIter):
 class _Callback(xgboost.callback.TrainingCallback):
     """The base class of XGBoost is its only way to be told of rounds."""
 
-    def __init__(self, watch: Watch, rows: Rows, matrix: Any) -> None:
+    def __init__(self, watch: EarlyStopping, rows: Rows, matrix: Any) -> None:
         self.watch, self.rows, self.matrix = watch, rows, matrix
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:

@@ -19,11 +19,11 @@ def use_winograd(module: tvm.IRModule, choose: Choose) -> tvm.IRModule:
         module: After its layout is NHWC and constants are folded.
         choose: Asked for each of them.
     """
-    return rewritten(module, _Rewriter(module, choose))
+    return rewritten(module, _WinogradRewriter(module, choose))
 
 
 @mutator
-class _Rewriter(PyExprMutator):  # type: ignore[misc]
+class _WinogradRewriter(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule, choose: Choose) -> None:
         super().__init__(module)
         self.choose = choose

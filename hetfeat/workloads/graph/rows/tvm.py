@@ -27,7 +27,7 @@ def pad_rows(module: tvm.IRModule) -> tvm.IRModule:
     Args:
         module: With its constants folded.
     """
-    return rewritten(module, _Rewriter(module))
+    return rewritten(module, _RowPadder(module))
 
 
 def tileable(rows: int) -> int:
@@ -40,7 +40,7 @@ def tileable(rows: int) -> int:
 
 
 @mutator
-class _Rewriter(PyExprMutator):  # type: ignore[misc]
+class _RowPadder(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
         if operator_of(call) != "relax.matmul":

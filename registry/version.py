@@ -1,0 +1,75 @@
+"""A version of a registered model, and the tags that it bears."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hetfeat.errors import DataError
+from hetfeat.parsing import decode
+
+MANIFEST_TAG = "manifest_sha256"
+SIGNATURE_TAG = "manifest_signature"
+PARENT_TAG = "parent_model_uri"
+DATASET_TAG = "dataset_digest"
+EVALUATION_TAG = "evaluation_digest"
+FEATURES_TAG = "feature_version"
+COMPARISON_TAG = "comparison"
+"""The same for all that was trained on one side of a split and judged on the other."""
+METRIC_PREFIX = "metric."
+"""Before the name of a figure in the tags of a version: a run's own can be logged over."""
+_FIGURE_BYTES = 32
+"""Longest text of a figure; Python writes none of more than 24 characters."""
+
+STAGES = ("none", "staging", "production", "archived")
+LIVE_STAGES = ("staging", "production")
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a registered model, as it was when it was looked up.
+
+    Attributes:
+        name: Of the registered model.
+        version: Its number.
+        run_id: Of the run that made it, if any.
+        source: Where MLflow keeps its files.
+        stage: One of `STAGES`.
+        aliases: Those that point to it.
+        tags: By key.
+    """
+
+    name: str
+    version: int
+    run_id: str | None
+    source: str
+    stage: str
+    aliases: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def uri(self) -> str:
+        """The version, pinned: `models:/NAME/VERSION`."""
+        return f"models:/{self.name}/{self.version}"
+
+    @classmethod
+    def of(cls, found: Any) -> "Version":
+        """From MLflow's ModelVersion."""
+        return cls(
+            name=found.name,
+            version=int(found.version),
+            run_id=found.run_id or None,
+            source=found.source,
+            stage=str(found.current_stage or "None").lower(),
+            aliases=tuple(found.aliases),
+            tags=dict(found.tags),
+        )
+
+
+def figure_of(version: Version, name: str) -> float | None:
+    """A figure of a version's tags; None where there is none, or no finite number."""
+    what = f"'{METRIC_PREFIX}{name}' of {version.uri}"
+    try:
+        text = version.tags.get(METRIC_PREFIX + name, "")
+        return decode(text, float, what=what, action="", max_bytes=_FIGURE_BYTES)
+    except DataError:
+        return None
