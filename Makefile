@@ -14,7 +14,7 @@ env: ## .venv with the hetfeat command in it; quick when nothing changed
 	@sh tools/environment.sh "$(PYTHON)"
 
 quickstart: env ## The whole loop on this machine: train, promote, deploy ResNet-18
-	$(VENV_PYTHON) -m registry.quickstart
+	$(VENV_PYTHON) -m registry.cli.quickstart
 
 test: env ## The tests; make test ARGS="-k store" runs some of them
 	$(VENV_PYTHON) -m pytest $(ARGS)

@@ -3,54 +3,54 @@
 import sys
 from collections.abc import Sequence
 
-from registry.commands import _cli
+from registry.cli import app
 
 COMMANDS = {
-    "devices": ("registry.commands.devices:command", "Profiles of devices; probe this machine."),
-    "collect": ("registry.commands.collect:command", "Measure programs of networks on a device."),
-    "import": ("registry.commands.import_:command", "Read records that other tools measured."),
-    "records": ("registry.commands.records:command", "What a record store holds; verify it."),
-    "prune": ("registry.commands.prune:command", "Keep the records that teach most."),
-    "train": ("registry.commands.train:command", "Train and register a cost model."),
-    "hpo": ("registry.commands.hpo:command", "Search hyperparameters; register the best."),
+    "devices": ("registry.cli.devices:command", "Profiles of devices; probe this machine."),
+    "collect": ("registry.cli.collect:command", "Measure programs of networks on a device."),
+    "import": ("registry.cli.import_:command", "Read records that other tools measured."),
+    "records": ("registry.cli.records:command", "What a record store holds; verify it."),
+    "prune": ("registry.cli.prune:command", "Keep the records that teach most."),
+    "train": ("registry.cli.train:command", "Train and register a cost model."),
+    "hpo": ("registry.cli.hpo:command", "Search hyperparameters; register the best."),
     "transfer": (
-        "registry.commands.transfer:command",
+        "registry.cli.transfer:command",
         "Adapt a model to a device with few measurements.",
     ),
-    "evaluate": ("registry.commands.evaluate:command", "Judge a stored model on records."),
-    "promote": ("registry.commands.promote:command", "Move a model version to another stage."),
-    "rollback": ("registry.commands.rollback:command", "Put production back as it was before."),
-    "history": ("registry.commands.history:command", "Print who moved which version, and why."),
-    "versions": ("registry.commands.versions:command", "List registered models and versions."),
-    "compare": ("registry.commands.compare:command", "Print runs side by side."),
-    "lineage": ("registry.commands.lineage:command", "Print what a version comes from and led to."),
-    "pull": ("registry.commands.pull:command", "Bring a version's verified files to this machine."),
+    "evaluate": ("registry.cli.evaluate:command", "Judge a stored model on records."),
+    "promote": ("registry.cli.promote:command", "Move a model version to another stage."),
+    "rollback": ("registry.cli.rollback:command", "Put production back as it was before."),
+    "history": ("registry.cli.history:command", "Print who moved which version, and why."),
+    "versions": ("registry.cli.versions:command", "List registered models and versions."),
+    "compare": ("registry.cli.compare:command", "Print runs side by side."),
+    "lineage": ("registry.cli.lineage:command", "Print what a version comes from and led to."),
+    "pull": ("registry.cli.pull:command", "Bring a version's verified files to this machine."),
     "share": (
-        "registry.commands.share:command",
+        "registry.cli.share:command",
         "Put a version in S3, for devices without MLflow.",
     ),
-    "fetch": ("registry.commands.fetch:command", "Bring a shared version here, without MLflow."),
-    "doctor": ("registry.commands.doctor:command", "Find and repair inconsistencies."),
+    "fetch": ("registry.cli.fetch:command", "Bring a shared version here, without MLflow."),
+    "doctor": ("registry.cli.doctor:command", "Find and repair inconsistencies."),
     "retention": (
-        "registry.commands.retention:command",
+        "registry.cli.retention:command",
         "Remove old archived versions that nothing needs.",
     ),
-    "cache": ("registry.commands.cache:command", "Bound the copies kept on this machine."),
-    "deploy": ("registry.commands.deploy:command", "Tune and compile a network for a device."),
+    "cache": ("registry.cli.cache:command", "Bound the copies kept on this machine."),
+    "deploy": ("registry.cli.deploy:command", "Tune and compile a network for a device."),
     "compile": (
-        "registry.commands.compile:command",
+        "registry.cli.compile:command",
         "Compile what a deployment has found so far.",
     ),
-    "run": ("registry.commands.run:command", "Run a bundle."),
-    "serve": ("registry.commands.serve:command", "Serve a bundle over HTTP, verified."),
-    "bench": ("registry.commands.bench:command", "Time a bundle, beside other engines."),
-    "fleet": ("registry.commands.fleet:command", "Trackers and servers for other devices."),
-    "search": ("registry.commands.search:command", "Compare GEMM and kernel searches."),
-    "report": ("registry.commands.report:command", "Remake the papers' tables from our runs."),
+    "run": ("registry.cli.run:command", "Run a bundle."),
+    "serve": ("registry.cli.serve:command", "Serve a bundle over HTTP, verified."),
+    "bench": ("registry.cli.bench:command", "Time a bundle, beside other engines."),
+    "fleet": ("registry.cli.fleet:command", "Trackers and servers for other devices."),
+    "search": ("registry.cli.search:command", "Compare GEMM and kernel searches."),
+    "report": ("registry.cli.report:command", "Remake the papers' tables from our runs."),
 }
 """Name -> import string and line of help: listing the commands imports none of them."""
 
-cli = _cli.LazyGroup(
+cli = app.LazyGroup(
     COMMANDS,
     help="Cost models that know the hardware: learn them, keep them, tune with them.",
     no_args_is_help=True,
@@ -59,7 +59,7 @@ cli = _cli.LazyGroup(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits with its code."""
-    sys.exit(_cli.run(cli, arguments))
+    sys.exit(app.run(cli, arguments))
 
 
 if __name__ == "__main__":

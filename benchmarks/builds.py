@@ -15,9 +15,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from hetfeat.devices.probe import local_profile
-from hetfeat.measure.tvm import Service
+from hetfeat.measure.child import Service
 from hetfeat.workloads.networks import load_network
-from hetfeat.workloads.tvm import (
+from hetfeat.workloads.relax import (
     as_target,
     extract_tasks,
     import_network,

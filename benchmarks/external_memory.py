@@ -27,7 +27,7 @@ from store_scaling import make_store
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import assemble
-from hetfeat.features.spilled import room_bytes
+from hetfeat.features.out_of_core import room_bytes
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.hyperparameters import build
 

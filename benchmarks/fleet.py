@@ -26,18 +26,18 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from hetfeat.dataset import notes
+from hetfeat.dataset import sidecar_files
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import FAMILY_OF_MACHINE
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.devices.tvm import host_target
+from hetfeat.devices.target import host_target
 from hetfeat.measure.remote.measurer import RemoteMeasurer
 from hetfeat.measure.worker import Worker
 from hetfeat.records import Program
 from hetfeat.tune.session import Budget
 from hetfeat.tune.tuner import tune
-from hetfeat.workloads.tvm import describe, save_workload
+from hetfeat.workloads.relax import describe, save_workload
 from tests import fleets, kernels
 
 FAULT_SIZES, SPEED_SIZES = (128, 160), (512, 768)
@@ -151,7 +151,7 @@ def tuned_over(profile: DeviceProfile, sizes: Sequence[int], trials: int) -> dic
     asked: list[Program] = []
     with tempfile.TemporaryDirectory() as folder:
         journal = RecordStore.create(Path(folder) / "journal")
-        aside = partial(notes.quarantine, journal.path)
+        aside = partial(sidecar_files.quarantine, journal.path)
         with RemoteMeasurer(profile, aside, patience_s=PATIENCE_S) as measurer:
             for task, module in modules.items():
                 measurer.add_task(task, module)
@@ -174,7 +174,7 @@ def tuned_over(profile: DeviceProfile, sizes: Sequence[int], trials: int) -> dic
             "twice": sum(times - 1 for times in keys.values()),
             "blamed": sum(m.error in ("crash", "timeout", "run") for m in records),
             "quarantined": collections.Counter(
-                row["reason"] for row in notes.noted(journal.path, notes.QUARANTINE)
+                row["reason"] for row in sidecar_files.noted(journal.path, sidecar_files.QUARANTINE)
             ),
             "ended": "with what it had" if tuned.is_partial else "as planned",
             "seconds": tuned.seconds,

@@ -23,28 +23,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
-from hetfeat.deploy.ways import tasks_of_all_ways
 from hetfeat.devices.probe import local_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.local import LocalMeasurer
-from hetfeat.models.table import load_model
+from hetfeat.models.registry import load_model
 from hetfeat.records import Task
 from hetfeat.search.base import FixedGuidance
 from hetfeat.search.evolution import Evolution, EvolutionConfig
-from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
-from hetfeat.tune.judge import ModelGuidance
+from hetfeat.transfer.schedule_library import ScheduleLibrary, starts_of
+from hetfeat.tune.guidance import ModelGuidance
 from hetfeat.tune.scheduler import SchedulerConfig
+from hetfeat.workloads.convolution_variants import tasks_of_all_ways
 from hetfeat.workloads.networks import load_network
-from hetfeat.workloads.tvm import (
-    NetworkTask,
-    as_target,
-    import_network,
-    in_layout,
-    save_workload,
-)
+from hetfeat.workloads.relax import NetworkTask, as_target, import_network, in_layout, save_workload
 from hetfeat.workloads.winograd import TRANSFORMS
-from registry.names import cost_model_name
-from registry.pull import pull
+from registry.files.pull import pull
+from registry.models.names import cost_model_name
 
 
 def largest(network: str, profile: DeviceProfile, count: int) -> list[NetworkTask]:

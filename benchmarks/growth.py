@@ -24,11 +24,11 @@ from transfer_pairs import Network
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import local_profile
-from hetfeat.models.table import load_model
-from hetfeat.transfer.schedules import ScheduleLibrary
+from hetfeat.models.registry import load_model
+from hetfeat.transfer.schedule_library import ScheduleLibrary
 from hetfeat.tune.session import Budget
 from hetfeat.tune.tuner import tune
-from hetfeat.workloads.tvm import NetworkTask
+from hetfeat.workloads.relax import NetworkTask
 
 
 def part_of(tasks: Sequence[NetworkTask], count: int) -> list[NetworkTask]:

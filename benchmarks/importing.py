@@ -94,7 +94,7 @@ def paths_of(data: Path, patterns: list[str]) -> list[Path]:
 
 def timed(format_name: str, device: str, paths: list[Path], out: Path) -> tuple[Any, float]:
     """Counts of an import, and its CPU time in seconds."""
-    from hetfeat.dataset.importers.run import import_records
+    from hetfeat.dataset.importers.import_records import import_records
 
     start = time.process_time()
     return import_records(format_name, device, paths, out), time.process_time() - start
@@ -154,7 +154,7 @@ def peak_mb(files: list[Path], out: Path) -> float:
     code = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from hetfeat.dataset.importers.run import import_records\n"
+        "from hetfeat.dataset.importers.import_records import import_records\n"
         "import_records('ansor', 'gpu', [Path(p) for p in sys.argv[2:]], Path(sys.argv[1]))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"
     )

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 from hetfeat.deploy import runtime
-from hetfeat.deploy.ways import lower_fastest, tasks_of_all_ways
 from hetfeat.devices.probe import local_profile
 from hetfeat.records import Task
+from hetfeat.workloads.convolution_variants import lower_fastest, tasks_of_all_ways
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.winograd import TRANSFORMS
 
@@ -34,7 +34,7 @@ def kernels_of(network: str, manifest: dict, target) -> dict[str, Task]:
     """The task of each kernel of the network as it was compiled, by name."""
     import tvm
 
-    from hetfeat.workloads.tvm import describe, import_network, in_layout
+    from hetfeat.workloads.relax import describe, import_network, in_layout
 
     prepared = in_layout(import_network(load_network(network)), target)
     tasks = tasks_of_all_ways(prepared, target, TRANSFORMS)
@@ -94,7 +94,7 @@ def main() -> None:
     given = parser.parse_args()
     profile = local_profile()
     os.environ["TVM_NUM_THREADS"] = str(profile.threads)
-    from hetfeat.workloads.tvm import as_target
+    from hetfeat.workloads.relax import as_target
 
     manifest = json.loads((given.bundle / "bundle.json").read_text())
     network = given.network or manifest["request"]["network"]

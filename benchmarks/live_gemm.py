@@ -28,10 +28,10 @@ from tqdm import tqdm
 from hetfeat.deploy.gemm_bench import LIBRARIES, SEARCHED, compare_matmul, finalists
 from hetfeat.devices.probe import local_profile
 from hetfeat.search.base import State, Timed
-from hetfeat.search.run import Measure, evaluations_of, run_search
+from hetfeat.search.runner import Measure, evaluations_of, run_search
 from hetfeat.search.space import TileSpace, gemm_space
 from hetfeat.search.strategies import STRATEGIES, make_search
-from hetfeat.tune.gemm import gemm_measurer
+from hetfeat.tune.gemm_measurer import gemm_measurer
 
 FRACTION = "0.001"
 CUBES = ["512,512,512", "1024,1024,1024", "2048,2048,2048"]

@@ -24,7 +24,7 @@ from hetfeat.measure.local import LocalMeasurer
 from hetfeat.records import Program
 from hetfeat.tune.collect import Plan, collect
 from hetfeat.workloads.networks import load_network
-from hetfeat.workloads.tvm import (
+from hetfeat.workloads.relax import (
     NetworkTask,
     as_target,
     extract_tasks,
@@ -57,7 +57,7 @@ def stock_seconds(
     """Wall time and failures of the stock builder and runner."""
     import tvm.s_tir.meta_schedule as ms
 
-    from hetfeat.schedules.tvm import as_candidate, replay
+    from hetfeat.schedules.design_space import as_candidate, replay
 
     modules = {task.task.hash: task.module for task in tasks}
     target = as_target(profile.target)

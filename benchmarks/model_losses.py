@@ -22,7 +22,7 @@ import numpy as np
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.batch import Batch
 from hetfeat.models.aggregate import flat_features, table_names
-from hetfeat.models.table import model_class
+from hetfeat.models.registry import model_class
 
 Fold = Callable[[Batch], Any]
 AS_BUILT = "none"

@@ -35,7 +35,7 @@ from loop_nests import with_nests
 from model_baselines import BASELINES, ON_NESTS, TVM, Remeasured
 
 from hetfeat.dataset.files import end_torn_line, json_lines
-from hetfeat.dataset.notes import evaluation_tasks
+from hetfeat.dataset.sidecar_files import evaluation_tasks
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import assemble
@@ -43,7 +43,7 @@ from hetfeat.features.batch import Examples
 from hetfeat.features.columns import HARDWARE
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.hyperparameters import build
-from hetfeat.models.table import MODELS
+from hetfeat.models.registry import MODELS
 
 SPLITS = ("within_task", "by_task", "by_target", "by_target_new")
 """Those of any records; by_dense_task wants evaluation tasks, by_class CPUs and GPUs."""

@@ -23,7 +23,7 @@ from unittest import mock
 import numpy as np
 
 from hetfeat.dataset.files import end_torn_line, json_lines
-from hetfeat.dataset.notes import evaluation_tasks
+from hetfeat.dataset.sidecar_files import evaluation_tasks
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import assemble
@@ -32,8 +32,8 @@ from hetfeat.models.aggregate import flat_features
 from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.labels import best_latencies, group_codes, labels
 from hetfeat.models.metrics import by_group, pairwise_accuracy
+from hetfeat.models.metrics_topk import eligible_groups, top_k
 from hetfeat.models.pruned import kept_by_pruning
-from hetfeat.models.topk import eligible_groups, top_k
 
 TOPS = ("top1", "top5")
 OURS = ("pruned", "paper")

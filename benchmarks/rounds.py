@@ -42,16 +42,16 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import local_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.features.assemble import assemble
-from hetfeat.features.tvm import StoreFeatures
+from hetfeat.features.per_store import StoreFeatures
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.models.base import CostModel
 from hetfeat.records import Measurement, Program, Task, anchor_of
 from hetfeat.schedules import trace as traces
-from hetfeat.schedules.tvm import TaskSpace, replay
+from hetfeat.schedules.design_space import TaskSpace, replay
 from hetfeat.search.evolution import Evolution, EvolutionConfig
-from hetfeat.tune.judge import ModelGuidance
+from hetfeat.tune.guidance import ModelGuidance
 from hetfeat.tune.scheduler import SchedulerConfig
-from hetfeat.workloads.tvm import as_target, load_workload
+from hetfeat.workloads.relax import as_target, load_workload
 
 OPERATORS = ("conv2d", "matmul", "winograd")
 ROUND = 64

@@ -28,9 +28,9 @@ from hetfeat.dataset.importers.kernel_tuner import read_recording
 from hetfeat.search.base import Timed
 from hetfeat.search.prior import Prior
 from hetfeat.search.recorded import RecordedSpace
-from hetfeat.search.run import Trial, run_search
+from hetfeat.search.runner import Trial, run_search
 from hetfeat.search.strategies import STRATEGIES
-from hetfeat.search.warm import model_prior, recorded_prior, warmed_search
+from hetfeat.search.warm_start import model_prior, recorded_prior, warmed_search
 
 BUDGETS = (100, 300, 900)
 UCI_BUDGET = 242

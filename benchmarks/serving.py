@@ -61,7 +61,7 @@ set_model(Torch())
 def save_models(bundle: Path, network: str, folder: Path) -> dict[str, Path]:
     import mlflow.pyfunc
 
-    from registry import flavor
+    from registry.tracking import bundle_flavor
 
     manifest = json.loads((bundle / "bundle.json").read_text())
     code = folder / "torch_model.py"
@@ -71,9 +71,9 @@ def save_models(bundle: Path, network: str, folder: Path) -> dict[str, Path]:
     for name, path in saved.items():
         mlflow.pyfunc.save_model(
             path,
-            python_model=str(flavor._MODEL_FILE if name == "bundle" else code),
+            python_model=str(bundle_flavor._MODEL_FILE if name == "bundle" else code),
             artifacts={"bundle": str(bundle)} if name == "bundle" else None,
-            signature=flavor.signature(manifest),
+            signature=bundle_flavor.signature(manifest),
             pip_requirements=[],
         )
     return saved

@@ -20,7 +20,7 @@ from generations import largest
 from hetfeat.devices.probe import local_profile
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.schedules.trace import is_ours
-from hetfeat.workloads.tvm import save_workload
+from hetfeat.workloads.relax import save_workload
 
 DRAWN_PER_PROGRAM = 4
 """MetaSchedule has up to three sketches of a task, we have two."""

@@ -16,8 +16,8 @@ from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+from hetfeat.measure.child import Service, main
 from hetfeat.measure.local import LocalMeasurer
-from hetfeat.measure.tvm import Service, main
 from hetfeat.records import Program, Task
 
 TASK = Task("scheduled", "scheduled", (), "float32", 0.0)

@@ -68,7 +68,7 @@ def rounds(logs: Path) -> list[tuple[float, int, int]]:
 def fastest(out: Path, by_s: float) -> tuple[int, dict[str, tuple[float, str]]]:
     """Programs measured by then; latency and trace of the fastest of each task, by its hash."""
     from hetfeat.schedules.trace import dump
-    from hetfeat.workloads.tvm import describe, load_workload
+    from hetfeat.workloads.relax import describe, load_workload
 
     counted = Counter()
     for ended_s, task, programs in rounds(out / "logs"):
@@ -113,7 +113,7 @@ def main() -> None:
     import tvm.s_tir.meta_schedule as ms
 
     from hetfeat.workloads.networks import load_network
-    from hetfeat.workloads.tvm import as_target, extract_tasks, import_network, lower
+    from hetfeat.workloads.relax import as_target, extract_tasks, import_network, lower
 
     target = as_target(profile.target)
     lowered = lower(import_network(load_network(given.network)), target)

@@ -129,7 +129,7 @@ def export(folder: Path) -> None:
     from tvm import te, topi
 
     from hetfeat.dataset.export import export_metaschedule
-    from hetfeat.workloads.tvm import save_workload
+    from hetfeat.workloads.relax import save_workload
 
     modules = {}
     for side in SIDES:

@@ -26,21 +26,21 @@ from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy.bench import compare
 from hetfeat.deploy.bundle import Variant, load_bundle, write_bundle
-from hetfeat.deploy.tvm import compile_network
+from hetfeat.deploy.compile import compile_network
 from hetfeat.deploy.verify import sample_of
-from hetfeat.deploy.ways import contested, lower_fastest, tasks_of_all_ways
 from hetfeat.devices.probe import local_profile
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.models.labels import leaked_records
-from hetfeat.models.table import load_model
+from hetfeat.models.registry import load_model
 from hetfeat.records import Measurement, Program
-from hetfeat.transfer.schedules import ScheduleLibrary
-from hetfeat.tune.final import measure_finalists, select_finalists
+from hetfeat.transfer.schedule_library import ScheduleLibrary
+from hetfeat.tune.finalists import measure_finalists, select_finalists
 from hetfeat.tune.scheduler import SchedulerConfig
 from hetfeat.tune.session import Budget
 from hetfeat.tune.tuner import TuningOptions, tune
+from hetfeat.workloads.convolution_variants import contested, lower_fastest, tasks_of_all_ways
 from hetfeat.workloads.networks import load_network
-from hetfeat.workloads.tvm import (
+from hetfeat.workloads.relax import (
     as_target,
     extract_tasks,
     import_network,

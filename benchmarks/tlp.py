@@ -15,12 +15,12 @@ from torch import nn
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.features.trace import WIDTH
 from hetfeat.models.calibration import Calibration, fit_calibration
+from hetfeat.models.early_stopping import EarlyStopping
 from hetfeat.models.engines import net as nets
 from hetfeat.models.engines.losses import loss_of
 from hetfeat.models.labels import best_latencies, labels
-from hetfeat.models.nets import MlpParameters
-from hetfeat.models.side import side_of
-from hetfeat.models.watch import EarlyStopping
+from hetfeat.models.neural import MlpParameters
+from hetfeat.models.training_set import side_of
 
 SIZE, HEADS = 128, 8
 

@@ -49,11 +49,11 @@ from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import by_group
 from hetfeat.records import Measurement, Program
-from hetfeat.transfer.schedules import ScheduleLibrary
+from hetfeat.transfer.schedule_library import ScheduleLibrary
 from hetfeat.tune.session import Budget
 from hetfeat.tune.tuner import TuningOptions, tune
 from hetfeat.workloads.networks import load_network
-from hetfeat.workloads.tvm import as_target, extract_tasks, import_network, lower, save_workload
+from hetfeat.workloads.relax import as_target, extract_tasks, import_network, lower, save_workload
 
 SCRATCH, SHUFFLED, OTHERS = "scratch", "shuffled", "others"
 SHARES = (1 / 6, 1 / 4, 1 / 3, 1 / 2, 3 / 4, 1)

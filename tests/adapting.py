@@ -9,16 +9,16 @@ import numpy as np
 import mlproject
 from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.gbdt_parameters import GbdtParameters
-from registry.client import connect
-from registry.commands import _cli
-from registry.manifest import write_manifest
-from registry.version import Version
-from registry.versions import register
+from registry.cli import app
+from registry.files.manifest import write_manifest
+from registry.models.mlflow_client import connect
+from registry.models.version import Version
+from registry.models.versions import register
 
 
 def succeed(capfd, *arguments: str) -> dict[str, Any]:
     """The result of a command that must exit 0."""
-    code = _cli.run(mlproject.cli, [*arguments, "--json"])
+    code = app.run(mlproject.cli, [*arguments, "--json"])
     printed = capfd.readouterr()
     assert code == 0, printed.err
     return json.loads(printed.out)
@@ -26,7 +26,7 @@ def succeed(capfd, *arguments: str) -> dict[str, Any]:
 
 def refuse(capfd, *arguments: str) -> str:
     """The one line of a command that must exit 2."""
-    code = _cli.run(mlproject.cli, [*arguments, "--json"])
+    code = app.run(mlproject.cli, [*arguments, "--json"])
     printed = capfd.readouterr()
     assert code == 2, printed.err
     assert printed.out == ""

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hetfeat.deploy import bundle, runtime
-from hetfeat.deploy.tvm import compile_network
+from hetfeat.deploy.compile import compile_network
 from hetfeat.deploy.verify import sample_of
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.devices.tvm import host_target
+from hetfeat.devices.target import host_target
 from hetfeat.records import Program
-from hetfeat.schedules.tvm import TaskSpace
+from hetfeat.schedules.design_space import TaskSpace
 from hetfeat.workloads.networks import load_network
-from hetfeat.workloads.tvm import NetworkTask, as_target, extract_tasks, import_network, lower
+from hetfeat.workloads.relax import NetworkTask, as_target, extract_tasks, import_network, lower
 
 SEED = 7
 """Of the schedules."""

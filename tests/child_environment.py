@@ -4,7 +4,7 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
-from hetfeat.measure.serving import serve
+from hetfeat.measure.worker_loop import serve
 
 
 class Service:

@@ -43,7 +43,7 @@ def project() -> Path:
 @pytest.fixture(scope="session")
 def device() -> DeviceProfile:
     """This machine with made-up figures: probing it takes ten seconds."""
-    from hetfeat.devices.tvm import host_target, vector_isa
+    from hetfeat.devices.target import host_target, vector_isa
 
     target = host_target(2)
     return DeviceProfile(
@@ -90,7 +90,7 @@ def new_registry(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], s
 
     A copy of one that was migrated once, which takes seconds; its artifacts stay in the folder.
     """
-    from registry.client import connect
+    from registry.models.mlflow_client import connect
 
     template = tmp_path_factory.mktemp("mlflow") / "empty.db"
     connect(f"sqlite:///{template}").search_registered_models()

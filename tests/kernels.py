@@ -7,7 +7,7 @@ import tvm
 from tvm import te, tirx
 
 from hetfeat.records import Program, Task
-from hetfeat.workloads.tvm import describe, save_workload
+from hetfeat.workloads.relax import describe, save_workload
 
 UNTOUCHED = "[[],[]]"
 OTHER_UNTOUCHED = "[ [], [] ]"

@@ -1,4 +1,4 @@
-"""Runs made up by hand, as `registry.runs` would read them."""
+"""Runs made up by hand, as `registry.tracking.finished_runs` would read them."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -9,7 +9,7 @@ import pytest
 import stores
 
 import mlproject
-from registry.commands import _cli
+from registry.cli import app
 
 MODEL = "costmodel.cpu-x86"
 
@@ -17,7 +17,7 @@ MODEL = "costmodel.cpu-x86"
 @contextmanager
 def registry_with_a_model(folder: Path, project: Path) -> Iterator[Path]:
     """Works in `folder`, in whose registry a model has been trained and is in production."""
-    from registry.stages import promote
+    from registry.models.stages import promote
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -29,7 +29,7 @@ def registry_with_a_model(folder: Path, project: Path) -> Iterator[Path]:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(project), tests]))
         stores.make_store(folder / "records", tasks=6, per_task=8)
         line = ["train", "--records", "records", "--effort", "quick"]
-        assert _cli.run(mlproject.cli, line) == 0
+        assert app.run(mlproject.cli, line) == 0
         for stage in ("staging", "production"):
             promote(MODEL, 1, stage, reason="made for tests", force=True)
         yield folder

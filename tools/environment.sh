@@ -35,4 +35,4 @@ if [ "$(cat .venv/made-from 2>/dev/null)" != "$made_from" ]; then
     echo "$made_from" >.venv/made-from
 fi
 
-.venv/bin/python -m registry.project_env
+.venv/bin/python -m registry.maintenance.project_env

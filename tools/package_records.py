@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 
 from hetfeat.dataset.schema import median_latencies
 from hetfeat.dataset.store import RecordStore
-from hetfeat.deploy.ways import tasks_of_all_ways
 from hetfeat.records import anchor_of
+from hetfeat.workloads.convolution_variants import tasks_of_all_ways
 from hetfeat.workloads.networks import load_network
-from hetfeat.workloads.tvm import as_target, import_network, in_layout
+from hetfeat.workloads.relax import as_target, import_network, in_layout
 from hetfeat.workloads.winograd import TRANSFORMS
 
 LIGHT = ["device", "task", "program", "unix_s", "latencies_s"]

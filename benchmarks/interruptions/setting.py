@@ -32,7 +32,7 @@ MARK = "HETFEAT_INTERRUPTED"
 WARM = multiprocessing.get_context("forkserver")
 """Starts commands that only look or repair in processes whose libraries are loaded already."""
 WARM.set_forkserver_preload(
-    ["mlflow", "mlflow.tracking.client", "registry.doctor", "registry.pull"]
+    ["mlflow", "mlflow.tracking.client", "registry.maintenance.audit", "registry.files.pull"]
 )
 
 

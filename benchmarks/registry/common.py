@@ -19,8 +19,8 @@ os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
 
 from mlflow import MlflowClient
 
-from registry.client import connect
-from registry.versions import register
+from registry.models.mlflow_client import connect
+from registry.models.versions import register
 
 Json = Any
 

@@ -19,12 +19,12 @@ from typing import Any
 from common import machine, make_model, no_gates, parser, registry_on
 from mlflow import MlflowClient
 
-from registry import mirror
-from registry.client import connect
-from registry.doctor import diagnose
-from registry.mirror import State
-from registry.repair import repair
-from registry.stages import history, promote
+from registry.maintenance.audit import diagnose
+from registry.maintenance.repair import repair
+from registry.models import aliases
+from registry.models.aliases import State
+from registry.models.mlflow_client import connect
+from registry.models.stages import history, promote
 
 
 class Announcing:
@@ -99,7 +99,7 @@ def examine(uri: str, name: str) -> dict[str, list[str]]:
     left = repair(client, found)
     entries, faults = history(name, client=client)
     state = State.of(entries[-1]["state"])
-    wrong = [*faults, *mirror.differences(client, name, state)]
+    wrong = [*faults, *aliases.differences(client, name, state)]
     if state not in (State(2, 1, None), State(None, 2, 1)):
         wrong.append(f"neither before nor after: {state}")
     promote(name, 3, "staging", gates=no_gates, client=client)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from registry import ledger
-from registry.client import connect
-from registry.manifest import write_manifest
-from registry.moves import content_of
-from registry.version import MANIFEST_TAG
+from registry.files.manifest import write_manifest
+from registry.models import ledger
+from registry.models.mlflow_client import connect
+from registry.models.transition import content_of
+from registry.models.version import MANIFEST_TAG
 
 BATCH = 1000
 Row = dict[str, Any]

@@ -17,10 +17,10 @@ from typing import Any
 from common import in_child, machine, parser, registry_on
 from filling import fill
 
-from registry import retention
-from registry.client import connect
-from registry.doctor import diagnose
-from registry.lock import HOLD_S, Lock
+from registry.maintenance import retention
+from registry.maintenance.audit import diagnose
+from registry.models.lock import HOLD_S, Lock
+from registry.models.mlflow_client import connect
 
 MOST_DOCTOR_S = 120.0
 MOST_GROWTH = 1.5

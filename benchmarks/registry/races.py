@@ -18,12 +18,12 @@ from common import machine, make_model, no_gates, parser, quantile, registry_on
 from mlflow import MlflowClient
 
 from hetfeat.errors import RequestError
-from registry import mirror
-from registry.client import connect
-from registry.lock import locks_of
-from registry.mirror import State
-from registry.rollback import rollback
-from registry.stages import history, promote
+from registry.models import aliases
+from registry.models.aliases import State
+from registry.models.lock import locks_of
+from registry.models.mlflow_client import connect
+from registry.models.rollback import rollback
+from registry.models.stages import history, promote
 
 PATIENCE_S = 600.0
 
@@ -55,7 +55,7 @@ def judge(client: MlflowClient, name: str, successes: int) -> list[str]:
     if len(entries) != successes:
         found.append(f"{successes} successes, {len(entries)} entries")
     if entries:
-        found += mirror.differences(client, name, State.of(entries[-1]["state"]))
+        found += aliases.differences(client, name, State.of(entries[-1]["state"]))
     if locks := locks_of(client, name):
         found.append(f"{len(locks)} locks left")
     return found

@@ -18,11 +18,11 @@ from pathlib import Path
 from common import in_child, machine, no_gates, parser, quantile, registry_on
 from filling import fill
 
-from registry.client import connect
-from registry.manifest import write_manifest
-from registry.pull import pull
-from registry.stages import history, promote
-from registry.versions import register
+from registry.files.manifest import write_manifest
+from registry.files.pull import pull
+from registry.models.mlflow_client import connect
+from registry.models.stages import history, promote
+from registry.models.versions import register
 
 REPEATS = 31
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hetfeat.dataset.pieces import JournalPart, Piece
+from hetfeat.dataset.readers import JournalPart, Piece
 
 Keys = npt.NDArray[np.uint64]
 

@@ -135,6 +135,6 @@ def _newest(store: RecordStore, device: str) -> Iterator[tuple[pa.Table, int]]:
 
 
 def _arguments(module: str) -> str:
-    from hetfeat.workloads.tvm import arguments, load_workload
+    from hetfeat.workloads.relax import arguments, load_workload
 
     return json.dumps(arguments(load_workload(module)))

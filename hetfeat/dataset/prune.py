@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hetfeat.dataset.duplicates import older_duplicates, program_keys
-from hetfeat.dataset.notes import evaluation_tasks, save_evaluation_tasks
-from hetfeat.dataset.pieces import Piece
+from hetfeat.dataset.readers import Piece
 from hetfeat.dataset.schema import median_latencies
+from hetfeat.dataset.sidecar_files import evaluation_tasks, save_evaluation_tasks
 from hetfeat.dataset.splits import of_units, task_units
 from hetfeat.dataset.store import RecordStore
 from hetfeat.durable import sync, sync_tree

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from hetfeat.dataset.files import MAX_LINE_BYTES, MAX_UNPACKED_BYTES, sha256
-from hetfeat.dataset.notes import LINES
-from hetfeat.dataset.pieces import JOURNAL_BYTES, records_of, row_groups
+from hetfeat.dataset.readers import JOURNAL_BYTES, records_of, row_groups
+from hetfeat.dataset.sidecar_files import LINES
 from hetfeat.dataset.store import SHARDS, WORKLOAD, WORKLOADS, RecordStore, ShardLine
 from hetfeat.durable import sync, write_file
 from hetfeat.errors import DataError

@@ -38,7 +38,7 @@ from hetfeat.dataset.files import (
     repair_hint,
     sha256,
 )
-from hetfeat.dataset.pieces import Piece, journal_parts, row_groups
+from hetfeat.dataset.readers import Piece, journal_parts, row_groups
 from hetfeat.dataset.schema import SCHEMA, to_row, to_table
 from hetfeat.dataset.shards import COMPRESSION_LEVEL, ShardWriter, folder_of
 from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile

@@ -10,7 +10,7 @@ from typing import Any
 
 from hetfeat.deploy.bundle import read_manifest
 from hetfeat.errors import RequestError, WorkFailed, not_one_of
-from hetfeat.measure.exclusive import timing
+from hetfeat.measure.machine_lock import timing
 from hetfeat.measure.worker import Lost, Worker
 
 CHILD = "hetfeat.deploy.engines"

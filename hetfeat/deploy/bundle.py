@@ -77,7 +77,7 @@ def write_bundle(
     Raises:
         WorkFailed: The device is a GPU, and nvcc does not compile for it.
     """
-    from hetfeat.devices.tvm import code_features, linker
+    from hetfeat.devices.target import code_features, linker
 
     draft = folder.with_name(folder.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 from hetfeat.deploy import gemm_engines
 from hetfeat.errors import RequestError
-from hetfeat.measure.serving import serve
+from hetfeat.measure.worker_loop import serve
 
 Run = Callable[[], Any]
 

@@ -32,7 +32,7 @@ def openblas_matmul(settings: dict[str, Any]) -> Run:
 
 def searched_matmul(settings: dict[str, Any]) -> Run:
     """The program of a state of the tile space."""
-    from hetfeat.measure.gemm.tvm import compiled
+    from hetfeat.measure.gemm_child import compiled
 
     a, b = _operands(settings)
     return compiled(settings["target"], settings["state"], a, b)

@@ -10,36 +10,41 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hetfeat.dataset.notes import quarantine
 from hetfeat.dataset.packaged import packaged_store
+from hetfeat.dataset.sidecar_files import quarantine
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
 from hetfeat.deploy.bench import Latency
-from hetfeat.deploy.proof import prove, try_untuned
+from hetfeat.deploy.check_on_device import prove, try_untuned
 from hetfeat.deploy.request import REQUEST, DeployRequest, Imported, SourceModel, journal_path
 from hetfeat.deploy.verify import Reference, reference_of
-from hetfeat.deploy.ways import contested, lower_fastest, occurrences, tasks_of_all_ways
 from hetfeat.deploy.work import work_folder
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.durable import publish_folder, write_file
 from hetfeat.measure.base import DeviceMeasurer
-from hetfeat.measure.choice import measurer_of
-from hetfeat.measure.exclusive import building
-from hetfeat.measure.remote.lane import Quarantine
+from hetfeat.measure.factory import measurer_of
+from hetfeat.measure.machine_lock import building
+from hetfeat.measure.remote.session import Quarantine
 from hetfeat.models.labels import leaked_records
 from hetfeat.progress import At, progress
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.transfer.schedules import ScheduleLibrary
-from hetfeat.tune.final import measure_finalists, select_finalists
+from hetfeat.transfer.schedule_library import ScheduleLibrary
+from hetfeat.tune.finalists import measure_finalists, select_finalists
 from hetfeat.tune.scheduler import TaskState
 from hetfeat.tune.session import BUDGETS, Budget, TuningProgress
 from hetfeat.tune.tuner import OnRound, TuningOptions, TuningResult, tune
-from hetfeat.workloads.door import refusals
+from hetfeat.workloads.convolution_variants import (
+    contested,
+    lower_fastest,
+    occurrences,
+    tasks_of_all_ways,
+)
+from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.winograd import TRANSFORMS
-from hetfeat.workloads.winograd.choice import Ways, network_s
+from hetfeat.workloads.winograd.variants import Ways, network_s
 
 if TYPE_CHECKING:
-    from hetfeat.workloads.tvm import NetworkTask
+    from hetfeat.workloads.relax import NetworkTask
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +82,7 @@ def deploy(
         WorkFailed: The compiled network is wrong, which is mostly told before any tuning, or does
             not run.
     """
-    from hetfeat.workloads.tvm import as_target, extract_tasks, in_layout
+    from hetfeat.workloads.relax import as_target, extract_tasks, in_layout
 
     started = time.monotonic()
     target = as_target(profile.target)
@@ -165,7 +170,7 @@ def _untuned(
     keep: Quarantine,
 ) -> Latency | None:
     """Latency of the network compiled without tuning, which must compute what it should."""
-    from hetfeat.workloads.tvm import as_target, into_kernels
+    from hetfeat.workloads.relax import as_target, into_kernels
 
     log.info("building without tuning, to compare what it computes")
     plain = _compiled(found, into_kernels(prepared, as_target(profile.target)), [], profile, {})
@@ -185,7 +190,7 @@ def _tune(
     found_by: Path | None,
 ) -> tuple[TuningResult, dict[str, float]]:
     """The outcome, its best programs chosen once more, and their cold latencies by task."""
-    from hetfeat.workloads.tvm import save_workload
+    from hetfeat.workloads.relax import save_workload
 
     merged = _merged(tasks)
     modules = {task.task.hash: save_workload(task.module) for task in merged}
@@ -288,7 +293,7 @@ def _compiled(
     profile: DeviceProfile,
     programs: Mapping[str, Program],
 ) -> bundle.Variant:
-    from hetfeat.deploy.tvm import compile_network
+    from hetfeat.deploy.compile import compile_network
 
     with building():
         compiled = compile_network(lowered, profile, tasks, programs)
@@ -299,7 +304,7 @@ def _leave_out_what_does_not_build(
     picked: dict[str, Program], tasks: Sequence["NetworkTask"], profile: DeviceProfile
 ) -> bool:
     """Whether any of the programs that nobody has built yet does not; those are left out then."""
-    from hetfeat.deploy.tvm import builds
+    from hetfeat.deploy.compile import builds
 
     chosen = [(task, picked[task.task.hash]) for task in tasks if task.task.hash in picked]
     failed = [program for task, program in chosen if not builds(task, program, profile)]

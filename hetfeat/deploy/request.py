@@ -130,7 +130,7 @@ class Imported:
     Attributes:
         batch: The batch size.
         network: In the framework that it comes from.
-        module: From `workloads.tvm.import_network`.
+        module: From `workloads.relax.import_network`.
     """
 
     batch: int

@@ -59,7 +59,7 @@ def probe(
             " or ".join(FAMILY_OF_MACHINE),
             "write a profile by hand and pass its file as --device",
         )
-    from hetfeat.devices import tvm as device_tvm
+    from hetfeat.devices import target as device_target
 
     cores = host.usable_cores()
     threads = threads or cores
@@ -67,9 +67,9 @@ def probe(
         raise RequestError(
             f"{threads} threads", f"at most {cores}, the cores this process may use", "ask for less"
         )
-    own = device_tvm.host_target(threads)
-    target = device_tvm.restricted(own, isa) if isa else own
-    isa, vector_bytes = device_tvm.vector_isa(target)
+    own = device_target.host_target(threads)
+    target = device_target.restricted(own, isa) if isa else own
+    isa, vector_bytes = device_target.vector_isa(target)
     figures: dict[str, Any] = {
         name: float(f"{value:.4g}") for name, value in _measure(target, threads).items()
     }
@@ -150,7 +150,7 @@ def _measure(target: dict[str, Any], threads: int) -> dict[str, float]:
             "probe it again while nothing else runs",
             busy,
         )
-    command = [sys.executable, "-m", "hetfeat.devices.tvm", json.dumps(target), str(os.getpid())]
+    command = [sys.executable, "-m", "hetfeat.devices.target", json.dumps(target), str(os.getpid())]
     environment = os.environ | {"TVM_NUM_THREADS": str(threads)}
     try:
         done = subprocess.run(

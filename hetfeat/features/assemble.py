@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hetfeat.dataset.duplicates import older_duplicates
-from hetfeat.dataset.pieces import Piece
+from hetfeat.dataset.readers import Piece
 from hetfeat.dataset.schema import (
     FEATURES_PER_STORE,
     list_lengths,
@@ -26,7 +26,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 from hetfeat.features.batch import Batch, Examples, Floats, concatenate
 from hetfeat.features.hardware import hardware_vector
-from hetfeat.features.spilled import Shelf
+from hetfeat.features.out_of_core import Shelf
 from hetfeat.features.task import task_vector
 from hetfeat.features.trace import steps, vectors
 from hetfeat.records import Measurement, Program, Task

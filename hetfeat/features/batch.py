@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class Features(Protocol):
-    """Features of n programs, wherever they are: a `Batch`, or `spilled.SpilledBatch`."""
+    """Features of n programs, wherever they are: a `Batch`, or `out_of_core.SpilledBatch`."""
 
     def __len__(self) -> int: ...
 

@@ -86,7 +86,7 @@ def need_measurable(profile: DeviceProfile) -> None:
         RequestError: Neither a CPU nor this machine's own NVIDIA GPU, or there is none.
     """
     if profile.target.is_gpu and profile.route.is_local:
-        from hetfeat.devices.gpu.tvm import need_gpu
+        from hetfeat.devices.cuda import need_gpu
 
         need_gpu(profile.target["arch"])
     else:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from multiprocessing import Pipe
 from typing import Any
 
-from hetfeat.measure.serving import received, serve
+from hetfeat.measure.worker_loop import received, serve
 
 
 class Fork:

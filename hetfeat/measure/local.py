@@ -12,13 +12,13 @@ from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
 from hetfeat.measure.base import in_order, measured, need_measurable
-from hetfeat.measure.children import RESTART_BYTES, Children
-from hetfeat.measure.exclusive import building, timing
+from hetfeat.measure.build_timeout import BUILD_TIMEOUT_S
 from hetfeat.measure.latencies import latencies_of
-from hetfeat.measure.patience import BUILD_TIMEOUT_S
+from hetfeat.measure.machine_lock import building, timing
+from hetfeat.measure.worker_pool import RESTART_BYTES, Children
 from hetfeat.records import ErrorKind, Measurement, Program
 
-CHILD = "hetfeat.measure.tvm"
+CHILD = "hetfeat.measure.child"
 BUILDS_AHEAD = 8
 """Programs a child builds before the running starts."""
 RUN_TIMEOUT_S = 10.0

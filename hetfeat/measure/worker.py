@@ -20,7 +20,7 @@ import psutil
 
 from hetfeat.devices.host import TVM_SPINS
 from hetfeat.errors import WorkFailed
-from hetfeat.measure.serving import received
+from hetfeat.measure.worker_loop import received
 from hetfeat.records import ErrorKind
 
 START_TIMEOUT_S = 120.0

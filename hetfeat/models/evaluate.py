@@ -16,7 +16,7 @@ from hetfeat.models.metrics import (
     r2,
     rmse,
 )
-from hetfeat.models.topk import top_k, top_k_of_networks
+from hetfeat.models.metrics_topk import top_k, top_k_of_networks
 
 Floats = npt.NDArray[np.float64]
 Networks = dict[str, dict[str, int]]

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from hetfeat.models.engine import EngineModel
+from hetfeat.models.engine_model import EngineModel
 from hetfeat.models.gbdt_parameters import GbdtParameters, LgbmParameters
 
 

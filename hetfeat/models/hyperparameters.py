@@ -7,7 +7,7 @@ from typing import Any
 
 from hetfeat.models.aggregate import TABLES
 from hetfeat.models.base import CostModel
-from hetfeat.models.table import model_class
+from hetfeat.models.registry import model_class
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 from hetfeat.errors import RequestError, not_one_of
 from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import SPACES, Choice, Range
-from hetfeat.models.table import model_class
+from hetfeat.models.registry import model_class
 
 _MOST = 10**9
 _AT_LEAST_1 = ("rounds", "patience", "batch", "width", "layers", "heads", "unrolling")
@@ -58,7 +58,7 @@ def changed(name: str, effort: str, model: CostModel) -> str:
     """`name=value,...` of what differs from the defaults of an effort; empty where nothing does.
 
     Args:
-        name: Of the model, as in `table.MODELS`.
+        name: Of the model, as in `registry.MODELS`.
         effort: Whose defaults.
         model: With its hyperparameters.
     """

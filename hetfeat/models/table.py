@@ -1,36 +1,9 @@
-"""The cost models there are: a name and an import string each, loaded when asked for."""
+"""`load_model` under its old name.
 
-import pkgutil
-from pathlib import Path
+Every model in a registry has a copy of `pyfunc_model.py` from when it was logged: the copies made
+before the module was renamed import this one.
+"""
 
-from hetfeat.errors import not_one_of
-from hetfeat.models.base import CostModel
-from hetfeat.models.persist import read_head
+from hetfeat.models.registry import load_model
 
-MODELS = {
-    "xgb": "hetfeat.models.gbdt:XgbModel",
-    "lgbm": "hetfeat.models.gbdt:LgbmModel",
-    "mlp": "hetfeat.models.nets:MlpModel",
-    "attention": "hetfeat.models.nets:AttentionModel",
-}
-
-
-def model_class(name: str) -> type[CostModel]:
-    """The class of a model's name.
-
-    Raises:
-        RequestError: No such model.
-    """
-    if name not in MODELS:
-        raise not_one_of("model", name, MODELS, "choose one of them")
-    found: type[CostModel] = pkgutil.resolve_name(MODELS[name])
-    return found
-
-
-def load_model(folder: Path) -> CostModel:
-    """Any model that `save` has written.
-
-    Raises:
-        DataError: The folder is not a model, is damaged, or is of other features.
-    """
-    return model_class(read_head(folder)["model"]).load(folder)
+__all__ = ["load_model"]

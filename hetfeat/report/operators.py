@@ -16,7 +16,7 @@ def operators_table(rows: Sequence[Mapping[str, Any]], devices: Mapping[str, Dev
     """The paper's Table 3.
 
     Args:
-        rows: From `dataset.study.operators_by_device`.
+        rows: From `dataset.column_study.operators_by_device`.
         devices: By name, those without a profile left out.
     """
     same = paper.of_table(NAME)["same"]

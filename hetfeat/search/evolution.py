@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.trace import is_ours
 from hetfeat.search.base import UNGUIDED, Guidance, Proposer, RankTraces, Score
-from hetfeat.search.drafts import MutationConfig, mutate_traces
+from hetfeat.search.trace_mutation import MutationConfig, mutate_traces
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 
 from hetfeat.search.base import Space, State, Timed
-from hetfeat.search.visits import Visits
+from hetfeat.search.visited import Visits
 
 
 class RandomSearch:

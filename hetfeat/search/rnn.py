@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hetfeat.search.base import Space, State, Timed
-from hetfeat.search.networks import one_thread
-from hetfeat.search.visits import Visits
+from hetfeat.search.torch_threads import one_thread
+from hetfeat.search.visited import Visits
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,7 +17,7 @@ STRATEGIES = {
     "na2c": "hetfeat.search.na2c:NeighbourhoodA2C",
     "rnn": "hetfeat.search.rnn:RnnSearch",
     "xgb": "hetfeat.search.xgb:XgbSearch",
-    EVOLUTION: "hetfeat.search.evolving:SpaceEvolution",
+    EVOLUTION: "hetfeat.search.space_evolution:SpaceEvolution",
     "surrogate": "hetfeat.search.surrogate:SurrogateSearch",
 }
 """Name -> import string, loaded when asked for; each is made of a space and a seed, and takes its

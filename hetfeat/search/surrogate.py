@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hetfeat.search.base import Space, State, Timed
-from hetfeat.search.process import Covariance, Floats, Process, StateFeatures
-from hetfeat.search.visits import Visits
+from hetfeat.search.gaussian_process import Covariance, Floats, Process, StateFeatures
+from hetfeat.search.visited import Visits
 
 if TYPE_CHECKING:
     from hetfeat.search.prior import Prior

@@ -6,7 +6,7 @@ from hetfeat.records import Program, Task
 from hetfeat.search.base import Guidance, Proposer, TaskSearch
 from hetfeat.search.evolution import Evolution, EvolutionConfig
 from hetfeat.search.strategies import EVOLUTION
-from hetfeat.search.tiling import TileSearch
+from hetfeat.search.tile_search import TileSearch
 
 
 def make_task_search(

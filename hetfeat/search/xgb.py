@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hetfeat.search.base import Space, State, Timed
-from hetfeat.search.visits import Visits
+from hetfeat.search.visited import Visits
 
 
 def _boosting() -> Mapping[str, float]:

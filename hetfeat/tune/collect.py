@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
 
-from hetfeat.dataset import notes
+from hetfeat.dataset import sidecar_files
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceLost, DeviceMeasurer
 from hetfeat.records import Measurement, Program, Task, spread
-from hetfeat.tune.anchors import DriftProbe
-from hetfeat.tune.evaluation import evaluation_order
+from hetfeat.tune.drift import DriftProbe
+from hetfeat.tune.evaluation_tasks import evaluation_order
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class _Collecting:
 
     def _evaluation(self) -> Iterator[Progress]:
         wanted = self._plan.evaluation_programs
-        chosen = notes.evaluation_tasks(self._store.path)
+        chosen = sidecar_files.evaluation_tasks(self._store.path)
         by_hash = {task.hash: task for task in self._tasks}
         order = evaluation_order(self._tasks, self._plan.seed)
         for task in dict.fromkeys((*(by_hash[c] for c in chosen if c in by_hash), *order)):
@@ -168,7 +168,7 @@ class _Collecting:
                 if not self._has(task, wanted):
                     continue
                 chosen.append(task.hash)
-                notes.save_evaluation_tasks(self._store.path, chosen)
+                sidecar_files.save_evaluation_tasks(self._store.path, chosen)
             yield from self._fill(task, wanted, round(self._config.attempts * wanted))
 
     def _has(self, task: Task, wanted: int) -> bool:
@@ -236,7 +236,7 @@ class _Collecting:
         self._progress.programs += 1
         most = self._config.reproducible_spread
         if measurement.error is None and spread(measurement.latencies_s) > most:
-            notes.note(self._store.path, notes.REJECTED, measurement)
+            sidecar_files.note(self._store.path, sidecar_files.REJECTED, measurement)
             self._progress.rejected += 1
             return
         self._store.append([measurement])
@@ -287,7 +287,7 @@ def _load_answered(store: RecordStore, device: str) -> dict[str, _Answered]:
             one.keys.add(row["program"])
             if row["latencies_s"]:
                 one.latency_s[row["trace"]] = statistics.median(row["latencies_s"])
-    for row in notes.noted(store.path, notes.REJECTED):
+    for row in sidecar_files.noted(store.path, sidecar_files.REJECTED):
         if row["device"] == device:
             answered.setdefault(row["task"], _Answered()).keys.add(row["program"])
     return answered

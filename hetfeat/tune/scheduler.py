@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hetfeat.records import Measurement, Task
 from hetfeat.search.base import TaskSearch
-from hetfeat.workloads.winograd.choice import Ways, choose_fastest, network_s
+from hetfeat.workloads.winograd.variants import Ways, choose_fastest, network_s
 
 log = logging.getLogger(__name__)
 

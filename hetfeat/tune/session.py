@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from hetfeat.dataset import notes
+from hetfeat.dataset import sidecar_files
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.measure.base import DeviceLost
@@ -87,7 +87,7 @@ class Session:
         self._journal, self._budget = journal, budget
         spent_by = f"{device} {' '.join(sorted(hashes))}"
         self._key = hashlib.sha256(spent_by.encode()).hexdigest()[:16]
-        self._earlier_s = notes.spent_s(journal.path, self._key)
+        self._earlier_s = sidecar_files.spent_s(journal.path, self._key)
         self._started = time.monotonic() - self._earlier_s
         self.measurements = [m for part in journal.scan(device=device) for m in from_table(part)]
         self._resumed = sum(m.program.task.hash in hashes for m in self.measurements)
@@ -114,7 +114,7 @@ class Session:
 
     def save_time_spent(self) -> None:
         """Keeps in the journal what this run and earlier ones took."""
-        notes.save_spent_s(self._journal.path, self._key, self.progress().seconds)
+        sidecar_files.save_spent_s(self._journal.path, self._key, self.progress().seconds)
 
     def progress(self) -> TuningProgress:
         """How far it has come by now."""

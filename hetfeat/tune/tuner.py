@@ -14,11 +14,11 @@ from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.evolution import EvolutionConfig
 from hetfeat.search.strategies import EVOLUTION
 from hetfeat.search.task_search import make_task_search
-from hetfeat.transfer.schedules import ScheduleLibrary, starts_of
-from hetfeat.tune.judge import GuidanceConfig, ModelGuidance, refuse_source_at_chance
+from hetfeat.transfer.schedule_library import ScheduleLibrary, starts_of
+from hetfeat.tune.guidance import GuidanceConfig, ModelGuidance, refuse_source_at_chance
 from hetfeat.tune.scheduler import Scheduler, SchedulerConfig, TaskState
 from hetfeat.tune.session import Budget, Ended, Session, TuningProgress
-from hetfeat.workloads.winograd.choice import Ways
+from hetfeat.workloads.winograd.variants import Ways
 
 T = TypeVar("T")
 

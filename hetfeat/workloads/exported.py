@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from hetfeat.workloads.door import refusals
+from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.network import Network
 from hetfeat.workloads.networks import is_function, load_network
 

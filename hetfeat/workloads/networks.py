@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from hetfeat.errors import RequestError
-from hetfeat.workloads.door import refusals
+from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.network import Network
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ def seeds() -> dict[str, bytes]:
         "image": image.getvalue(),
         "npy": array.getvalue(),
         "model": js({"format": 1, "model": "xgb", "settings": {}, "files": {"m": DIGEST}}),
-        "gates": (Path(__file__).parents[2] / "registry" / "gates.yaml").read_bytes(),
+        "gates": (Path(__file__).parents[2] / "registry" / "models" / "gates.yaml").read_bytes(),
         "deploy-request": js(request),
         "report": js(report),
     }  # fmt: skip

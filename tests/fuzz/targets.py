@@ -26,8 +26,8 @@ def _tags(data: bytes) -> dict[str, str]:
 
 def _importer(name: str, file: str = "log") -> Target:
     def target(data: bytes, folder: Path) -> None:
-        from hetfeat.dataset.importers.looks import look
-        from hetfeat.dataset.importers.table import importer
+        from hetfeat.dataset.importers.formats import importer
+        from hetfeat.dataset.importers.sniff import look
 
         (folder / file).write_bytes(data)
         look(folder / file)
@@ -39,7 +39,7 @@ def _importer(name: str, file: str = "log") -> Target:
 
 def _metaschedule(data: bytes, folder: Path) -> None:
     """A part each of records, workloads and networks, one a line beginning with `#`."""
-    from hetfeat.dataset.importers.table import importer
+    from hetfeat.dataset.importers.formats import importer
 
     names = ("database_tuning_record.json", "database_workload.json", "networks.json")
     parts = data.split(b"\n#\n")
@@ -88,20 +88,20 @@ def _bundle(data: bytes, folder: Path) -> None:
 
 
 def _manifest(data: bytes, folder: Path) -> None:
-    from registry.manifest import parse_manifest
+    from registry.files.manifest import parse_manifest
 
     parse_manifest(data, "a model")
 
 
 def _presigned(data: bytes, folder: Path) -> None:
-    from registry.presigned import read_request
+    from registry.files.presigned_fetch import read_request
 
     (folder / "request.json").write_bytes(data)
     read_request(folder / "request.json")
 
 
 def _ledger(data: bytes, folder: Path) -> None:
-    from registry import ledger
+    from registry.models import ledger
 
     tags = _tags(data)
     ledger.entries(tags)
@@ -111,7 +111,7 @@ def _ledger(data: bytes, folder: Path) -> None:
 
 def _sealed(data: bytes, folder: Path) -> None:
     """Entries well sealed, whatever they hold."""
-    from registry import ledger
+    from registry.models import ledger
 
     found = _json(data)
     head, tags = ledger.Head.parse(None), {}
@@ -122,7 +122,7 @@ def _sealed(data: bytes, folder: Path) -> None:
 
 
 def _owner(data: bytes, folder: Path) -> None:
-    from registry import process
+    from registry.models import process
 
     text = data.decode(errors="replace")
     process.is_gone(text)
@@ -141,7 +141,7 @@ def _image(data: bytes, folder: Path) -> None:
 
     from mlflow.exceptions import MlflowException
 
-    from registry import pyfunc_bundle
+    from registry.tracking import pyfunc_bundle
 
     with contextlib.suppress(MlflowException):
         pyfunc_bundle._rows([base64.b64encode(data).decode()], [1, 3, 8, 8], "float32")
@@ -163,7 +163,7 @@ def _model(data: bytes, folder: Path) -> None:
 
 
 def _gates(data: bytes, folder: Path) -> None:
-    from registry.rules import load_rules
+    from registry.models.gate_rules import load_rules
 
     (folder / "gates.yaml").write_bytes(data)
     load_rules(folder / "gates.yaml")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from server import Server
 
-from registry.client import connect
-from registry.manifest import write_manifest
-from registry.version import EVALUATION_TAG, Version
-from registry.versions import metric_tags, register
+from registry.files.manifest import write_manifest
+from registry.models.mlflow_client import connect
+from registry.models.version import EVALUATION_TAG, Version
+from registry.models.versions import metric_tags, register
 
 FIGURES = {"pca": 0.90, "rmse": 0.1, "r2": 0.8, "top1": 0.7, "top5": 0.9}
 

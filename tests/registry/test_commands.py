@@ -6,7 +6,7 @@ from conftest import on_sqlite_only
 from door import hetfeat
 
 import mlproject
-from registry.commands import _cli
+from registry.cli import app
 
 MODEL = "costmodel.cpu-x86"
 LINES = [
@@ -30,7 +30,7 @@ def test_every_command_works(client, make_version, capfd, tmp_path, monkeypatch)
     for _ in range(2):
         make_version(MODEL)
     for line in LINES:
-        assert _cli.run(mlproject.cli, line.split()) == 0, line
+        assert app.run(mlproject.cli, line.split()) == 0, line
         assert capfd.readouterr().out.strip(), line
     client.set_registered_model_alias(MODEL, "production", "2")
     assert hetfeat(capfd, "doctor").code == 1

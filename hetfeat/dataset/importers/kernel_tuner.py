@@ -25,7 +25,7 @@ from pydantic import JsonValue
 
 from hetfeat.dataset.importers.base import ImportedBatch, batch_of
 from hetfeat.dataset.importers.files import is_bomb, read_whole
-from hetfeat.dataset.importers.looks import UCI_TABLE, uci_table
+from hetfeat.dataset.importers.sniff import UCI_TABLE, uci_table
 from hetfeat.errors import DataError
 from hetfeat.parsing import decode, printable
 from hetfeat.records import ErrorKind, Measurement, Program, Task

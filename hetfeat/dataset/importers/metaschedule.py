@@ -17,9 +17,9 @@ from pydantic import JsonValue
 
 from hetfeat.dataset.importers.base import ImportedBatch, batch_of
 from hetfeat.dataset.importers.files import read_lines
-from hetfeat.dataset.importers.looks import METASCHEDULE_RECORDS, look
 from hetfeat.dataset.importers.metaschedule_targets import KINDS, profile_of
 from hetfeat.dataset.importers.metaschedule_workloads import Workloads
+from hetfeat.dataset.importers.sniff import METASCHEDULE_RECORDS, look
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 from hetfeat.parsing import decode

@@ -48,7 +48,7 @@ def _count(value: Any) -> int | None:
 
 
 def _vector_bytes(target: dict[str, Any]) -> int | None:
-    from hetfeat.devices.tvm import vector_isa
+    from hetfeat.devices.target import vector_isa
 
     try:
         name, width = vector_isa(target)

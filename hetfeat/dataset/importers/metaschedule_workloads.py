@@ -141,7 +141,7 @@ def _json(text: bytes) -> Any:
 
 
 def _read_by_tvm(text: str) -> Task:
-    from hetfeat.workloads.tvm import describe, load_workload
+    from hetfeat.workloads.relax import describe, load_workload
 
     try:
         return describe(load_workload(text))

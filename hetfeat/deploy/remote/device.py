@@ -16,13 +16,13 @@ from hetfeat.deploy.bench import Latency
 from hetfeat.deploy.bundle import Array, read_manifest, sample_inputs
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, WorkFailed
-from hetfeat.measure.remote.lane import Quarantine, connect, last_probe, lost
+from hetfeat.measure.remote.session import Quarantine, connect, last_probe, lost
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.parsing import PositiveFloat, parse
 
 log = logging.getLogger(__name__)
 
-CHILD = "hetfeat.deploy.remote.tvm"
+CHILD = "hetfeat.deploy.remote.child"
 SESSION_S = 1800.0
 LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 300.0, 300.0
 """All parameters cross the link; under emulation a run may take a minute, and its timing four."""

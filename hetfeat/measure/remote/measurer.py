@@ -19,15 +19,15 @@ from hetfeat.devices.fleet.route import route_of
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import in_order, measured, need_cpu
-from hetfeat.measure.children import RESTART_BYTES, Children
-from hetfeat.measure.exclusive import building
-from hetfeat.measure.patience import BUILD_TIMEOUT_S
+from hetfeat.measure.build_timeout import BUILD_TIMEOUT_S
+from hetfeat.measure.machine_lock import building
 from hetfeat.measure.remote.batch import Job, RemoteBatch
-from hetfeat.measure.remote.lane import Lane, Quarantine
+from hetfeat.measure.remote.session import Lane, Quarantine
 from hetfeat.measure.worker import Worker
+from hetfeat.measure.worker_pool import RESTART_BYTES, Children
 from hetfeat.records import Measurement, Program
 
-CHILD = "hetfeat.measure.remote.tvm"
+CHILD = "hetfeat.measure.remote.child"
 LANES = 16
 """Most servers used at a time: each has a child of 300 MB here."""
 RUN_TIMEOUT_S = 15.0

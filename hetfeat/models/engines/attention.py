@@ -25,15 +25,15 @@ from torch.nn.utils.rnn import pad_sequence
 
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.models.base import OnEpoch
+from hetfeat.models.early_stopping import EarlyStopping
 from hetfeat.models.engines import net as nets
 from hetfeat.models.engines.attention_net import AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
 from hetfeat.models.engines.regression import BELIEF, corrected
 from hetfeat.models.metrics import by_group, pairwise_accuracy
-from hetfeat.models.nets import AttentionParameters
-from hetfeat.models.side import Side
-from hetfeat.models.watch import EarlyStopping
+from hetfeat.models.neural import AttentionParameters
+from hetfeat.models.training_set import Side
 
 DAMAGED = nets.DAMAGED
 

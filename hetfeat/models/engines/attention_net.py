@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hetfeat.models.engines.inputs import CONTEXT_WIDTH, Inputs
-from hetfeat.models.nets import AttentionParameters
+from hetfeat.models.neural import AttentionParameters
 
 LABELS = 3
 """What the memory knows of a measured program: its speed, what the head said, whether it failed."""

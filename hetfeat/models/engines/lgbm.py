@@ -12,10 +12,10 @@ import numpy as np
 from hetfeat.features.batch import Batch, Examples, Floats
 from hetfeat.models.aggregate import table_names, table_of
 from hetfeat.models.base import OnEpoch
+from hetfeat.models.early_stopping import EarlyStopping
 from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
 from hetfeat.models.gbdt_parameters import LgbmParameters
-from hetfeat.models.side import Side
-from hetfeat.models.watch import EarlyStopping
+from hetfeat.models.training_set import Side
 
 BOOSTER = "booster.txt"
 BIN_SAMPLE = 50_000

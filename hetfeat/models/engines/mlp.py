@@ -15,12 +15,12 @@ from torch import nn
 
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.models.base import OnEpoch
+from hetfeat.models.early_stopping import EarlyStopping
 from hetfeat.models.engines import net as nets
 from hetfeat.models.engines.inputs import CONTEXT_WIDTH, Inputs, Scaling
 from hetfeat.models.engines.losses import loss_of
-from hetfeat.models.nets import MlpParameters
-from hetfeat.models.side import Side
-from hetfeat.models.watch import EarlyStopping
+from hetfeat.models.neural import MlpParameters
+from hetfeat.models.training_set import Side
 
 DAMAGED = nets.DAMAGED
 

@@ -13,11 +13,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from hetfeat.models.early_stopping import EarlyStopping
 from hetfeat.models.engines.inputs import Inputs, Scaling
 from hetfeat.models.engines.losses import Targets
 from hetfeat.models.metrics import by_group
-from hetfeat.models.side import Side
-from hetfeat.models.watch import EarlyStopping
+from hetfeat.models.training_set import Side
 
 WEIGHTS = "weights.safetensors"
 DAMAGED: tuple[type[Exception], ...] = (SafetensorError, RuntimeError)

@@ -12,13 +12,13 @@ import numpy as np
 import xgboost
 
 from hetfeat.features.batch import Batch, Examples
-from hetfeat.features.spilled import scratch_folder
+from hetfeat.features.out_of_core import scratch_folder
 from hetfeat.models.aggregate import hardware_columns, table_names, table_of
 from hetfeat.models.base import OnEpoch
+from hetfeat.models.early_stopping import EarlyStopping
 from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
 from hetfeat.models.gbdt_parameters import GbdtParameters
-from hetfeat.models.side import Side
-from hetfeat.models.watch import EarlyStopping
+from hetfeat.models.training_set import Side
 
 BOOSTER = "booster.ubj"
 DAMAGED: tuple[type[Exception], ...] = (xgboost.core.XGBoostError,)

@@ -1,0 +1,109 @@
+"""The child that runs a bundle on its device, over TVM's RPC.
+
+python -m hetfeat.deploy.remote.child FILE_DESCRIPTOR TARGET_JSON
+"""
+
+import json
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from hetfeat.deploy import runtime
+from hetfeat.measure.remote.child import Session
+from hetfeat.measure.worker_loop import serve
+
+LONGEST_S = 60.0
+"""The rounds of timing end by then; a device that needs longer for one run still gets one."""
+
+
+class _There(runtime.LoadedBundle):
+    """A bundle on a server.
+
+    Args:
+        folder: The bundle, here; every check of its files is made before anything is sent.
+        session: An open session with the server.
+    """
+
+    def __init__(self, folder: Path, session: Session) -> None:
+        self._session = session
+        super().__init__(folder)
+
+    def _device(self) -> tuple[Any, Any, Any]:
+        device = self._session.device
+
+        def load(path: Path) -> Any:
+            machine = relax.VirtualMachine(self._session.load(path), device)
+
+            def main(*arguments: Any) -> Any:
+                machine.set_input("main", *arguments)  # what is nested crosses only like this
+                machine.invoke_stateful("main")
+                return machine.get_outputs("main")
+
+            main.machine = machine  # type: ignore[attr-defined]
+            return main
+
+        return load, *runtime.on_device(device)
+
+    def seconds(self, inputs: list[Any], rounds: int) -> list[float]:
+        """Seconds of each run on the device, `rounds` or as many as `LONGEST_S` allows."""
+        inputs, rows = self._checked(inputs)
+        _, main, parameters = next(v for v in self._variants if v[0] == rows)
+        main.machine.set_input("main", *map(self._tensor, inputs), *parameters)
+
+        def timed(repeat: int) -> list[float]:  # after a run that TVM makes and does not count
+            timer = main.machine.time_evaluator(
+                "invoke_stateful", self._session.device, number=1, repeat=repeat
+            )
+            return [float(s) for s in timer("main").results]
+
+        (first,) = timed(1)
+        if first >= LONGEST_S:
+            return [first]
+        return timed(min(rounds, int(LONGEST_S / first)))
+
+
+class BundleService:
+    """Answers requests about one bundle on one server."""
+
+    def __init__(self, target: dict[str, Any]) -> None:
+        self._session = Session(target)
+        self._bundle: Any = None
+
+    def connect(self, **given: Any) -> dict[str, Any]:
+        """See `Session.connect`."""
+        return self._session.connect(**given)
+
+    def gflops(self, enough: float) -> float | None:
+        """See `Session.gflops`."""
+        return self._session.gflops(enough)
+
+    def load(self, folder: str) -> None:
+        """Checks a bundle, and sends its libraries and parameters."""
+        self._bundle = _There(Path(folder), self._session)
+
+    def run(self, inputs: list[str], output: str) -> None:
+        """Runs on the `.npy` files `inputs`, and writes `output`."""
+        result = self._bundle.run(runtime.load_arrays([Path(name) for name in inputs]))
+        np.save(output, result, allow_pickle=False)
+
+    def time(self, inputs: list[str], rounds: int) -> list[float]:
+        """Seconds of each run; the first runs do not count."""
+        arrays = runtime.load_arrays([Path(name) for name in inputs])
+        return list(self._bundle.seconds(arrays, rounds))
+
+    def close(self) -> None:
+        """Ends the session."""
+        self._bundle = None
+        self._session.close()
+
+
+if __name__ == "__main__":
+    serve(
+        Connection(int(sys.argv[1])),
+        BundleService(json.loads(sys.argv[2])),
+        lambda request, error: "run",
+    )

@@ -1,1 +1,0 @@
-"""NVIDIA GPUs of this machine."""

@@ -1,0 +1,50 @@
+"""The measurer that a device's route asks for."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from hetfeat.dataset.sidecar_files import quarantine
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.measure.base import DeviceMeasurer
+from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.remote.measurer import RemoteMeasurer
+
+
+def measurer_of(profile: DeviceProfile, store: Path, builders: int | None = None) -> DeviceMeasurer:
+    """Measures here, or on the servers of the device's key.
+
+    Args:
+        profile: The device.
+        store: Folder of the records, where quarantined ones are kept apart from them.
+        builders: Children that build for a device that is here; by default one a thread of it.
+    """
+    if profile.route.is_local:
+        return LocalMeasurer(profile, builders=builders)
+    return RemoteMeasurer(profile, partial(quarantine, store))
+
+
+def measurers_of(
+    profiles: Sequence[DeviceProfile], store: Path, builders: int | None = None
+) -> list[DeviceMeasurer]:
+    """A measurer of each device; those that run the same machine code build it once."""
+    made: list[DeviceMeasurer] = []
+    for profile in profiles:
+        for other in made:
+            if isinstance(other, LocalMeasurer) and _runs_code_of(profile, other.profile):
+                made.append(other.beside(profile))
+                break
+        else:
+            made.append(measurer_of(profile, store, builders))
+    return made
+
+
+def _runs_code_of(profile: DeviceProfile, other: DeviceProfile) -> bool:
+    """Whether only the number of threads differs: a child of `other` can lower it, not raise it."""
+    code, others = (p.target | {"num-cores": None} for p in (profile, other))
+    return (
+        code == others
+        and profile.route.is_local
+        and other.route.is_local
+        and profile.threads <= other.threads
+    )

@@ -1,1 +1,0 @@
-"""Building and timing matrix multiplications of a tile space."""

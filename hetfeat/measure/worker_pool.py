@@ -1,0 +1,223 @@
+"""Persistent children that know tasks: they propose programs, extract features and build."""
+
+import base64
+import contextlib
+import itertools
+import json
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from hetfeat.dataset.schema import FEATURES_PER_STORE
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import WorkFailed
+from hetfeat.measure.build_timeout import BUILD_TIMEOUT_S, Patience
+from hetfeat.measure.machine_lock import building
+from hetfeat.measure.worker import Lost, Worker
+from hetfeat.records import ErrorKind, Program, Task
+
+RESTART_BYTES = 3 * 2**29
+"""A child grows by about 1.1 MB with each build (TVM's and LLVM's caches) and is replaced here."""
+PROPOSE_TIMEOUT_S = 120.0
+PROPOSE_ATTEMPTS = 2
+FEATURES_AT_ONCE = 32
+"""Programs a child extracts features of in one request."""
+
+
+class Children:
+    """What measurers of a device share: a child that dies or hangs costs the program it was at.
+
+    Args:
+        profile: The device.
+        child: Module of the children.
+        count: How many there are.
+        build_timeout_s: Longest that a build may take.
+        memory_limit_bytes: Most address space of a child; by default half of the memory.
+    """
+
+    def __init__(
+        self,
+        profile: DeviceProfile,
+        child: str,
+        count: int,
+        build_timeout_s: float = BUILD_TIMEOUT_S,
+        memory_limit_bytes: int | None = None,
+    ) -> None:
+        self.profile = profile
+        self._patience = Patience(build_timeout_s)
+        limit = memory_limit_bytes or psutil.virtual_memory().total // 2
+        arguments = [json.dumps(dict(profile.target)), str(profile.cache_line_bytes), str(limit)]
+        self._workers = [Worker(child, arguments, profile.threads) for _ in range(count)]
+        self._threads = ThreadPoolExecutor(len(self._workers))
+        self._tasks: dict[str, tuple[Task, str]] = {}
+        self._known: dict[tuple[int, str], int] = {}
+
+    def __enter__(self) -> Self:
+        for worker in self._workers:
+            worker.start()
+        for worker in self._workers:
+            worker.wait_ready()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self._workers:
+            worker.close()  # threads that still ask, after an interrupt, end at once
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
+            worker.stop()
+
+    def add_task(self, task: Task, module: str) -> None:
+        """Makes a task known by its module, as `save_workload` writes it."""
+        self._tasks[task.hash] = task, module
+
+    def sample(self, task: Task, count: int, seed: int) -> list[Program]:
+        """Up to `count` distinct random programs with their per-store features."""
+        return self._propose(task, count, seed, {"do": "sample"})
+
+    def vary(self, task: Task, parents: list[str], count: int, seed: int) -> list[Program]:
+        """Up to `count` distinct programs a few changes away from the traces `parents`."""
+        return self._propose(task, count, seed, {"do": "vary", "parents": parents})
+
+    def apply(self, task: Task, traces: list[str]) -> list[Program]:
+        """The programs of traces without post-processing, less those that do not apply."""
+        count = len(self._workers)
+
+        def ask(index: int) -> list[Any]:
+            request = {"do": "apply", "task": task.hash, "traces": traces[index::count]}
+            try:
+                return list(
+                    _checked(self._worker_of(index, task).ask(request, PROPOSE_TIMEOUT_S), task)
+                )
+            except Lost:
+                return []
+
+        with building():
+            shares = list(self._threads.map(ask, range(min(count, len(traces)))))
+        dealt = itertools.chain.from_iterable(itertools.zip_longest(*shares))
+        return _programs(task, (found for found in dealt if found is not None))
+
+    def with_features(self, programs: Sequence[Program]) -> list[Program]:
+        """Recorded programs with their per-store features, where their traces replay.
+
+        Programs of tasks that were not added come back as they are.
+        """
+        for worker in self._workers:
+            worker.restart_above(RESTART_BYTES)
+        size = FEATURES_AT_ONCE
+        known = [program for program in programs if program.task.hash in self._tasks]
+        of_task = [list(group) for _, group in itertools.groupby(known, lambda p: p.task)]
+        parts = [group[i : i + size] for group in of_task for i in range(0, len(group), size)]
+        queue = deque(parts)
+        found: dict[str, Program] = {}
+
+        def extract(index: int) -> None:
+            with contextlib.suppress(IndexError):
+                while True:
+                    found.update((p.key, p) for p in self._extract(index, queue.popleft()))
+
+        list(self._threads.map(extract, range(len(self._workers))))
+        return [found.get(program.key, program) for program in programs]
+
+    def _extract(self, index: int, programs: list[Program]) -> list[Program]:
+        """One child's work; a trace that brings it down has no features, nothing else is lost."""
+        task = programs[0].task
+        request = {"do": "features", "task": task.hash, "traces": [p.trace for p in programs]}
+        try:
+            values, error = self._ask(index, task, request, PROPOSE_TIMEOUT_S)
+        except WorkFailed:  # the task itself does not load
+            return programs
+        if error is not None:
+            if len(programs) == 1:
+                return programs
+            return [done for p in programs for done in self._extract(index, [p])]
+        return [
+            p if text is None else replace(p, stores=_decoded(text))
+            for p, text in zip(programs, values, strict=True)
+        ]
+
+    def _build(self, index: int, program: Program, **more: Any) -> tuple[Any, ErrorKind | None]:
+        """Lets one child build a program; what it answers, or the kind of the failure."""
+        request = {
+            "do": "build",
+            "task": program.task.hash,
+            "program": program.key,
+            "trace": program.trace,
+        }
+        started = time.monotonic()
+        operator = program.task.operator
+        answer = self._ask(index, program.task, request | more, self._patience.allowed_s(operator))
+        self._patience.learn(operator, time.monotonic() - started)
+        return answer
+
+    def _ask(
+        self, index: int, task: Task, request: dict[str, Any], timeout_s: float
+    ) -> tuple[Any, ErrorKind | None]:
+        """The value of a request or the kind of its failure; the child may be a new one after."""
+        try:
+            reply = self._worker_of(index, task).ask(request, timeout_s)
+        except Lost as lost:
+            return None, lost.kind
+        return reply.get("value"), reply.get("error")
+
+    def _worker_of(self, index: int, task: Task) -> Worker:
+        """The child, up and knowing the task."""
+        worker = self._workers[index]
+        worker.start()
+        if self._known.get((index, task.hash)) != worker.generation:
+            setup = {"do": "task", "task": task.hash, "module": self._tasks[task.hash][1]}
+            _checked(worker.ask(setup, PROPOSE_TIMEOUT_S), task)
+            self._known[index, task.hash] = worker.generation
+        return worker
+
+    def _propose(self, task: Task, count: int, seed: int, request: dict[str, Any]) -> list[Program]:
+        share = -(-count // len(self._workers))
+
+        def ask(index: int) -> list[Any] | None:
+            wanted = {"task": task.hash, "count": share, "seed": seed * 64 + index}
+            for _ in range(PROPOSE_ATTEMPTS):
+                try:
+                    reply = self._worker_of(index, task).ask(request | wanted, PROPOSE_TIMEOUT_S)
+                except Lost as lost:
+                    if lost.kind == "timeout":  # the same draw would hang again
+                        break
+                else:
+                    return list(_checked(reply, task))
+            return None
+
+        with building():
+            found = [s for s in self._threads.map(ask, range(len(self._workers))) if s is not None]
+        if not found and request["do"] == "sample":  # not a task without programs
+            raise WorkFailed(
+                f"task {task.hash} ({task.operator}), whose programs no child lives to propose",
+                "children that draw programs",
+                "leave the network out, or report it with the task's hash",
+            )
+        return _programs(task, itertools.chain(*found))[:count]
+
+
+def _programs(task: Task, found: Iterable[Any]) -> list[Program]:
+    """Distinct programs from `[trace, features]` pairs."""
+    made = {trace: Program(task, trace, _decoded(features)) for trace, features in found}
+    return list(made.values())
+
+
+def _decoded(features: str) -> npt.NDArray[np.float32]:
+    values = np.frombuffer(base64.b64decode(features), np.float32)
+    return values.reshape(-1, FEATURES_PER_STORE)
+
+
+def _checked(reply: dict[str, Any], task: Task) -> Any:
+    if "error" in reply:
+        raise WorkFailed(
+            f"task {task.hash} ({task.operator}): {reply.get('message', reply['error'])}",
+            "a task whose design space TVM can generate",
+            "leave the network out, or report it with the task's hash",
+        )
+    return reply.get("value")

@@ -1,0 +1,202 @@
+"""A task's design space in TVM: sampling it, varying programs, replaying traces."""
+
+import contextlib
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from functools import cache, cached_property, partial
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm.s_tir.meta_schedule as ms
+from tvm.s_tir.schedule import Schedule
+from tvm.s_tir.schedule import Trace as TvmTrace
+from tvm.sym import detect_linear_equation
+from tvm.target.codegen import llvm_get_vector_width
+
+from hetfeat.features.per_store import StoreFeatures
+from hetfeat.schedules import blocked, winograd
+from hetfeat.schedules import trace as traces
+from hetfeat.schedules.intrinsics import load_for_cpu
+from hetfeat.schedules.shared_memory import Read, SharedMemory
+from hetfeat.schedules.threads import first_kept, keeps_to_threads
+
+TRIES_PER_PROGRAM = 4
+"""Draws allowed per program wanted; small tasks have fewer distinct programs than are asked."""
+FLOAT32_BITS = 32
+
+REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
+"""What TVM raises for a trace that does not apply: its own errors derive from the first."""
+
+
+class TaskSpace:
+    """The schedules that MetaSchedule's rules allow for one task on one target."""
+
+    def __init__(
+        self, module: tvm.IRModule, target: tvm.target.Target, cache_line_bytes: int
+    ) -> None:
+        load_for_cpu(target.attrs.get("mtriple"))
+        self.module = module
+        self._context = ms.TuneContext(
+            module, target=target, space_generator=_rules(target), num_threads=1, rand_state=1
+        )
+        self._features = StoreFeatures(self._context, cache_line_bytes)
+        self._gpu = target.kind.name == "cuda"
+        if self._gpu:
+            limit_bytes = int(target.attrs["max_shared_memory_per_block"])
+            reads_of = cache(partial(_reads_of, self._unscheduled()))
+            self._shared_memory = SharedMemory(limit_bytes, reads_of)
+
+    @cached_property
+    def _sketches(self) -> list[TvmTrace]:
+        schedules = [*self._context.generate_design_space(), *self._ours()]
+        return [schedule.trace for schedule in schedules]
+
+    def _ours(self) -> Iterator[Schedule]:
+        """Our own sketches, of the kernels and targets that they are for."""
+        target = self._context.target
+        if target.kind.name != "llvm":
+            return
+        lanes = llvm_get_vector_width(target) // FLOAT32_BITS
+        kernel = self._unscheduled()
+        own = winograd.SKETCHES if winograd.is_winograd(kernel) else ()
+        for sketch in own or (blocked.SKETCHES if blocked.fills_registers(kernel, lanes) else ()):
+            with contextlib.suppress(*REFUSALS):  # what follows a sum may not be for them
+                schedule = self._unscheduled()
+                sketch(schedule, lanes)
+                yield schedule
+
+    def _unscheduled(self) -> Schedule:
+        return Schedule(self.module, seed=1, debug_mask="none")
+
+    def features(self, trace: str) -> np.ndarray[Any, Any] | None:
+        """Per-store features of a recorded program; None where its trace does not replay."""
+        try:
+            return self._features(as_candidate(replay(self.module, trace)))
+        except Exception:  # of another version or target, or no trace at all
+            return None
+
+    def sample(self, count: int, seed: int) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        """Up to `count` distinct random programs: trace, and features float32 [stores, 164].
+
+        Of each sketch alike, so that a few programs show all of them.
+        """
+        rng = random.Random(seed)
+        sketches = itertools.cycle(rng.sample(self._sketches, len(self._sketches)))
+
+        def draw() -> Schedule | None:
+            sketch = next(sketches)
+            if self._gpu:
+                given = json.loads(traces.dump(sketch.as_json()))
+                drawn = first_kept(lambda: traces.drawn_anew(given, rng), self._keeps)
+                return self._applied(drawn, rng)
+            schedule = self._blank(rng)
+            TvmTrace(sketch.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
+            return schedule
+
+        yield from self._distinct(draw, count, set())
+
+    def vary(
+        self, parents: list[str], count: int, seed: int
+    ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        """Up to `count` distinct programs, each one change (or a few) away from a parent."""
+        rng = random.Random(seed)
+
+        def changed() -> traces.Trace | None:
+            trace: traces.Trace | None = json.loads(rng.choice(parents))
+            for _ in range(rng.choice((1, 1, 2, 3))):
+                trace = trace and traces.vary(trace, rng)
+            return trace
+
+        def draw() -> Schedule | None:
+            return self._applied(first_kept(changed, self._keeps), rng)
+
+        yield from self._distinct(draw, count, set(parents))
+
+    def apply(self, given: list[str]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        """The programs of traces without post-processing; those that do not apply are left out."""
+        rng = random.Random(0)
+        remaining = iter(given)
+
+        def draw() -> Schedule | None:
+            text = next(remaining, None)
+            return self._applied(None if text is None else json.loads(text), rng)
+
+        yield from self._distinct(draw, len(given), set())
+
+    def _keeps(self, trace: traces.Trace) -> bool:
+        """False of what TVM would refuse when it is applied, as far as decisions alone tell."""
+        return not self._gpu or (keeps_to_threads(trace) and self._shared_memory.holds(trace))
+
+    def _applied(self, trace: traces.Trace | None, rng: random.Random) -> Schedule | None:
+        if trace is None:
+            return None
+        schedule = self._blank(rng)
+        TvmTrace.apply_json_to_schedule(trace, schedule)
+        return schedule
+
+    def _blank(self, rng: random.Random) -> Schedule:
+        return Schedule(self.module, seed=rng.randrange(1, 2**31 - 1), debug_mask="none")
+
+    def _distinct(
+        self, draw: Any, count: int, seen: set[str]
+    ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        found = 0
+        for _ in range(TRIES_PER_PROGRAM * count):
+            if found == count:
+                return
+            try:
+                schedule = draw()
+                if schedule is None or not self._finish(schedule):
+                    continue
+                trace = traces.dump(schedule.trace.as_json())
+                if trace in seen:
+                    continue
+                features = self._features(as_candidate(schedule))
+            except REFUSALS:
+                continue  # a combination of decisions that the primitives refuse
+            seen.add(trace)
+            found += 1
+            yield trace, features
+
+    def _finish(self, schedule: Schedule) -> bool:
+        schedule.enter_postproc()
+        return all(step.apply(schedule) for step in self._context.space_generator.postprocs)
+
+
+def _reads_of(kernel: Schedule, block: str) -> list[Read | None]:
+    """See `SharedMemory`."""
+    found: list[Read | None] = []
+    scheduled = kernel.get(kernel.get_sblock(block))
+    loops = [axis.var for axis in scheduled.iter_vars]
+    for operand in scheduled.reads:
+        rows = [detect_linear_equation(index.min, loops) for index in operand.region]
+        strides = [[int(stride) for stride in row[: len(loops)]] for row in rows]
+        itemsize = tvm.DataType(operand.source.dtype).itemsize
+        found.append(Read(np.array(strides), itemsize) if all(strides) else None)
+    return found
+
+
+def _rules(target: tvm.target.Target) -> ms.SpaceGenerator:
+    """MetaSchedule's rules for a target; for NVIDIA GPUs those of their lanes.
+
+    It would take those of tensor cores for newer ones, which compute no float32.
+    """
+    kind = "cuda" if target.kind.name == "cuda" else "from-target"
+    return ms.space_generator.PostOrderApply(sch_rules=kind, postprocs=kind, mutator_probs=kind)
+
+
+def replay(module: tvm.IRModule, trace: str) -> Schedule:
+    """The schedule of a recorded trace, post-processing included as it was recorded."""
+    load_for_cpu()
+    schedule = Schedule(module, debug_mask="none")
+    TvmTrace.apply_json_to_schedule(json.loads(trace), schedule)
+    return schedule
+
+
+def as_candidate(schedule: Schedule) -> ms.MeasureCandidate:
+    """A schedule with the arguments its program takes, weights in the layout it wants."""
+    arguments = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+    return ms.MeasureCandidate(schedule, arguments)

@@ -1,1 +1,0 @@
-"""Arithmetic on constants, done once, before a network is compiled."""

@@ -1,1 +1,0 @@
-"""Functions of one value in terms that LLVM vectorises."""

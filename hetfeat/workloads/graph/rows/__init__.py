@@ -1,1 +1,0 @@
-"""Matrix products with rows that cannot be tiled, computed with a few more."""

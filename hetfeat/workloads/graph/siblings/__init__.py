@@ -1,1 +1,0 @@
-"""Products of one input made one product."""

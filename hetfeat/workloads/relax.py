@@ -1,0 +1,271 @@
+"""From a network to weighted tuning tasks: the graph pipeline.
+
+Tasks are extracted, and tuned programs put back, through one and the same `lower`: a task's hash
+includes the `layout_free_buffers` attribute, so that another pipeline would miss silently.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm.s_tir.meta_schedule as ms
+import tvm_ffi
+from tvm import relax
+from tvm.s_tir.analysis import estimate_tir_flops
+
+from hetfeat.errors import RequestError, WorkFailed
+from hetfeat.records import Task
+from hetfeat.workloads.exported import exported, importing
+from hetfeat.workloads.library_errors import said
+from hetfeat.workloads.network import Network
+from hetfeat.workloads.operators import anchor_operator
+from hetfeat.workloads.passes.combine_matmuls import combine_siblings
+from hetfeat.workloads.passes.fold_constants import fold_constants
+from hetfeat.workloads.passes.pad_rows import pad_rows
+from hetfeat.workloads.passes.simplify import operator_of, simplify, static_shape
+from hetfeat.workloads.passes.vectorise_functions import vectorise_functions
+from hetfeat.workloads.winograd import Choose, direct
+from hetfeat.workloads.winograd.lowering import use_winograd
+
+log = logging.getLogger(__name__)
+
+Pass = Callable[[tvm.IRModule], tvm.IRModule]
+
+
+@dataclass(frozen=True)
+class NetworkTask:
+    """A task as it occurs in a network.
+
+    Attributes:
+        task: Its identity.
+        module: The unscheduled TVM module.
+        weight: How often the network runs it.
+        fixed: Whether the network runs it however its convolutions are computed.
+    """
+
+    task: Task
+    module: tvm.IRModule
+    weight: int
+    fixed: bool = False
+
+
+def as_target(target: Mapping[str, Any]) -> tvm.target.Target:
+    """A TVM target from its dictionary (0.27 no longer takes command-line strings)."""
+    return tvm.target.Target(dict(target))
+
+
+def import_network(network: Network) -> tvm.IRModule:
+    """A network as a Relax module, parameters bound as constants.
+
+    Raises:
+        RequestError: The network has an operator that the importer does not know, or has not
+            one output.
+    """
+    import torch
+    from tvm.relax.frontend.torch import from_exported_program
+
+    with warnings.catch_warnings(), torch.no_grad(), importing(network):
+        warnings.simplefilter("ignore")
+        if network.onnx is not None:
+            _check_outputs(network.name, len(network.onnx.graph.output))
+            return _from_onnx(network)
+        if network.kind == "TFLite":
+            from hetfeat.workloads.tflite import import_tflite, outputs_of
+
+            _check_outputs(network.name, outputs_of(network))
+            return import_tflite(network)
+        program = exported(network)
+        _check_outputs(network.name, len(program.graph_signature.user_outputs))
+        module = from_exported_program(
+            program, keep_params_as_input=False, unwrap_unit_return_tuple=True
+        )
+        return _of_known_shapes(network, module, "")
+
+
+def _from_onnx(network: Network) -> tvm.IRModule:
+    """A module of an ONNX model as it is, or as `static` writes it where that is no use."""
+    from tvm.relax.frontend.onnx import from_onnx
+
+    from hetfeat.workloads.onnx_static import open_node, static
+
+    try:
+        module = from_onnx(network.onnx)
+        if not _first_open(module):
+            return module
+    except Exception as error:  # the importer's own are of many types
+        try:
+            return from_onnx(static(network.onnx))
+        except Exception:
+            raise error from None  # of the model as it was given
+    written = static(network.onnx)
+    return _of_known_shapes(network, from_onnx(written), open_node(written))
+
+
+def _of_known_shapes(network: Network, module: tvm.IRModule, node: str) -> tvm.IRModule:
+    """The module, if all of its shapes are known before it runs.
+
+    Raises:
+        RequestError: One of them is not.
+    """
+    found = _first_open(module) and _first_open(relax.transform.FoldConstant()(module))
+    if found:
+        raise RequestError(
+            f"network '{network.name}', whose {node or found} has a shape that its values decide",
+            "shapes that are known before the network runs",
+            "leave it out of the network, or give it constants",
+        )
+    return module
+
+
+def _first_open(module: tvm.IRModule) -> str:
+    """The first operator whose tensor has no known shape, or an empty string."""
+    for _, function in module.functions_items():
+        for block in function.body.blocks if isinstance(function, relax.Function) else ():
+            for binding in block.bindings:
+                kind = binding.var.ty
+                if isinstance(kind, relax.TensorType) and static_shape(binding.var) is None:
+                    return operator_of(binding.value) or "an operator"
+    return ""
+
+
+def _check_outputs(name: str, outputs: int) -> None:
+    if outputs != 1:
+        raise RequestError(
+            f"network '{name}' with {outputs} outputs",
+            "one tensor",
+            "wrap it in a module:function whose module returns the one that matters",
+        )
+
+
+def lower(
+    module: tvm.IRModule, target: tvm.target.Target, winograd: Choose = direct
+) -> tvm.IRModule:
+    """Graph-level passes up to the point where tasks are extracted or tuned programs applied.
+
+    Args:
+        module: A network with its parameters bound.
+        target: What it is compiled for.
+        winograd: Which convolutions are computed by Winograd's algorithm, see `use_winograd`.
+    """
+    return into_kernels(in_layout(module, target), target, winograd)
+
+
+def in_layout(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """The first half of `lower`, the longer one, which all ways of computing convolutions share.
+
+    Convolutions become NHWC, whose weights MetaSchedule may lay out anew for each program.
+    """
+    step = relax.transform
+    normal = [step.CanonicalizeBindings(), fold_constants, step.FoldConstant()]
+    passes: list[Pass] = [
+        *normal,  # folding warns of each index taken
+        simplify,
+        *normal,
+        simplify,
+        step.EliminateCommonSubexpr(),
+        step.CanonicalizeBindings(),
+        combine_siblings,
+        step.CanonicalizeBindings(),
+        step.DeadCodeElimination(),
+        step.FoldBatchnormToConv2D(),
+        fold_constants,
+        step.FoldConstant(),
+        step.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
+        fold_constants,
+        step.FoldConstant(),
+    ]
+    with target:
+        return _where_they_can(module, passes)
+
+
+def _where_they_can(module: tvm.IRModule, passes: Sequence[Pass]) -> tvm.IRModule:
+    """What passes make of a module that it does without: one that refuses it is left out."""
+    for apply in passes:
+        try:
+            module = apply(module)
+        except Exception as error:  # TVM's own are of many types
+            info = getattr(apply, "info", None)
+            name = info.name if info else getattr(apply, "__name__", str(apply))
+            log.warning("the pass %s refuses the network: on without it (%s)", name, said(error))
+    return module
+
+
+def into_kernels(
+    module: tvm.IRModule, target: tvm.target.Target, winograd: Choose = direct
+) -> tvm.IRModule:
+    """The second half of `lower`, of what `in_layout` made."""
+    step = relax.transform
+    kernels = [
+        step.DecomposeOpsForInference(),
+        step.CanonicalizeBindings(),
+        relax.get_pipeline("zero"),
+        step.AttachAttrLayoutFreeBuffers(),
+    ]
+
+    def with_winograd(module: tvm.IRModule) -> tvm.IRModule:
+        return use_winograd(module, winograd)
+
+    with target:
+        module = _where_they_can(module, [pad_rows, with_winograd, vectorise_functions])
+        return tvm.ir.transform.Sequential(kernels)(module)
+
+
+def extract_tasks(lowered: tvm.IRModule, target: tvm.target.Target) -> list[NetworkTask]:
+    """The distinct tasks of a lowered network, largest share of the FLOPs first.
+
+    Raises:
+        WorkFailed: The network has none.
+    """
+    tasks = [
+        NetworkTask(describe(found.dispatched[0]), found.dispatched[0], int(found.weight))
+        for found in ms.relax_integration.extract_tasks(lowered, target)
+    ]
+    if not tasks:
+        raise WorkFailed("a network without tensor programs", "at least one task", "check it")
+    return sorted(tasks, key=lambda t: (-t.task.flops * t.weight, t.task.hash))
+
+
+def describe(module: tvm.IRModule) -> Task:
+    """The identity of a tuning task's module."""
+    tensors = arguments(module)
+    return Task(
+        hash=workload_hash(module),
+        operator=_operator(module),
+        shapes=tuple(tuple(shape) for _, _, shape in tensors),
+        dtype=tensors[-1][1],
+        flops=float(estimate_tir_flops(module)),
+    )
+
+
+def workload_hash(module: tvm.IRModule) -> str:
+    """Structural hash of a module, 16 hexadecimal digits."""
+    return f"{tvm_ffi.structural_hash(module) & (2**64 - 1):016x}"
+
+
+def save_workload(module: tvm.IRModule) -> str:
+    """A task's module as text."""
+    return str(ms.database.Workload(module).as_json()[1])
+
+
+def load_workload(text: str) -> tvm.IRModule:
+    """A module written by `save_workload`."""
+    return ms.database.Workload.from_json(["0", text]).mod
+
+
+def arguments(module: tvm.IRModule) -> list[Any]:
+    """What a task's function takes, as a tuning record lists it: `["TENSOR", dtype, shape]`."""
+    found = ms.arg_info.ArgInfo.from_entry_func(module, remove_preproc=True)
+    return [["TENSOR", str(a.dtype), [int(extent) for extent in a.shape]] for a in found]
+
+
+def _operator(module: tvm.IRModule) -> str:
+    schedule = tvm.s_tir.Schedule(module)
+    names = []
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        statement = schedule.get(block)
+        if any(int(axis.iter_type) == 2 for axis in statement.iter_vars):  # 2: a reduction axis
+            names.append(statement.name_hint)
+    return anchor_operator(names)

@@ -1,0 +1,32 @@
+"""Prints where a version comes from and what was made of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from registry.cli import app
+
+
+def _as_text(value: Mapping[str, Any]) -> str:
+    from registry.models.lineage import Lineage, Node, as_tree
+
+    nodes = {node["id"]: Node(**node) for node in value["nodes"]}
+    edges = [(edge["from"], edge["to"]) for edge in value["edges"]]
+    return as_tree(Lineage(value["asked"], nodes, edges))
+
+
+@app.command("lineage", render=_as_text, short_help="Print what a version comes from and led to.")
+@app.argument("uri")
+def command(uri: str) -> Mapping[str, Any]:
+    """Prints the data sets and models a version comes from, and what was made of it.
+
+    URI is models:/NAME/VERSION, NAME@alias, or dataset:DIGEST, of which the first 8 digits do.
+    """
+    from registry.models.lineage import as_tree, lineage
+
+    found = lineage(uri)
+    return {
+        "asked": found.asked,
+        "nodes": list(found.nodes.values()),
+        "edges": [{"from": parent, "to": child} for parent, child in found.edges],
+        "tree": as_tree(found),
+    }

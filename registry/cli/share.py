@@ -1,0 +1,69 @@
+"""Lends a version to devices without MLflow."""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hetfeat.errors import RequestError
+from registry.cli import app
+
+MAX_EXPIRES_S = 7 * 24 * 3600
+"""More than that S3 does not sign."""
+
+
+@app.command("share", short_help="Put a version in S3, for devices without MLflow.")
+@app.argument("model", metavar="NAME-or-URI")
+@app.option("--bucket", required=True, help="Of an S3 server; it must exist.")
+@app.option("--prefix", default="hetfeat", help="Before the version's own folder in the bucket.")
+@app.option(
+    "--expires",
+    type=click.IntRange(1, MAX_EXPIRES_S),
+    default=3600,
+    help="Seconds for which the URLs hold.",
+)
+@app.option("--out", required=True, type=click.Path(path_type=Path), help="File for the URLs.")
+@app.unrecorded
+def command(
+    model: str, bucket: str, prefix: str, expires: int, out: Path, unrecorded: bool
+) -> Mapping[str, Any]:
+    """Uploads a verified version and writes a file from which `hetfeat fetch` brings it.
+
+    A plain name means its version in production. Who has the file can fetch the version.
+    """
+    from registry.files import s3_upload
+    from registry.files.pull import pull
+    from registry.models.version import SIGNATURE_TAG
+
+    if out.is_dir():
+        raise RequestError(
+            f"--out '{out}', a folder", "a file for the URLs", "choose another --out"
+        )
+    plain = "/" not in model and "@" not in model
+    pulled = pull(model, "production" if plain else None, unrecorded=unrecorded)
+    client = s3_upload.connect()
+    # A folder for each digest: what was shared before keeps working.
+    where = f"{prefix.strip('/')}/{pulled.manifest_sha256}".lstrip("/")
+    digest = s3_upload.upload_folder(pulled.folder, bucket, where, client)
+    request = s3_upload.presign(pulled.version.uri, digest, bucket, where, expires, client)
+    if signature := pulled.version.tags.get(SIGNATURE_TAG):
+        request["signature"] = signature
+    _write_private(out, json.dumps(request, indent=1))
+    return {
+        "uri": pulled.version.uri,
+        "files": len(request["urls"]),
+        "manifest_sha256": digest,
+        "expires_at": request["expires_at"],
+        "out": out,
+    }
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Made with mode 0600.
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text)
+    Path(file.name).replace(path)

@@ -1,0 +1,1 @@
+"""Files of versions: manifests, verified copies, and lending them to devices without MLflow."""

@@ -1,0 +1,1 @@
+"""The work behind the commands: each job trains, tunes, compiles or reports, and logs its run."""

@@ -1,0 +1,318 @@
+"""Trains a cost model on a record store, judges it, logs it and registers it."""
+
+import hashlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hetfeat.dataset.packaged import packaged_store
+from hetfeat.dataset.sidecar_files import evaluation_tasks
+from hetfeat.dataset.splits import split_examples
+from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.families import common_family, devices_of_family
+from hetfeat.features.assemble import assemble, no_records
+from hetfeat.features.batch import Examples
+from hetfeat.features.columns import FEATURES_VERSION
+from hetfeat.features.out_of_core import room_bytes
+from hetfeat.models.base import CostModel
+from hetfeat.models.evaluate import Evaluation, evaluate
+from hetfeat.models.hyperparameters import build
+from hetfeat.models.permutation import permutation_importance
+from hetfeat.models.pruned import kept_by_pruning
+from hetfeat.models.settings import changed
+from hetfeat.progress import progress
+from hetfeat.report import figures
+from registry.models.names import cost_model_name
+from registry.models.signatures import check_signing_key
+from registry.models.version import (
+    COMPARISON_TAG,
+    DATASET_TAG,
+    EVALUATION_TAG,
+    FEATURES_TAG,
+    Version,
+)
+from registry.models.versions import metric_tags, register
+from registry.tracking import command_run
+from registry.tracking.cost_model_flavor import input_example, log_cost_model
+from registry.tracking.environment_tags import peak_memory_bytes
+
+log = logging.getLogger(__name__)
+
+MAIN_METRICS = ("pca", "rmse", "r2", "top1", "top5")
+SPLIT_SEED = 0
+"""One split of a store for every seed of the model: its versions are then comparable."""
+EVALUATION = "evaluation"
+"""Holds out the store's evaluation tasks, as if they were a network: by_task's default."""
+
+
+@dataclass(frozen=True)
+class TrainingRequest:
+    """What `hetfeat train` was asked for.
+
+    Attributes:
+        records: Record store, or None for the packaged one.
+        family: Family or union, or None for that of the records.
+        model: Name in `models.registry.MODELS`.
+        split: Name in `dataset.splits.SPLITS`.
+        holdout: Devices or networks to test on.
+        effort: `quick`, `standard` or `full`.
+        seed: Of the model.
+        pruned: Whether the training side is pruned; the other sides are the same either way.
+        settings: Hyperparameters of the model that are not those of its effort.
+    """
+
+    records: Path | None
+    family: str | None
+    model: str
+    split: str
+    holdout: tuple[str, ...]
+    effort: str
+    seed: int
+    pruned: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Records, divided; `whole` is the training side before any pruning."""
+
+    store: RecordStore
+    digest: str
+    family: str
+    train: Examples
+    valid: Examples
+    test: Examples
+    whole: Examples
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Sizes and names, for parameters and tags."""
+        parts = (self.train, self.valid, self.test)
+        devices = sorted({device for part in parts for device in part.device.tolist()})
+        sizes = {f"{name}_records": len(part) for name, part in zip(_SIDES, parts, strict=True)}
+        tasks = {task for part in parts for task in part.task.tolist()}
+        return {"devices": ",".join(devices), "tasks": len(tasks), **sizes}
+
+
+_SIDES = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """How a model was fitted: its learning curve, seconds by the clock and of processors."""
+
+    curve: command_run.Curve
+    train_s: float
+    cpu_s: float
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What it took; MLflow samples the machine, and a run of a second not at all."""
+        return {
+            "train_s": self.train_s,
+            "system.cpu_s": self.cpu_s,
+            "system.peak_memory_mb": peak_memory_bytes() / 1e6,
+        }
+
+
+def train_and_register(request: TrainingRequest) -> dict[str, Any]:
+    """Does the whole of `hetfeat train`.
+
+    The version registered is the model that was evaluated: the test side took no part in it, the
+    valid side only in stopping and calibration. Nothing is logged before the data and the
+    request have been found sound.
+
+    Returns:
+        What `--json` prints.
+
+    Raises:
+        RequestError: Unknown model, split, family or holdout.
+        DataError: Records that are missing, damaged or too few.
+    """
+    check_signing_key()
+    model = build(request.model, request.effort, request.seed, request.settings)
+    data = load_data(request)
+    with command_run.tracked_run(f"train {request.model} {request.split}", {}) as run:
+        return fit_and_register(run.info.run_id, request, data, model)
+
+
+def fit_and_register(
+    run_id: str,
+    request: TrainingRequest,
+    data: TrainingData,
+    model: CostModel,
+    extra_tags: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Fits, judges, logs and registers a model, all in the active run.
+
+    Args:
+        run_id: Of the active run.
+        request: What was asked for.
+        data: From `load_data`.
+        model: Not trained yet.
+        extra_tags: Of the run and the version, beside the usual ones.
+
+    Returns:
+        What `hetfeat train --json` prints.
+    """
+    import mlflow
+
+    name = cost_model_name(data.family)
+    tags = source_tags(request, data)
+    tags |= {COMPARISON_TAG: _comparison_of(tags), **(extra_tags or {})}
+    mlflow.set_tags(tags)
+    fit = _fit(model, data)
+    judged = evaluate(model, data.whole, data.valid, data.test, data.store.networks(), request.seed)
+    _log_settings(request, data, model)
+    version = _log_results(run_id, name, data, model, judged, fit, tags)
+    return {
+        "run_id": run_id,
+        "model": name,
+        "version": version.version,
+        "metrics": {key: judged.metrics[key] for key in MAIN_METRICS},
+        "details": {k: v for k, v in judged.metrics.items() if k not in MAIN_METRICS},
+        "baselines": judged.baselines,
+        "train_s": fit.train_s,
+        "dataset_digest": data.digest,
+        **data.facts,
+    }
+
+
+def source_tags(request: TrainingRequest, data: TrainingData) -> dict[str, str]:
+    """What a source version and its run are told apart by."""
+    return {
+        "family": data.family,
+        "devices": data.facts["devices"],
+        "split": request.split,
+        "model": request.model,
+        FEATURES_TAG: str(FEATURES_VERSION),
+        DATASET_TAG: data.digest,
+        EVALUATION_TAG: evaluation_digest(data.test),
+    }
+
+
+def _comparison_of(tags: Mapping[str, str]) -> str:
+    """Short digest of what two trainings must share for their figures to compare."""
+    shared = "\n".join(tags[key] for key in ("split", DATASET_TAG, EVALUATION_TAG))
+    return hashlib.sha256(shared.encode()).hexdigest()[:12]
+
+
+def load_data(request: TrainingRequest) -> TrainingData:
+    """Reads the records of a request and divides them.
+
+    Raises:
+        RequestError: Unknown split, family or holdout.
+        DataError: Records that are missing, damaged or too few.
+    """
+    store = RecordStore.open(request.records or packaged_store())
+    log.info("reading %s", store.path)
+    if not (measured := store.measured_devices()):
+        raise no_records(store)
+    profiles = {name: p for name, p in store.devices().items() if name in measured}
+    family = request.family or common_family(profiles)
+    devices = devices_of_family(profiles, family)
+    with store.undisturbed() as digest:
+        assembled = assemble(store, room_bytes=room_bytes(), devices=devices)
+    if assembled.without_features or assembled.duplicates:
+        log.info(
+            "left out: %d records without features, %d older duplicates",
+            assembled.without_features,
+            assembled.duplicates,
+        )
+    examples = assembled.examples
+    if lost := sorted(set(devices) - set(examples.device.tolist())):
+        log.warning("no record of %s has per-store features: they are left out", ", ".join(lost))
+    networks, holdout = store.networks(), request.holdout
+    dense = set(evaluation_tasks(store.path)) & set(examples.task.tolist())
+    if request.split == "by_task" and not holdout and dense:
+        networks[EVALUATION] = dict.fromkeys(dense, 1)
+        holdout = (EVALUATION,)
+    split = split_examples(examples, request.split, SPLIT_SEED, holdout, networks)
+    whole, valid, test = (examples.take(getattr(split, side)) for side in _SIDES)
+    train = whole.take(kept_by_pruning(whole, seed=SPLIT_SEED)) if request.pruned else whole
+    return TrainingData(store, digest, family, train, valid, test, whole)
+
+
+def evaluation_digest(test: Examples) -> str:
+    """Digest of what was tested on: figures of two versions compare where it is the same."""
+    columns = (test.device, test.program, test.latency_s)
+    rows = sorted(map(repr, zip(*(column.tolist() for column in columns), strict=True)))
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+
+def _fit(model: CostModel, data: TrainingData) -> _Fit:
+    curve = command_run.Curve()
+    log.info(
+        "training on %d records, %d held out", len(data.train), len(data.valid) + len(data.test)
+    )
+    start, cpu_start = time.perf_counter(), time.process_time()
+    with progress(model.parameters["rounds"], "round") as at:
+
+        def on_epoch(epoch: int, values: dict[str, float]) -> None:
+            curve.add(epoch, values)
+            at(epoch + 1)
+
+        model.fit(data.train, data.valid, on_epoch)
+    fit = _Fit(curve, time.perf_counter() - start, time.process_time() - cpu_start)
+    model.learn_drafts(data.train, data.valid)
+    return fit
+
+
+def _log_settings(request: TrainingRequest, data: TrainingData, model: CostModel) -> None:
+    import mlflow
+
+    command_run.log_resolved(
+        {
+            "records": data.store.path,
+            "family": data.family,
+            "model": request.model,
+            "split": request.split,
+            "holdout": ",".join(request.holdout),
+            "pruned": request.pruned,
+            "effort": request.effort,
+            "seed": request.seed,
+            "set": changed(request.model, request.effort, model),
+            **data.facts,
+        }
+    )
+    mlflow.log_params({f"model.{key}": value for key, value in model.parameters.items()})
+
+
+def _log_results(
+    run_id: str,
+    name: str,
+    data: TrainingData,
+    model: CostModel,
+    judged: Evaluation,
+    fit: _Fit,
+    tags: Mapping[str, str],
+) -> Version:
+    import mlflow
+
+    curve, step = fit.curve, fit.curve.last_epoch
+    curve.log(run_id)
+    info, manifest_sha256 = log_cost_model(model, input_example(data.store), step, tags)
+    dataset = command_run.log_records(data.store.path, data.digest, "training")
+    final = {**judged.metrics, **fit.figures}
+    for baseline, values in judged.baselines.items():
+        final |= {f"{baseline}.{key}": value for key, value in values.items()}
+    command_run.log_final(final, step, info.model_id, dataset)
+    mlflow.log_figure(
+        figures.learning_curve(curve.epochs, curve.figures), "figures/learning_curve.png"
+    )
+    mlflow.log_figure(
+        figures.predicted_against_measured(judged.y, judged.estimate),
+        "figures/predicted_against_measured.png",
+    )
+    mlflow.log_figure(
+        figures.error_by_operator(judged.operator_rmse), "figures/error_by_operator.png"
+    )
+    gains = model.importance()
+    if worth := gains or permutation_importance(model, data.valid):
+        what = "gain" if gains else "fall of PCA, each column shuffled alone"
+        mlflow.log_figure(figures.importance(worth, what), "figures/importance.png")
+    kept = {**tags, **metric_tags({key: judged.metrics[key] for key in MAIN_METRICS})}
+    return register(name, info, folder_manifest_sha256=manifest_sha256, tags=kept, run_id=run_id)

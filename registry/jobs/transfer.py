@@ -1,0 +1,303 @@
+"""Adapts a registered model to a device, and registers what helps as a child of its source."""
+
+import contextlib
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hetfeat.dataset.splits import anchors
+from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.probe import find_profile
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import DataError, RequestError
+from hetfeat.features.assemble import assemble
+from hetfeat.features.columns import FEATURES_VERSION
+from hetfeat.features.out_of_core import room_bytes
+from hetfeat.models.base import CostModel
+from hetfeat.models.evaluate import Evaluation, evaluate
+from hetfeat.models.labels import leaked_records
+from hetfeat.models.persist import read_head
+from hetfeat.models.registry import load_model
+from hetfeat.progress import progress
+from hetfeat.transfer.finetune import Adapted, FewShot, adapt, check_budget, few_shot
+from hetfeat.transfer.selection import heaviest, on_columns
+from hetfeat.tune.collect import Plan
+from registry.files.pull import Pulled, pull
+from registry.jobs import collect
+from registry.jobs.train import MAIN_METRICS, evaluation_digest
+from registry.models.names import cost_model_name
+from registry.models.signatures import check_signing_key
+from registry.models.version import (
+    DATASET_TAG,
+    EVALUATION_TAG,
+    FEATURES_TAG,
+    LIVE_STAGES,
+    PARENT_TAG,
+)
+from registry.models.versions import metric_tags, register
+from registry.tracking import command_run
+from registry.tracking.cost_model_flavor import input_example, log_cost_model, refuse_without_stores
+
+log = logging.getLogger(__name__)
+
+TEST_PROGRAMS = 16
+"""Measured live beyond the budget, for each task: what the figures are of."""
+EFFORT = "standard"
+"""Of the model from scratch that the transfer is compared with."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What `hetfeat transfer` was asked for.
+
+    Attributes:
+        source: Version to start from, or None for the family's production or staging version.
+        device: Device to adapt to.
+        records: Its records, to replay; None measures now.
+        network: Networks whose tasks are measured.
+        budget_per_task: Measurements of each task to learn from.
+        flops_share: Only tasks that together hold this share of all FLOPs are measured.
+        fine_tune_columns: Feature columns, the most important ones, that fine-tuning uses; 0: all.
+        out: Record store for what is measured now; None keeps nothing.
+        seed: Of the choice of measurements and of training.
+        unrecorded: Follow an alias to where no promotion put it, too.
+    """
+
+    source: str | None
+    device: str
+    records: Path | None
+    network: tuple[str, ...]
+    budget_per_task: int
+    flops_share: float
+    fine_tune_columns: int
+    out: Path | None
+    seed: int
+    unrecorded: bool = False
+
+
+def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
+    """Does the whole of `hetfeat transfer`.
+
+    A source that does not help is dropped: that is an answer, not a failure. Nothing is
+    registered then; the device is served by the family's model, or by one trained on its records.
+
+    Returns:
+        What `--json` prints.
+
+    Raises:
+        RequestError: No such source or device, or too few records.
+    """
+    check_signing_key()
+    with _store(wanted) as (store, profile, selected, measure):
+        # A request that is wrong measures nothing and leaves no run behind.
+        check_budget(wanted.budget_per_task)
+        source = _source(wanted.source, profile, wanted.unrecorded)
+        model = load_model(source.folder)
+        if wanted.fine_tune_columns:
+            model = on_columns(model, wanted.fine_tune_columns)
+        tags = {
+            "family": profile.family,
+            "device": profile.name,
+            "devices": profile.name,
+            "split": "few_shot",
+            "model": read_head(source.folder)["model"],
+            FEATURES_TAG: str(FEATURES_VERSION),
+        }
+
+        def divided() -> FewShot:
+            data, tags[DATASET_TAG] = _few_shot(wanted, store, profile, selected)
+            refuse_without_stores(model, data.measured, source.version.uri)
+            return data
+
+        data = divided() if measure is None else None
+        with command_run.tracked_run(f"transfer {profile.name}", tags) as run:
+            if measure is not None:
+                measure()
+            data = data or divided()
+            return _transfer(wanted, source, model, profile, store, data, run.info.run_id, tags)
+
+
+def _transfer(
+    wanted: Transfer,
+    source: Pulled,
+    model: CostModel,
+    profile: DeviceProfile,
+    store: RecordStore,
+    data: FewShot,
+    run_id: str,
+    tags: dict[str, str],
+) -> dict[str, Any]:
+    import mlflow
+
+    leaked = leaked_records(model, profile.name, [*data.test.task, *anchors(data.test)])
+    if leaked:
+        log.warning(
+            "%s was trained on %d records of these tasks on %s: its figures are no transfer",
+            *(source.version.uri, leaked, profile.name),
+        )
+    log.info("learning from %d records, testing on %d", len(data.measured), len(data.test))
+    with progress(data.folds, "fold") as at:
+        adapted = adapt(model, tags["model"], data, EFFORT, wanted.seed, at)
+    judged = evaluate(
+        adapted.model, data.measured, data.measured, data.test, store.networks(), wanted.seed
+    )
+    figures = {f"pca_{name}": value for name, value in adapted.pca.items()}
+    log.info("source %s: %s", adapted.decision.gate, adapted.decision.reason)
+    tags |= {
+        EVALUATION_TAG: evaluation_digest(data.test),
+        "gate": adapted.decision.gate,
+        "fine_tune_rounds": str(adapted.rounds),
+        "budget_per_task": str(wanted.budget_per_task),
+        "measured": str(len(data.measured)),
+        "leaked_records": str(leaked),
+    }
+    mlflow.set_tags({**tags, PARENT_TAG: source.version.uri, "reason": adapted.decision.reason})
+    command_run.log_resolved(
+        {
+            "source": source.version.uri,
+            "device": profile.name,
+            "records": store.path if wanted.records or wanted.out else "measured, not kept",
+            "budget_per_task": wanted.budget_per_task,
+            "flops_share": wanted.flops_share,
+            "fine_tune_columns": wanted.fine_tune_columns,
+            "seed": wanted.seed,
+            "measured": len(data.measured),
+            "test_records": len(data.test),
+        }
+    )
+    version = _log(adapted, judged, figures, source, profile, store, run_id, tags)
+    return {
+        **figures,
+        "measured": len(data.measured),
+        "test_records": len(data.test),
+        "gate": adapted.decision.gate,
+        "reason": adapted.decision.reason,
+        "fine_tune_rounds": adapted.rounds,
+        "model": version and cost_model_name(profile.family, profile.name),
+        "version": version,
+        "source": source.version.uri,
+        "device": profile.name,
+        "leaked_records": leaked,
+        "metrics": {key: judged.metrics[key] for key in MAIN_METRICS},
+        "dataset_digest": tags[DATASET_TAG],
+        "run_id": run_id,
+    }
+
+
+def _log(
+    adapted: Adapted,
+    judged: Evaluation,
+    figures: dict[str, float],
+    source: Pulled,
+    profile: DeviceProfile,
+    store: RecordStore,
+    run_id: str,
+    tags: dict[str, str],
+) -> int | None:
+    """Logs figures and, if the source was kept, the model; returns the version's number."""
+    dataset = command_run.log_records(store.path, tags[DATASET_TAG], "transfer")
+    if not adapted.decision.kept:  # the other metrics are those of a model that is dropped
+        command_run.log_final(figures, 0, None, dataset)
+        return None
+    info, manifest_sha256 = log_cost_model(adapted.model, input_example(store), 0, tags)
+    command_run.log_final({**judged.metrics, **figures}, 0, info.model_id, dataset)
+    kept = {**tags, **metric_tags({key: judged.metrics[key] for key in MAIN_METRICS} | figures)}
+    return register(
+        cost_model_name(profile.family, profile.name),
+        info,
+        folder_manifest_sha256=manifest_sha256,
+        tags=kept,
+        run_id=run_id,
+        parent_uri=source.version.uri,
+    ).version
+
+
+@contextmanager
+def _store(
+    wanted: Transfer,
+) -> Iterator[tuple[RecordStore, DeviceProfile, set[str] | None, Any]]:
+    """The records and the device's profile; without records, what to measure, and what does it."""
+    if wanted.records is not None:
+        store = RecordStore.open(wanted.records)
+        yield store, _replayed(store, wanted.device), None, None
+        return
+    found = find_profile(wanted.device)
+    with _out(wanted.out) as out:
+        store, profiles, tasks, modules = collect.prepare([found], wanted.network, out)
+        plan = Plan(wanted.budget_per_task + TEST_PROGRAMS, seed=wanted.seed)
+
+        flops = {name: task.flops for name, task in tasks.items()}
+        selected = heaviest(flops, store.networks(), wanted.flops_share)
+        tasks = {name: task for name, task in tasks.items() if name in selected}
+
+        def measure() -> None:
+            collect.measure(store, profiles, tasks, modules, plan)
+
+        yield store, profiles[0], selected, measure
+
+
+@contextmanager
+def _out(given: Path | None) -> Iterator[Path]:
+    """Where records are kept: for good where it is given, else until all has been done."""
+    if given is not None:
+        yield given
+        return
+    folder = Path(tempfile.mkdtemp(prefix="hetfeat-transfer-"))
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            yield folder / "records"
+        except BaseException:
+            if (out := folder / "records").exists() and RecordStore.open(out).measured_devices():
+                stack.pop_all()
+                log.warning("add --out '%s' to go on from what was measured", out)
+            raise
+
+
+def _replayed(store: RecordStore, device: str) -> DeviceProfile:
+    profiles = store.devices()
+    name = find_profile(device).name if device == "local" and device not in profiles else device
+    if name not in profiles:
+        raise RequestError(
+            f"device '{name}'",
+            f"a device of the records ({', '.join(profiles) or 'none'})",
+            "correct --device or --records",
+        )
+    return profiles[name]
+
+
+def _source(given: str | None, profile: DeviceProfile, unrecorded: bool) -> Pulled:
+    """The version to start from: by default the family's, in production, else in staging."""
+    if given:
+        return pull(given, unrecorded=unrecorded)
+    name = cost_model_name(profile.family)
+    for stage in reversed(LIVE_STAGES):
+        try:
+            return pull(name, stage, unrecorded=unrecorded)
+        except DataError:
+            raise
+        except RequestError as error:
+            missing = error
+    raise missing
+
+
+def _few_shot(
+    wanted: Transfer, store: RecordStore, profile: DeviceProfile, selected: set[str] | None
+) -> tuple[FewShot, str]:
+    """The device's records, divided, and the digest of the store.
+
+    Of records that are replayed, the heaviest tasks are selected here.
+    """
+    with store.undisturbed() as digest:
+        examples = assemble(store, room_bytes=room_bytes(), devices=[profile.name]).examples
+    if selected is None:
+        known = store.read(["task", "flops"]).to_pydict()
+        flops_of = dict(zip(known["task"], known["flops"], strict=True))
+        flops = {task: flops_of[task] for task in set(examples.task.tolist())}
+        selected = heaviest(flops, store.networks(), wanted.flops_share)
+    return few_shot(examples, wanted.budget_per_task, wanted.seed, selected), digest

@@ -1,0 +1,77 @@
+"""Profiles of devices: whether this CPU has what they compile for, and whether others answer."""
+
+import json
+import shutil
+from collections.abc import Iterator
+
+from hetfeat.devices import host
+from hetfeat.devices.fleet import control
+from hetfeat.devices.fleet.route import route_of
+from hetfeat.devices.probe import find_profile, remembered
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import HetfeatError
+from registry.maintenance.subprocess_check import Trap, child, last_line
+
+_PROBE = "run `hetfeat devices probe`"
+_MISSING_FEATURES = """
+import json, sys
+from hetfeat.devices.target import code_features
+from tvm.target import codegen
+here = code_features({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu()})
+print(json.dumps(sorted(set(code_features(json.loads(sys.argv[1]))) - set(here))))
+"""
+
+
+def profile() -> Iterator[Trap]:
+    """What `local` means on this machine, if it has been probed."""
+    try:
+        known = remembered()
+    except HetfeatError as error:
+        yield error.given, _PROBE
+        return
+    if known is not None:
+        yield from _local(known, _PROBE)
+
+
+def device(name: str) -> Iterator[Trap]:
+    """A device: it is this machine, or its tracker has a server of it.
+
+    Args:
+        name: As for `--device`.
+    """
+    try:
+        known = find_profile(name)
+        if known.family == "gpu-nvidia" and shutil.which("nvcc") is None:
+            yield f"no nvcc to compile for {known.name} with", "install CUDA's toolkit"
+        if known.route.is_local:
+            yield from _local(known, "write the profile anew with `hetfeat devices probe`")
+        else:
+            yield from _remote(known)
+    except HetfeatError as error:
+        yield error.given, error.action
+
+
+def _local(known: DeviceProfile, mend: str) -> Iterator[Trap]:
+    """Code for instructions that this CPU does not have ends in an illegal instruction."""
+    if known.threads > host.usable_cores():
+        yield (
+            f"profile {known.name} has {known.threads} threads where "
+            f"{host.usable_cores()} cores may be used",
+            mend,
+        )
+    done = child(_MISSING_FEATURES, json.dumps(dict(known.target)))
+    if done.returncode:
+        yield f"the target of profile {known.name} is not understood: {last_line(done)}", mend
+    elif missing := json.loads(done.stdout):
+        yield f"profile {known.name} is of a CPU with {', '.join(missing)}; this one has not", mend
+
+
+def _remote(known: DeviceProfile) -> Iterator[Trap]:
+    route = route_of(known)
+    keys = [row["device"] for row in control.status(route.tracker) if row["servers"]]
+    if route.key not in keys:
+        yield (
+            f"tracker {route.tracker} has no server '{route.key}' for {known.name} "
+            f"(it has {', '.join(keys) or 'none'})",
+            f"run `hetfeat fleet start-server --tracker {route.tracker} --key {route.key}` there",
+        )

@@ -1,0 +1,62 @@
+"""Packages: whether they are those that were tested, and whether they load."""
+
+import importlib.metadata
+from collections.abc import Iterator
+
+from registry.maintenance.subprocess_check import Trap, child, last_line
+
+PROJECT = "hetfeat"
+FFI_WITH_ANOTHER_ABI = (0, 1, 15)
+"""From this version on apache-tvm-ffi has another ABI than the TVM that is pinned."""
+REINSTALL = "run `make env`, or install hetfeat's wheel into an environment of its own"
+LOADS = {
+    "TVM": "import tvm, tvm.relax, tvm.s_tir",
+    "torchvision": "from hetfeat.workloads.networks import load_network as l; l('squeezenet1_1')",
+}
+"""What must load -> code that loads it as the toolkit does."""
+
+
+def versions() -> Iterator[Trap]:
+    """Packages that are not what pyproject.toml pins: nothing was tested with them."""
+    try:
+        requirements = importlib.metadata.requires(PROJECT) or []
+    except importlib.metadata.PackageNotFoundError:
+        yield f"{PROJECT} runs without being installed: its pins are not known", REINSTALL
+        return
+    wrong = []
+    for requirement in requirements:
+        name, _, pin = requirement.partition("==")
+        if ";" in requirement:
+            continue  # of an extra
+        found = _installed(name)
+        # A build of its own has a local part, such as torch 2.13.0+cpu.
+        if found is None or found.partition("+")[0] != pin:
+            wrong.append(f"{name} {found or 'missing'} instead of {pin}")
+    if wrong:
+        yield ", ".join(wrong), REINSTALL
+
+
+def ffi() -> Iterator[Trap]:
+    """Without the pin, pip picks a newer apache-tvm-ffi, with which tuning crashes."""
+    found = _installed("apache-tvm-ffi") or ""
+    numbers = tuple(int(part) for part in found.split(".")[:3] if part.isdecimal())
+    if numbers >= FFI_WITH_ANOTHER_ABI:
+        yield (
+            f"apache-tvm-ffi {found} has another ABI than TVM: tuning ends in a segmentation fault",
+            REINSTALL,
+        )
+
+
+def loads() -> Iterator[Trap]:
+    """TVM and torchvision, each in a process of its own, which may die of what is wrong."""
+    for name, code in LOADS.items():
+        done = child(code)
+        if done.returncode:
+            yield f"{name} does not load: {last_line(done)}", REINSTALL
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

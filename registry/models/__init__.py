@@ -1,0 +1,1 @@
+"""Registered models: versions, stages, gates, and the history of every move."""

@@ -1,0 +1,83 @@
+"""The declarative file that says which gates there are and what they ask for."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StringConstraints
+
+from hetfeat.errors import DataError
+from hetfeat.parsing import Schema, parse
+
+DEFAULTS = Path(__file__).with_name("gates.yaml")
+_ACTION = "write a file like registry/models/gates.yaml, or correct HETFEAT_GATES"
+
+Gate = Literal["artifacts", "features", "signature", "figures", "transfer", "numerics", "latency"]
+_Kind = Annotated[str, StringConstraints(pattern="^(cost_model|bundle)$")]
+_Stage = Annotated[str, StringConstraints(pattern="^(staging|production)$")]
+_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
+"""YAML's nothing, behind a key, is as good as `{}`."""
+
+
+class _Written(Schema):
+    """People write it: a misspelt key is refused, and a number may have been read as text."""
+
+    model_config = ConfigDict(strict=False, extra="forbid")
+
+
+class FigureRule(_Written):
+    """What one figure must be; higher is better.
+
+    Attributes:
+        required: Refuse a version without it.
+        at_least: Whatever it replaces.
+        may_fall_by: Below the figure of the version it replaces.
+    """
+
+    required: StrictBool = False
+    at_least: float | None = None
+    may_fall_by: float = 0.0
+
+
+_Gates = Annotated[dict[_Kind, dict[_Stage, tuple[Gate, ...]]], _EMPTY]
+_Figures = Annotated[dict[str, Annotated[FigureRule, _EMPTY]], _EMPTY]
+
+
+class Rules(_Written):
+    """The content of the file.
+
+    Attributes:
+        format: Of the file.
+        gates: Names of gates, by kind and stage.
+        figures: By name.
+        not_comparable: What to do with figures of two evaluation sets.
+        transfer_may_fall_by: Of the PCA, from source to transfer-tuned.
+        latency_ratio: Of a bundle to the one it replaces.
+    """
+
+    format: Literal[1]
+    gates: _Gates = Field(default_factory=dict)
+    figures: _Figures = Field(default_factory=dict)
+    not_comparable: Literal["refuse", "skip"] = "refuse"
+    transfer_may_fall_by: float = 0.0
+    latency_ratio: float = 1.03
+
+    def names(self, kind: str, stage: str) -> tuple[Gate, ...]:
+        """Gates on the way of a kind of version into a stage."""
+        return self.gates.get(kind, {}).get(stage, ())
+
+
+def load_rules(path: Path | None = None) -> Rules:
+    """Reads the rules: those of `path`, of the file that HETFEAT_GATES names, or the defaults.
+
+    Raises:
+        DataError: The file cannot be read, or says something unknown.
+    """
+    path = path or Path(os.environ.get("HETFEAT_GATES") or DEFAULTS)
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        given = f"gates file '{path}', which cannot be read ({type(error).__name__})"
+        raise DataError(given, "a file in YAML", _ACTION) from error
+    return parse(content, Rules, what=f"gates file '{path}'", action=_ACTION)

@@ -1,0 +1,186 @@
+"""Where a version comes from and what was made of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hetfeat.errors import RequestError
+from hetfeat.parsing import printable
+from registry.models.gates import kind_of
+from registry.models.mlflow_client import condition, connect, translated
+from registry.models.version import DATASET_TAG, PARENT_TAG, Version
+from registry.models.versions import resolve, search_versions
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+DATASET = "dataset:"
+MAX_NODES = 1000
+"""Tags of others can make chains and circles without end."""
+MIN_DIGITS = 8
+"""Of a digest that stand for the whole."""
+_HEXADECIMAL = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A data set or a version.
+
+    Attributes:
+        id: `models:/NAME/VERSION` or `dataset:DIGEST`.
+        kind: `data set`, `source model`, `transfer-tuned model`, `bundle`, or `gone` for a
+            version that was deleted.
+        stage: Of a version.
+    """
+
+    id: str
+    kind: str
+    stage: str = ""
+
+
+@dataclass
+class Lineage:
+    """A version or data set with all that it comes from and all that came of it.
+
+    Attributes:
+        asked: Id of the node asked for.
+        nodes: By id.
+        edges: From what was used to what was made of it.
+    """
+
+    asked: str
+    nodes: dict[str, Node] = field(default_factory=dict)
+    edges: list[tuple[str, str]] = field(default_factory=list)
+
+    def roots(self) -> list[str]:
+        """Ids of what comes from nothing else here; of a circle, of the one asked for."""
+        made = {child for parent, child in self.edges if parent in self.nodes}
+        return [node for node in self.nodes if node not in made] or [self.asked]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more nodes are looked for."""
+        return len(self.nodes) >= MAX_NODES
+
+
+def lineage(name_or_uri: str, *, client: "MlflowClient | None" = None) -> Lineage:
+    """The lineage of a version, or of a data set given as `dataset:DIGEST` or its first digits.
+
+    Raises:
+        RequestError: There is no such version or data set.
+    """
+    client = client or connect()
+    with translated(f"trace {name_or_uri}"):
+        if name_or_uri.startswith(DATASET):
+            digest = _whole(client, name_or_uri.removeprefix(DATASET))
+            found = Lineage(DATASET + digest)
+            _add_dataset(found, digest)
+            _descend(client, found, found.asked)
+            return found
+        version = resolve(name_or_uri, client=client)
+        found = Lineage(version.uri)
+        _add(found, version)
+        _ascend(client, found, version)
+        _descend(client, found, version.uri)
+        return found
+
+
+def children_of(client: "MlflowClient", node: str) -> Iterator[Version]:
+    """Versions made directly of a version or data set."""
+    tag, value = PARENT_TAG, node
+    if node.startswith(DATASET):
+        tag, value = DATASET_TAG, node.removeprefix(DATASET)
+    yield from map(Version.of, search_versions(client, condition(f"tags.{tag}", value)))
+
+
+def as_tree(found: Lineage) -> str:
+    """The lineage as lines for a terminal; the node asked for is marked."""
+    lines: list[str] = []
+    seen: set[str] = set()
+    children: dict[str, list[str]] = {}
+    for parent, child in found.edges:
+        children.setdefault(parent, []).append(child)
+    left = [(root, "", "") for root in reversed(found.roots())]
+    while left:
+        node, head, tail = left.pop()
+        lines.append(head + _label(found, node) + (" (see above)" if node in seen else ""))
+        if node in seen:
+            continue
+        seen.add(node)
+        branch, below = "└─ ", "   "
+        for child in reversed(children.get(node, [])):
+            left.append((child, tail + branch, tail + below))
+            branch, below = "├─ ", "│  "
+    return "\n".join(lines)
+
+
+def _whole(client: "MlflowClient", digits: str) -> str:
+    """The digest of a data set that begins with these digits."""
+    if len(digits) < MIN_DIGITS or not _HEXADECIMAL.issuperset(digits):
+        raise RequestError(
+            f"data set {digits!r}",
+            f"a digest or its first {MIN_DIGITS} digits or more",
+            "correct it",
+        )
+    known = search_versions(client, condition(f"tags.{DATASET_TAG}", f"{digits}%", "LIKE"))
+    digests = {version.tags[DATASET_TAG] for version in known}
+    if len(digests) != 1:
+        raise RequestError(
+            f"'{DATASET}{digits}', with which {len(digests)} data sets begin",
+            "the digest of one that a version was made of",
+            "`hetfeat lineage models:/NAME/VERSION` prints those of a version",
+        )
+    return str(digests.pop())
+
+
+def _ascend(client: "MlflowClient", found: Lineage, version: Version) -> None:
+    while True:
+        if digest := version.tags.get(DATASET_TAG):
+            _add_dataset(found, digest)
+            found.edges.append((DATASET + digest, version.uri))
+        if not (parent_uri := version.tags.get(PARENT_TAG)):
+            return
+        found.edges.append((parent_uri, version.uri))
+        if parent_uri in found.nodes or found.is_full:
+            return
+        try:
+            version = resolve(parent_uri, client=client)
+        except RequestError:
+            found.nodes[parent_uri] = Node(parent_uri, "gone")
+            return
+        _add(found, version)
+
+
+def _descend(client: "MlflowClient", found: Lineage, node: str) -> None:
+    known = set(found.edges)
+    left = [node]
+    while left:
+        node = left.pop()
+        for child in children_of(client, node):
+            if (node, child.uri) not in known:
+                known.add((node, child.uri))
+                found.edges.append((node, child.uri))
+            if child.uri not in found.nodes and not found.is_full:
+                _add(found, child)
+                left.append(child.uri)
+
+
+def _add(found: Lineage, version: Version) -> None:
+    kind = "bundle"
+    if kind_of(version) != "bundle":
+        kind = "transfer-tuned model" if PARENT_TAG in version.tags else "source model"
+    found.nodes[version.uri] = Node(version.uri, kind, version.stage)
+
+
+def _add_dataset(found: Lineage, digest: str) -> None:
+    found.nodes[DATASET + digest] = Node(DATASET + digest, "data set")
+
+
+def _label(found: Lineage, node: str) -> str:
+    known = found.nodes.get(node, Node(node, "not shown"))
+    stage = f", {known.stage}" if known.stage not in ("", "none") else ""
+    name = known.id.removeprefix("models:/")
+    if known.kind == "data set":
+        name = known.id.removeprefix(DATASET)[:16]
+    mark = "  <-" if node == found.asked else ""
+    return f"{printable(name, None)} ({known.kind}{stage}){mark}"

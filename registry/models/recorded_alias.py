@@ -1,0 +1,71 @@
+"""Whether an alias is where the history of its model put it."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from hetfeat.errors import DataError
+from registry.models import ledger
+from registry.models.aliases import ALIASES, State
+from registry.models.ledger import Head
+from registry.models.version import Version
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+log = logging.getLogger(__name__)
+
+SETTLE_S = 0.5
+"""A promotion may have been under way between two of our reads."""
+
+
+def recorded_version(
+    client: "MlflowClient", look_up: Callable[[], Version], alias: str | None, unrecorded: bool
+) -> Version:
+    """The version that an alias is on, if the history of its model has it there.
+
+    Args:
+        client: Of the registry.
+        look_up: Finds the version.
+        alias: By which; only those that promotions set are in the history.
+        unrecorded: Take the version even so, with a warning.
+
+    Raises:
+        DataError: The alias was moved past the gates, or the history was changed.
+    """
+    version = look_up()
+    if alias not in ALIASES or _is_recorded(client, version, alias):
+        return version
+    time.sleep(SETTLE_S)
+    version = look_up()
+    if _is_recorded(client, version, alias):
+        return version
+    said = f"'{version.name}@{alias}' on version {version.version}, where no promotion put it"
+    if not unrecorded:
+        raise DataError(
+            said,
+            "the version that its history has there",
+            f"`hetfeat doctor {version.name}` explains it; --unrecorded true takes it even so",
+        )
+    log.warning("%s: taken, as --unrecorded true says", said)
+    return version
+
+
+def _is_recorded(client: "MlflowClient", version: Version, alias: str) -> bool:
+    tags = client.get_registered_model(version.name).tags
+    return version.version in [getattr(s, alias) for s in recorded_states(version.name, tags)]
+
+
+def recorded_states(name: str, tags: Mapping[str, str]) -> list[State]:
+    """What aliases may show: the last state of a sound ledger, and that of a move being made."""
+    pending = ledger.decode(tags.get(ledger.PENDING, ""))
+    before = dict(tags)
+    if pending is not None:  # whose entry may be written already
+        before.pop(ledger.key(pending["n"]), None)
+        if Head.parse(tags.get(ledger.HEAD)).count == pending["n"]:
+            before[ledger.HEAD] = str(Head(pending["n"] - 1, pending["before"]))
+    if ledger.faults(name, before):
+        return []
+    last = ledger.entries(before)[-1:]
+    return [State.of(entry["state"]) for entry in (*last, *filter(None, [pending]))]

@@ -1,0 +1,183 @@
+"""Moves of versions between stages: allowed, gated, locked, recorded."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hetfeat.errors import GateRefused, RequestError
+from registry.files.pull import read_files
+from registry.models import aliases, ledger
+from registry.models.digests import agreed_digest, known_digest
+from registry.models.gates import ARTIFACTS, OVERRIDDEN, REFUSED, GateResult, Gates, StandardGates
+from registry.models.lock import locked
+from registry.models.mlflow_client import connect, translated
+from registry.models.names import check_model_name
+from registry.models.transition import carry_out, content_of, situation
+from registry.models.version import STAGES, Version
+from registry.models.versions import check_known
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+ALLOWED = {
+    "none": ("staging", "production", "archived"),
+    "staging": ("production", "archived"),
+    "production": ("archived",),
+    "archived": ("staging", "production"),
+}
+MAX_REASON_CHARACTERS = 500
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did.
+
+    Attributes:
+        entry: As written in the ledger, or None if there was nothing to do.
+        from_: Stage before.
+        to: Stage after.
+        gates: What they said.
+        previous: The version that was replaced, if any.
+    """
+
+    entry: Mapping[str, Any] | None
+    from_: str
+    to: str
+    gates: tuple[GateResult, ...] = ()
+    previous: int | None = None
+
+
+def promote(
+    name: str,
+    version: int,
+    to: str,
+    *,
+    reason: str = "",
+    force: bool = False,
+    gates: Gates | None = None,
+    client: "MlflowClient | None" = None,
+) -> Outcome:
+    """Moves a version to a stage, through the gates, inside the lock.
+
+    Args:
+        name: Of the registered model.
+        version: To move.
+        to: `staging`, `production` or `archived`.
+        reason: Kept in the ledger.
+        force: Moves it even if a gate refuses, but for that of its files; needs a reason.
+        gates: What to ask first; by default those of `registry.models.gate_rules`.
+        client: Of the registry; by default where MLflow's variables say.
+
+    Returns:
+        What was done; without an entry if the version was there already.
+
+    Raises:
+        RequestError: Unknown model, version or move, or not allowed to this user.
+        GateRefused: A gate said no.
+    """
+    client = client or connect()
+    to = _target(to)
+    check_reason(reason, force)
+    with translated(f"promote {check_model_name(name)}"):
+        known = aliases.version_of(client, name, version)  # a wrong name never takes a lock
+        if gates is None:
+            gates = standard_gates(client)
+            if known.stage != to or not _is_alias(client, known, to):
+                gates.prepare(known, to)
+        with locked(client, name) as lock:
+            now = situation(client, name, lock)
+            moved = aliases.version_of(client, name, version)
+            from_ = now.stage_of(moved)
+            if from_ == to and not aliases.differences(client, name, now.state):
+                return Outcome(None, from_, to)
+            if from_ != to and to not in ALLOWED[from_]:
+                raise RequestError(
+                    f"version {version} of '{name}', in {from_}, to {to}",
+                    f"{from_} -> {' or '.join(ALLOWED[from_])}",
+                    f"`hetfeat rollback {name}` undoes the last change of production",
+                )
+            displaced = now.state.holder_of(to)
+            replaced = aliases.version_of(client, name, displaced) if displaced else None
+            asked = Outcome(None, from_, to, tuple(gates(moved, replaced, to)))
+            results = _judged(asked, moved, force)
+            said = content_of(
+                *("promote", version, from_, to, reason),
+                forced=force,
+                gates=[asdict(result) for result in results],
+                replaced=displaced,
+                manifest=(known_digest if to == "archived" else agreed_digest)(moved, now.tags),
+            )
+            entry = carry_out(now, said, now.state.after(version, to))
+            return Outcome(entry, from_, to, results, displaced)
+
+
+def standard_gates(client: "MlflowClient") -> StandardGates:
+    """The gates of `registry.models.gate_rules`."""
+    return StandardGates(client, partial(read_files, client))
+
+
+def _is_alias(client: "MlflowClient", version: Version, stage: str) -> bool:
+    """Whether the stage's alias says so, too: MLflow's own stage may be set past the gates."""
+    state = aliases.read(client, version.name)
+    return stage == "archived" or state.aliases.holder_of(stage) == version.version
+
+
+def check_reason(reason: str, force: bool) -> None:
+    """Refuses an override without a reason, and a reason that is too long.
+
+    Raises:
+        RequestError: Either, or bytes that are no text.
+    """
+    if force and not reason.strip():
+        raise RequestError("--force true without --reason", "a reason", "add --reason TEXT")
+    if any("\ud800" <= char <= "\udfff" for char in reason):
+        raise RequestError("--reason with bytes that are no text", "UTF-8", "correct it")
+    if len(reason) > MAX_REASON_CHARACTERS:
+        raise RequestError(
+            f"a reason of {len(reason)} characters",
+            f"at most {MAX_REASON_CHARACTERS}",
+            "shorten it",
+        )
+
+
+def _target(to: str) -> str:
+    if to.lower() not in STAGES[1:]:
+        raise RequestError(f"stage {to!r}", f"one of {', '.join(STAGES[1:])}", "correct --to")
+    return to.lower()
+
+
+def _judged(asked: Outcome, version: Version, force: bool) -> tuple[GateResult, ...]:
+    """What the gates said, with those overridden that refused."""
+    refused = [result for result in asked.gates if result.outcome == REFUSED]
+    altered = any(result.gate == ARTIFACTS for result in refused)
+    if refused and (altered or not force):
+        said = "; ".join(f"{result.gate} ({result.figures})" for result in refused)
+        raise GateRefused(
+            f"version {version.version} of '{version.name}' for {asked.to}, refused by {said}",
+            "every gate passed",
+            "restore its files, or register it anew; nothing overrides the gate of the artifacts"
+            if altered
+            else "train a better one, or override with --force true --reason TEXT",
+            asked,
+        )
+    return tuple(
+        GateResult(result.gate, OVERRIDDEN, result.figures) if result in refused else result
+        for result in asked.gates
+    )
+
+
+def history(
+    name: str, *, client: "MlflowClient | None" = None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The entries of a registered model, oldest first, and what is wrong with them.
+
+    Raises:
+        RequestError: There is no such model.
+    """
+    client = client or connect()
+    with translated(f"read the history of {check_model_name(name)}"):
+        check_known(client, name)
+        tags = aliases.read(client, name).tags
+        seen = [version.tags.get(ledger.HEAD) for version in aliases.versions_of(client, name)]
+        return ledger.entries(tags), ledger.faults(name, tags, filter(None, seen))

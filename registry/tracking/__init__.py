@@ -1,0 +1,1 @@
+"""Runs of the tracking store, and what is logged into them."""

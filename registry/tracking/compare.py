@@ -1,0 +1,79 @@
+"""Runs side by side."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hetfeat.errors import RequestError
+from registry.models.mlflow_client import connect, translated
+from registry.models.versions import resolve
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_RUN_ID = re.compile(r"[a-zA-Z0-9][\w-]{0,255}")
+"""MLflow's own rule."""
+_SYSTEM = "system/"
+"""Before the names of MLflow's samples of the machine: the last ones say little of a run."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Figures and parameters of runs, each a row with one value per run.
+
+    Attributes:
+        runs: Ids, in the order asked for.
+        metrics: Figures.
+        parameters: Those in which the runs differ.
+    """
+
+    runs: tuple[str, ...]
+    metrics: Mapping[str, Sequence[float | None]]
+    parameters: Mapping[str, Sequence[str | None]]
+
+
+def compare(
+    given: Sequence[str], client: "MlflowClient | None" = None, system: bool = False
+) -> Comparison:
+    """Compares runs, each given by its id, or by a version that it made.
+
+    Args:
+        given: Two runs or more.
+        client: Of the tracking store.
+        system: Whether to give MLflow's samples of the machine, too.
+
+    Raises:
+        RequestError: There is no such run.
+    """
+    client = client or connect()
+    if len(given) < 2:
+        raise RequestError(f"{len(given)} run to compare", "two or more", "name another one")
+    runs = [_run(client, text) for text in given]
+    metrics = _rows([run.data.metrics for run in runs])
+    if not system:
+        metrics = {name: row for name, row in metrics.items() if not name.startswith(_SYSTEM)}
+    parameters = _rows([run.data.params for run in runs])
+    return Comparison(
+        tuple(run.info.run_id for run in runs),
+        metrics,
+        {name: row for name, row in parameters.items() if len(set(row)) > 1},
+    )
+
+
+def _run(client: "MlflowClient", given: str) -> Any:
+    run_id = given
+    if "/" in given or "@" in given:
+        version = resolve(given, client=client)
+        if version.run_id is None:
+            raise RequestError(f"'{given}'", "a version made by a run", "name a run by its id")
+        run_id = version.run_id
+    elif not _RUN_ID.fullmatch(given):
+        raise RequestError(f"'{given}'", "a run's id, or models:/NAME/VERSION", "correct it")
+    with translated(f"read run {given}"):
+        return client.get_run(run_id)
+
+
+def _rows(columns: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    names = sorted({name for column in columns for name in column})
+    return {name: [column.get(name) for column in columns] for name in names}

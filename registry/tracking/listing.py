@@ -1,0 +1,66 @@
+"""What is in the registry, as rows for a table."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from registry.models.aliases import ALIASES
+from registry.models.mlflow_client import condition, connect, pages, translated
+from registry.models.names import check_model_name, is_lock
+from registry.models.version import DATASET_TAG, PARENT_TAG, Version, figure_of
+from registry.models.versions import MODELS_A_PAGE, check_known, search_versions
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+SHOWN_FIGURES = ("pca", "top1", "latency_ms")
+
+
+def models(client: "MlflowClient | None" = None) -> list[dict[str, Any]]:
+    """One row for each registered model, without our locks."""
+    client = client or connect()
+    rows: list[dict[str, Any]] = []
+    with translated("list the registry"):
+        for found in pages(client.search_registered_models, MODELS_A_PAGE):
+            if not is_lock(found.name):
+                newest = max((int(v.version) for v in found.latest_versions), default=None)
+                held = {alias: _number(dict(found.aliases).get(alias)) for alias in ALIASES}
+                rows.append({"name": found.name, "newest": newest, **held})
+    return rows
+
+
+def versions(name: str, client: "MlflowClient | None" = None) -> list[dict[str, Any]]:
+    """One row for each version of a registered model, newest first.
+
+    Raises:
+        RequestError: There is no such model.
+    """
+    client = client or connect()
+    with translated(f"list {check_model_name(name)}"):
+        model = check_known(client, name)
+        found = list(search_versions(client, condition("name", name)))
+        aliases: dict[int, list[str]] = {}
+        for alias, number in model.aliases.items():
+            aliases.setdefault(int(number), []).append(alias)
+    found.sort(key=lambda version: -int(version.version))
+    rows = [_row(version, aliases.get(int(version.version), [])) for version in found]
+    absent = {name for name in SHOWN_FIGURES if all(row[name] is None for row in rows)}
+    return [{key: row[key] for key in row if key not in absent} for row in rows]
+
+
+def _row(found: Any, aliases: list[str]) -> dict[str, Any]:
+    version = Version.of(found)
+    made = datetime.fromtimestamp((found.creation_timestamp or 0) / 1000, UTC)
+    return {
+        "version": version.version,
+        "stage": version.stage,
+        "aliases": aliases,
+        "made": made.isoformat(timespec="seconds").removesuffix("+00:00"),
+        **{name: figure_of(version, name) for name in SHOWN_FIGURES},
+        "dataset": version.tags.get(DATASET_TAG, "")[:12],
+        "parent": version.tags.get(PARENT_TAG, "").removeprefix("models:/"),
+        "run_id": version.run_id,
+    }
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text else None

@@ -1,1 +1,0 @@
-"""Traps of a machine and its environment, by what they are traps of."""

@@ -1,0 +1,89 @@
+"""Deploying to 64-bit Arm: built here, measured and verified in an emulated user space.
+
+`make test-arm`; whatever is timed there is the emulator's doing, and no result.
+"""
+
+import shutil
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import fleets
+import pytest
+
+from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.profile import DeviceProfile, save_profile
+from hetfeat.measure import factory
+from hetfeat.measure.remote.measurer import RemoteMeasurer
+from registry.jobs.deploy import Wanted, deploy_and_register
+
+pytestmark = [pytest.mark.arm, pytest.mark.tvm, pytest.mark.timeout(3600)]
+
+TOOLS = ("qemu-aarch64-static", "aarch64-linux-gnu-g++")
+THREADS = 2
+START_S = 300.0
+"""Importing TVM takes half a minute there, beside other work more."""
+RUN_S = 100.0
+"""A bad program of ResNet-18 takes longer there than the 15 s that a device has."""
+
+
+@pytest.fixture(scope="module")
+def arm_python(project: Path) -> str:
+    """The Arm's Python, of the root that `make test-arm` makes."""
+    python = str(project / ".arm" / "python")
+    lacking = [name for name in (*TOOLS, python) if not shutil.which(name)]
+    if lacking:
+        pytest.skip(f"no {', no '.join(lacking)}: docs/arm.md says how to get them")
+    return python
+
+
+@pytest.fixture(scope="module")
+def arm(arm_python: str):
+    """The profile of an emulated Arm, behind a tracker that knows a server in it."""
+    with fleets.fleet() as fleet:
+        fleet.start_server(THREADS, wait=False, python=arm_python)
+        fleets.wait_until(lambda: fleet.servers_known() > 0, START_S)
+        yield DeviceProfile(
+            name="emulated-arm",
+            family="cpu-arm",
+            target={"kind": "llvm", "mtriple": "aarch64-linux-gnu", "num-cores": THREADS},
+            threads=THREADS,
+            num_cores=THREADS,
+            vector_unit_bytes=16,
+            source="QEMU on another processor: its times say nothing of an Arm",
+            route={"kind": "rpc", "key": fleet.key, "tracker": str(fleet.tracker)},
+        )
+
+
+@pytest.mark.parametrize(("network", "trials"), [("bert_tiny", 8), ("resnet18", 4)])
+def test_a_network_is_deployed(
+    network, trials, arm, arm_python, registry_here, child_environment, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", child_environment["PYTHONPATH"])
+    monkeypatch.setattr(factory, "RemoteMeasurer", partial(RemoteMeasurer, run_timeout_s=RUN_S))
+    save_profile(arm, registry_here / "arm.yaml")
+    report = deploy_and_register(
+        Wanted(
+            device="arm.yaml",
+            network=network,
+            model=None,
+            stage=None,
+            effort="quick",
+            trials=trials,
+            batch=(1,),
+            refresh=False,
+            out=registry_here / "bundle",
+            seed=0,
+        )
+    )
+    records = RecordStore.open(registry_here / "bundle.journal").read(["device"])
+    assert len(records) == report["trials"] == trials
+    assert set(records["device"].to_pylist()) == {"emulated-arm"}
+    assert report["failed"] < trials
+    assert 0 < report["max_abs_error"] <= report["tolerance"]
+    library = (registry_here / "bundle" / "lib_1.so").read_bytes()
+    assert library[18:20] == b"\xb7\x00"  # ELF's e_machine of AArch64
+    done = subprocess.run(
+        [arm_python, registry_here / "bundle" / "run.py", "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

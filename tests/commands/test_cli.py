@@ -1,0 +1,224 @@
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+import mlproject
+from hetfeat.errors import DataError, GateRefused, RequestError, WorkFailed
+from registry.cli import app, output
+
+HELP_LIMIT_S = 0.5
+LISTS_WHAT_HELP_IMPORTS = """
+import sys
+before = {name.split(".")[0] for name in sys.modules}
+import mlproject
+from registry.cli import app
+assert app.run(mlproject.cli, ["--help"]) == 0
+after = {name.split(".")[0] for name in sys.modules} - before
+print("IMPORTED", *sorted(after - set(sys.stdlib_module_names)))
+"""
+
+
+@app.command("measure")
+@app.option("--device", default="local", help="Where.")
+@app.option("--network", type=app.NAMES, default="resnet18,vgg16", help="What.")
+@app.option("--records", type=click.Path(path_type=Path), help="From where.")
+@app.option("--trials", type=click.IntRange(1), help="How many.")
+@app.option("--force", type=app.SWITCH, default="false", help="Even so.")
+@app.argument("name", required=False)
+@app.seed
+def measure(**given):
+    """Stands for any command: returns what it was given."""
+    return given
+
+
+@app.command("noisy")
+def noisy():
+    """Prints where a result belongs: from Python, from C, from a child."""
+    print("python")
+    os.write(1, b"descriptor\n")
+    subprocess.run(["echo", "child"], check=True)
+    return {"metrics": {"pca": 0.5}}
+
+
+@app.command("fail")
+@click.argument("how")
+def fail(how):
+    """Fails as asked."""
+    if how == "findings":
+        return app.Result({"findings": []}, exit_code=1)
+    raise {
+        "request": RequestError("network 'resnet19'", "a torchvision name", "pick another"),
+        "data": DataError("store 'x'\nof schema 9", "schema 1", "update hetfeat"),
+        "work": WorkFailed("tuning", "a program that runs", "see the log"),
+        "gate": GateRefused("version 3", "a PCA over 0.9", "train longer"),
+        "interrupt": KeyboardInterrupt(),
+    }[how]
+
+
+group = app.LazyGroup(
+    {name: (f"{__name__}:{name}", f"Does {name}.") for name in ["measure", "noisy", "fail"]}
+)
+
+
+def run(capfd, *arguments: str) -> tuple[int, str, str]:
+    code = app.run(group, arguments)
+    printed = capfd.readouterr()
+    return code, printed.out, printed.err
+
+
+DEFAULTS = {
+    "device": "local",
+    "network": ["resnet18", "vgg16"],
+    "records": None,
+    "trials": None,
+    "force": False,
+    "name": None,
+    "seed": 0,
+}
+
+
+class TestParameters:
+    def test_defaults(self, capfd):
+        assert json.loads(run(capfd, "measure", "--json")[1]) == DEFAULTS
+
+    def test_an_empty_value_is_unset(self, capfd):
+        keys = ["device", "network", "records", "trials", "force", "seed"]
+        line = [word for key in keys for word in (f"--{key}", "")]
+        assert json.loads(run(capfd, "measure", "", *line, "--json")[1]) == DEFAULTS
+
+    def test_values(self, capfd):
+        line = "--network a,b --trials 3 --force true --records a/b NAME --seed 1 --device d --json"
+        assert json.loads(run(capfd, "measure", *line.split())[1]) == {
+            "device": "d",
+            "network": ["a", "b"],
+            "records": "a/b",
+            "trials": 3,
+            "force": True,
+            "name": "NAME",
+            "seed": 1,
+        }
+
+    @pytest.mark.parametrize(
+        "line",
+        ["--force yes", "--network a,,b", "--trials x", "--trials 0", "--seed -1", "--what 1"],
+    )
+    def test_wrong_ones_are_one_line(self, capfd, line):
+        code, out, err = run(capfd, "measure", *line.split())
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert err.startswith("hetfeat: ")
+        assert "`hetfeat measure --help`" in err
+
+
+class TestOutput:
+    def test_json_is_alone_on_standard_output(self, capfd):
+        code, out, err = run(capfd, "noisy", "--json")
+        assert code == 0
+        assert out == '{"metrics": {"pca": 0.5}}\n'
+        assert sorted(err.split()) == ["child", "descriptor", "python"]
+
+    def test_people_get_text(self, capfd):
+        assert run(capfd, "noisy")[1] == "metrics.pca  0.5\n"
+
+    def test_text_has_fields_then_tables(self):
+        rows = [{"name": "a", "ms": 1.23456}, {"name": "bb", "ms": None}]
+        result = {"version": 3, "ok": True, "rows": rows, "left": []}
+        assert output.as_text(result).splitlines() == [
+            "version  3",
+            "ok       true",
+            "left     -",
+            "",
+            "rows",
+            "name  ms",
+            "a     1.235",
+            "bb    -",
+        ]
+
+    def test_json_carries_paths_numpy_and_no_nan(self):
+        numpy = pytest.importorskip("numpy")
+        value = {"a": Path("x/y"), "b": numpy.float32(0.5), "c": numpy.arange(2), "d": float("nan")}
+        value["e"] = numpy.float64("inf")
+        assert json.loads(output.as_json(value)) == {
+            "a": "x/y",
+            "b": 0.5,
+            "c": [0, 1],
+            "d": None,
+            "e": None,
+        }
+
+
+def test_a_name_of_local_is_that_of_this_machine(monkeypatch, device):
+    monkeypatch.setattr("hetfeat.devices.probe.find_profile", lambda name: device)
+    named = [app.DEVICE_NAME.convert(given, None, None) for given in ("local", "lab")]
+    assert named == [device.name, "lab"]
+
+
+class TestExitCodes:
+    @pytest.mark.parametrize(
+        ("how", "code"),
+        [("request", 2), ("data", 2), ("work", 1), ("gate", 3), ("interrupt", 130)],
+    )
+    def test_failures_are_one_line(self, capfd, how, code):
+        got, out, err = run(capfd, "fail", how)
+        assert (got, out) == (code, "")
+        (line,) = err.strip().splitlines()
+        assert line.startswith("hetfeat: ")
+
+    def test_the_line_says_given_expected_action(self, capfd):
+        _, _, err = run(capfd, "fail", "request")
+        assert err == "hetfeat: network 'resnet19'; expected a torchvision name; pick another\n"
+
+    def test_a_result_may_carry_a_code(self, capfd):
+        assert run(capfd, "fail", "findings", "--json")[:2] == (1, '{"findings": []}\n')
+
+    def test_an_unknown_command_names_the_nearest(self, capfd):
+        code, out, err = run(capfd, "mesure")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "'mesure'; expected measure;" in err
+
+    def test_a_missing_argument_is_one_line(self, capfd):
+        code, _, err = run(capfd, "fail")
+        assert (code, err.count("\n")) == (2, 1)
+
+    def test_no_command_shows_the_help(self, capfd):
+        code, out, _ = run(capfd)
+        assert code == 0
+        assert "Does noisy." in out
+
+
+class TestDoor:
+    def test_help_imports_click_and_nothing_else(self, project):
+        done = subprocess.run(
+            [sys.executable, "-c", LISTS_WHAT_HELP_IMPORTS],
+            cwd=project,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        imported = done.stdout.split("IMPORTED")[1].split()
+        assert set(imported) == {"click", "hetfeat", "mlproject", "registry"}
+
+    def test_help_is_quick(self, project):
+        def seconds() -> float:
+            start = time.perf_counter()
+            command = [sys.executable, "-m", "mlproject", "--help"]
+            subprocess.run(command, cwd=project, check=True, capture_output=True)
+            return time.perf_counter() - start
+
+        assert min(seconds() for _ in range(5)) < HELP_LIMIT_S
+
+    def test_help_has_a_line_for_each_command(self, capfd):
+        assert app.run(mlproject.cli, ["--help"]) == 0
+        out = capfd.readouterr().out
+        for name, (_, line) in mlproject.COMMANDS.items():
+            assert name in out
+            assert line in out
+
+    def test_python_m_exits_with_the_code(self, project):
+        command = [sys.executable, "-m", "mlproject", "nothing"]
+        assert subprocess.run(command, cwd=project, capture_output=True).returncode == 2

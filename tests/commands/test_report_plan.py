@@ -1,0 +1,137 @@
+"""What a report still has to run, from runs made up by hand."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import report_runs as made
+
+from hetfeat.report.deployments import BATCHES
+from hetfeat.report.scope import STRATEGIES, Device
+from registry.jobs import report_plan
+from registry.jobs.report_plan import ReportPlan
+
+
+def plan(
+    effort: str = "standard", devices: tuple[str, ...] = (made.HERE, "zen4-avx2-2t")
+) -> ReportPlan:
+    scope = made.scope(effort, devices)
+    here = Device(made.HERE, "cpu", "device")
+    return ReportPlan(scope, Path("records"), here, 484, Path("bundles"))
+
+
+@pytest.mark.parametrize(
+    ("effort", "devices", "expected"),
+    [
+        # 3 models, with and without pruning.
+        ("quick", 1, 6),
+        # 4 models on by_task, 3 on within_task, with and without pruning, 3 seeds.
+        ("standard", 1, 42),
+        # And 3 on by_target, one device held out.
+        ("standard", 3, 60),
+        # 5 seeds, each of three devices held out.
+        ("full", 3, 160),
+    ],
+)
+def test_trainings(effort, devices, expected):
+    names = (made.HERE, "zen4-avx2-2t", "zen4-sse42-2t")[:devices]
+    assert len(list(report_plan.missing_trainings(plan(effort, names), []))) == expected
+
+
+def test_what_was_trained_is_not_trained_again():
+    runs = [made.training(1, effort="quick"), made.training(2, "mlp", digest="e" * 64)]
+    steps = list(report_plan.missing_trainings(plan("quick"), runs))
+    assert [step.what for step in steps] == [
+        "train xgb by_task on pruned cpu records, seed 0",
+        "train mlp by_task on all cpu records, seed 0",
+        "train mlp by_task on pruned cpu records, seed 0",
+        "train lgbm by_task on all cpu records, seed 0",
+        "train lgbm by_task on pruned cpu records, seed 0",
+    ]
+
+
+def test_only_searches_that_are_absent():
+    runs = [made.search(strategy, 1.0, seed=seed) for strategy in STRATEGIES for seed in range(3)]
+    assert list(report_plan.missing_searches(plan(), runs)) == []
+    (step,) = report_plan.missing_searches(plan(), runs[:-1])
+    assert step.what == "search gemm 512,512,512 by rnn, seed 2"
+
+
+class TestDeployments:
+    @pytest.fixture(autouse=True)
+    def versions(self, monkeypatch):
+        monkeypatch.setattr(report_plan, "_version_of", lambda run: f"models:/m/{run.id[-1]}")
+
+    def test_quick_deploys_nothing(self):
+        assert list(report_plan.missing_deployments(plan("quick"), [])) == []
+
+    def test_without_models_only_from_scratch(self):
+        steps = list(report_plan.missing_deployments(plan(), []))
+        assert [step.what for step in steps] == [
+            "deploy resnet50, batch 1,2,4,8, quick, from scratch",
+            "deploy resnet50, batch 1, standard, from scratch",
+            "deploy mobilenet_v3_large, batch 1, standard, from scratch",
+            "deploy inception_v3, batch 1, standard, from scratch",
+        ]
+
+    def test_with_models_once_each(self):
+        runs = [made.training(1), made.training(2, pruned=True)]
+        steps = [step.what for step in report_plan.missing_deployments(plan(), runs)]
+        assert len(steps) == 9
+        assert "deploy resnet50, batch 1,2,4,8, quick, with xgb, pruned" in steps
+        assert "deploy inception_v3, batch 1, quick, with xgb" in steps
+        runs += [
+            made.deployment(1, batches=BATCHES, effort="quick"),
+            made.deployment(2, batches=BATCHES, effort="quick", source="train2"),
+            made.deployment(3, "inception_v3"),
+        ]
+        left = [step.what for step in report_plan.missing_deployments(plan(), runs)]
+        assert sorted(set(steps) - set(left)) == [
+            "deploy inception_v3, batch 1, standard, from scratch",
+            "deploy resnet50, batch 1,2,4,8, quick, from scratch",
+            "deploy resnet50, batch 1,2,4,8, quick, with xgb, pruned",
+        ]
+
+    def test_the_request_pins_the_version_or_asks_for_none(self, monkeypatch):
+        import registry.jobs.deploy
+
+        asked = []
+        monkeypatch.setattr(
+            registry.jobs.deploy, "deploy_and_register", lambda wanted: asked.append(wanted) or {}
+        )
+        for step in report_plan.missing_deployments(plan(), [made.training(1)]):
+            step.run()
+        models = [wanted.model for wanted in asked]
+        assert models == ["none", "models:/m/1", *["none", "models:/m/1"] * 3]
+        assert asked[1].out.name == "resnet50-1.2.4.8-quick-with-xgb-v1"
+        assert len({wanted.out for wanted in asked}) == len(asked)
+        assert {wanted.out.parent for wanted in asked} == {Path("bundles")}
+        assert all(wanted.stage is None for wanted in asked)
+
+    def test_a_tuning_that_the_user_stops_ends_the_report(self, monkeypatch):
+        import registry.jobs.deploy
+
+        monkeypatch.setattr(
+            registry.jobs.deploy, "deploy_and_register", lambda wanted: {"stopped": True}
+        )
+        first = next(report_plan.missing_deployments(plan(), [made.training(1)]))
+        with pytest.raises(KeyboardInterrupt):
+            first.run()
+
+    def test_an_interrupted_deployment_is_still_missing(self):
+        steps = [step.what for step in report_plan.missing_deployments(plan(), [])]
+        cut = dataclasses.replace(
+            made.deployment(1, "inception_v3"),
+            tags={"network": "inception_v3", "interrupted": "true"},
+        )
+        left = [step.what for step in report_plan.missing_deployments(plan(), [cut])]
+        assert left == steps
+
+
+def test_no_model_means_no_model(device):
+    from hetfeat.errors import RequestError
+    from registry.jobs.deploy import FROM_SCRATCH, _pull_model
+
+    assert _pull_model(FROM_SCRATCH, None, device) is None
+    with pytest.raises(RequestError, match="--model none with --stage staging"):
+        _pull_model(FROM_SCRATCH, "staging", device)

@@ -1,0 +1,147 @@
+"""How engines are timed: a slow one once, one that does not run not at all."""
+
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hetfeat.deploy import bench, bundle, check_on_device, engines
+from hetfeat.deploy.bench import compare
+from hetfeat.errors import RequestError, WorkFailed
+
+RUN_S = 0.02
+
+
+@pytest.fixture
+def service(monkeypatch):
+    """An engine that takes `RUN_S`, and how often it ran."""
+    runs = []
+
+    def run():
+        runs.append(None)
+        time.sleep(RUN_S)
+
+    monkeypatch.setitem(engines.ENGINES, "sleeper", lambda settings: run)
+    return engines.EngineService({"engine": "sleeper"}), runs
+
+
+def test_an_engine_is_warmed_up_and_timed_for_a_while(service):
+    engine, runs = service
+    engine.hello()
+    assert len(runs) == 2
+    latencies = engine.time(3.5 * RUN_S)
+    assert len(latencies) == len(runs) - 2 <= 4
+    assert min(latencies) >= RUN_S
+    assert sum(latencies) >= 3.5 * RUN_S
+
+
+def test_a_slow_one_runs_once_whatever_is_asked(service, monkeypatch):
+    monkeypatch.setattr(engines, "SLOW_S", RUN_S)
+    engine, runs = service
+    engine.hello()
+    assert engine.time(1.0) == engine.time(1.0)
+    assert len(runs) == 1
+
+
+def test_an_engine_that_does_not_run_is_refused_where_it_is_needed(tmp_path):
+    missing = {"untuned": {"engine": "bundle", "bundle": str(tmp_path)}}
+    assert compare(missing, 1, 1, first_needed=False) == {"untuned": None}
+    with pytest.raises(WorkFailed, match="untuned, which does not run"):
+        compare(missing, 1, 1)
+
+
+def test_the_sample_stays_as_it_is_at_its_own_batch(monkeypatch):
+    """A network's first dimension need not be its batch."""
+    shapes = []
+
+    loaded = SimpleNamespace(
+        manifest={"variants": [{"batch": 1}, {"batch": 2}]},
+        prepare=lambda inputs: shapes.extend(value.shape for value in inputs),
+    )
+    monkeypatch.setattr(bundle, "load_bundle", lambda folder: loaded)
+    monkeypatch.setattr(bundle, "sample_inputs", lambda folder: [np.zeros((5, 3))])
+    for asked in ({}, {"batch": 1}, {"batch": 2}):
+        engines.bundle({"bundle": "x", **asked})
+    assert shapes == [(5, 3), (5, 3), (2, 3)]
+
+
+class Engine:
+    """A worker that answers, in its last turn with an error."""
+
+    def __init__(self, child, arguments, threads):
+        self.turns = 0
+
+    def ask(self, request, timeout_s):
+        self.turns += request["do"] == "time"
+        return {"error": "run", "message": "no room"} if self.turns == 3 else {"value": [1.0]}
+
+    def stop(self):
+        pass
+
+
+def test_nobody_else_times_or_builds_during_a_turn(monkeypatch):
+    held = []
+
+    @contextmanager
+    def timing():
+        held.append(None)
+        yield
+
+    monkeypatch.setattr(bench, "Worker", Engine)
+    monkeypatch.setattr(bench, "timing", timing)
+    monkeypatch.setattr(bench, "SETTLE_S", 0.0)
+    found = compare({"one": {}, "other": {}}, 1, 2)
+    assert {name: latency.turns_ms for name, latency in found.items()} == {
+        "one": (1e3, 1e3),
+        "other": (1e3, 1e3),
+    }
+    assert len(held) == 4
+    with pytest.raises(WorkFailed, match="while being timed"):
+        compare({"one": {}}, 1, 3)
+
+
+def test_a_bundle_that_names_no_network_is_timed_without_peers(monkeypatch):
+    manifest = {"variants": [{"batch": 1}], "threads": 1, "target": {"kind": "llvm"}}
+    monkeypatch.setattr(bench, "read_manifest", lambda folder: manifest)
+    monkeypatch.setattr(bench, "compare", lambda engines, *_: dict.fromkeys(engines))
+    assert bench.bench_bundle(Path("b"), (), None, 1) == {"bundle, batch 1": None}
+    for network in (None, "resnet18"):
+        with pytest.raises(RequestError, match="which it does not name"):
+            bench.bench_bundle(Path("b"), ("torch",), network, 1)
+
+
+def test_peers_of_a_bundle_for_a_gpu_run_on_it(monkeypatch):
+    manifest = {"variants": [{"batch": 1}], "threads": 1, "target": {"kind": "cuda"}}
+    manifest["request"] = {"network": "resnet18", "slug": "resnet18", "seed": 0}
+    told = {}
+    monkeypatch.setattr(bench, "read_manifest", lambda folder: manifest)
+    monkeypatch.setattr(bench, "compare", lambda engines, *_: told.update(engines) or {})
+    bench.bench_bundle(Path("b"), bench.GPU_PEERS, None, 1)
+    assert all(engine["gpu"] for engine in told.values())
+    assert set(told) == {"bundle, batch 1", "torch", "torch_compile"}
+    with pytest.raises(RequestError, match="torch, torch_compile"):
+        bench.bench_bundle(Path("b"), ("openvino",), None, 1)
+
+
+def test_a_peer_on_a_gpu_needs_a_torch_that_can():
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("it can")
+    with pytest.raises(RequestError, match="a torch without CUDA"):
+        engines.torch_eager({"threads": 1, "network": "resnet18", "batch": 1, "seed": 0, "gpu": 1})
+
+
+def test_an_untuned_network_that_is_too_slow_there_costs_no_deployment(monkeypatch, device, caplog):
+    def fail(*_):
+        raise WorkFailed("the bundle on device 'lab' (timeout)", "one that runs", "deploy again")
+
+    monkeypatch.setattr(check_on_device, "on_device", fail)
+    there = replace(device, route={"kind": "rpc"})
+    reference = SimpleNamespace(tells=True)
+    assert check_on_device.try_untuned(there, Path("untuned"), reference, lambda *_: None) is None
+    assert "was not timed" in caplog.text

@@ -1,0 +1,272 @@
+"""Our own sketches: the same numbers as the kernel that they schedule, on CPUs, for products."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import kernels
+import numpy as np
+import pytest
+import stores
+import torch
+from torch import nn
+
+from hetfeat.records import Program
+from hetfeat.schedules import blocked, winograd
+from hetfeat.schedules.trace import is_ours
+from hetfeat.workloads.winograd import TRANSFORMS, transformed_filters
+
+pytestmark = pytest.mark.tvm
+
+LANES = (8, 16)
+LARGEST_ERROR = 1e-5
+"""Relative to the largest output, beside float64; what F(4,3) has."""
+
+
+def both(sketches):
+    return pytest.mark.parametrize("sketch", sketches, ids=lambda sketch: sketch.__name__)
+
+
+def exact(data, weights, pads=(1, 1, 1, 1), stride=1):
+    """A convolution in float64: NHWC and HWIO; top, left, bottom, right."""
+    top, left, bottom, right = pads
+    inner = torch.tensor(data.transpose(0, 3, 1, 2)).double()
+    filters = torch.tensor(weights.transpose(3, 2, 0, 1)).double()
+    inner = nn.functional.pad(inner, (left, right, top, bottom))
+    return nn.functional.conv2d(inner, filters, stride=stride).numpy()
+
+
+def convolution(data, weights, stride=1, groups=1, epilogue=True):
+    """Its kernel: a 3x3 or 1x1 convolution, padded to keep its size, and a bias and ReLU."""
+    from tvm import te, topi
+
+    pad = weights[0] // 2
+    source = te.placeholder(data, name="data")
+    filters = te.placeholder(weights, name="weights")
+    if groups > 1:
+        found = topi.nn.group_conv2d_nhwc(source, filters, stride, pad, 1, groups)
+    else:
+        found = topi.nn.conv2d_nhwc(source, filters, stride, pad, 1)
+    if not epilogue:
+        return [source, filters, found]
+    bias = te.placeholder((1, 1, 1, weights[3]), name="bias")
+    return [source, filters, bias, topi.nn.relu(topi.add(found, bias))]
+
+
+def drawn(tensors, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=[int(n) for n in t.shape]).astype(np.float32) for t in tensors[:-1]]
+
+
+def scheduled(tensors, sketch, lanes, seed=1):
+    from tvm import te
+    from tvm.s_tir import Schedule
+
+    schedule = Schedule(te.create_prim_func(tensors), seed=seed, debug_mask="all")
+    sketch(schedule, lanes)
+    return schedule
+
+
+def run(schedule, inputs, shape):
+    import tvm
+
+    out = tvm.runtime.tensor(np.full(shape, np.nan, np.float32))
+    built = tvm.compile(schedule.mod, tvm.target.Target({"kind": "llvm"}))
+    built(*map(tvm.runtime.tensor, inputs), out)
+    return out.numpy()
+
+
+def assert_close(got, wanted):
+    assert np.abs(got - wanted).max() <= LARGEST_ERROR * np.abs(wanted).max()
+
+
+def parallel_loops(schedule) -> int:
+    return schedule.mod.script().count("T.parallel(")
+
+
+@both(blocked.SKETCHES)
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize(
+    ("data", "weights", "stride", "epilogue"),
+    [
+        ((1, 8, 8, 16), (3, 3, 16, 32), 1, True),
+        ((2, 7, 9, 3), (3, 3, 3, 5), 2, True),  # nothing that fills a vector
+        ((1, 14, 14, 24), (1, 1, 24, 40), 1, False),
+        ((1, 9, 9, 1), (3, 3, 1, 48), 2, True),
+    ],
+)
+def test_convolutions(sketch, lanes, data, weights, stride, epilogue):
+    tensors = convolution(data, weights, stride, epilogue=epilogue)
+    inputs = drawn(tensors)
+    wanted = exact(*inputs[:2], (weights[0] // 2,) * 4, stride).transpose(0, 2, 3, 1)
+    if epilogue:
+        wanted = np.maximum(wanted + inputs[2], 0)
+    assert_close(run(scheduled(tensors, sketch, lanes), inputs, wanted.shape), wanted)
+
+
+@both(blocked.SKETCHES)
+@pytest.mark.parametrize("shape", [(6, 20, 48), (1, 32, 10), (3, 4, 8, 16)])
+def test_matrix_products(sketch, shape):
+    from tvm import te
+
+    *batch, rows, depth, columns = shape
+    a = te.placeholder((*batch, rows, depth), name="a")
+    b = te.placeholder((*batch, depth, columns), name="b")
+    k = te.reduce_axis((0, depth), name="k")
+    product = te.compute(
+        (*batch, rows, columns),
+        lambda *at: te.sum(a[(*at[:-1], k)] * b[(*at[:-2], k, at[-1])], axis=k),
+        name="product",
+    )
+    tensors = [a, b, product]
+    inputs = drawn(tensors)
+    wanted = np.matmul(*(x.astype(float) for x in inputs))
+    assert_close(run(scheduled(tensors, sketch, 16), inputs, wanted.shape), wanted)
+
+
+@pytest.mark.parametrize(
+    ("data", "weights", "groups", "found"),
+    [
+        ((1, 8, 8, 16), (3, 3, 16, 32), 1, True),
+        ((1, 1, 8, 16), (1, 1, 16, 32), 1, True),
+        ((1, 1, 1, 16), (1, 1, 16, 32), 1, False),  # each weight is read once
+        ((1, 8, 8, 16), (3, 3, 16, 1), 1, False),
+        ((1, 9, 9, 48), (3, 3, 1, 48), 48, False),
+        ((1, 6, 6, 8), (3, 3, 2, 16), 4, False),
+        ((1, 8, 8, 16), (3, 3, 16, 40), 1, False),  # two vectors of 16 and a half
+        ((1, 17, 17, 16), (1, 1, 16, 32), 1, False),  # no tile of rows but of one
+        ((1, 16, 34, 16), (1, 1, 16, 32), 1, True),
+    ],
+)
+def test_products_that_fill_registers(data, weights, groups, found):
+    from tvm import te
+    from tvm.s_tir import Schedule
+
+    kernel = te.create_prim_func(convolution(data, weights, groups=groups))
+    assert blocked.fills_registers(Schedule(kernel), 16) is found
+
+
+@both(winograd.SKETCHES)
+@pytest.mark.parametrize("tile", TRANSFORMS)
+@pytest.mark.parametrize(
+    ("data", "channels", "pads"),
+    [
+        ((1, 14, 14, 32), 48, (1, 1, 1, 1)),
+        ((2, 7, 9, 16), 24, (0, 1, 2, 1)),
+        ((1, 5, 5, 3), 5, (1, 1, 1, 1)),
+    ],
+)
+def test_winograd(sketch, tile, data, channels, pads):
+    from tvm import te, topi
+
+    from hetfeat.workloads.winograd.lowering import convolution
+
+    side = tile + 2
+    source = te.placeholder(data, name="data")
+    filters = te.placeholder((side, side, data[3], channels), name="filters")
+    tensors = [source, filters, topi.nn.relu(convolution(source, filters, tile, pads))]
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(3, 3, data[3], channels)).astype(np.float32)
+    (image,) = drawn(tensors[::2])
+    wanted = np.maximum(exact(image, weights, pads), 0).transpose(0, 2, 3, 1)
+    found = scheduled(tensors, sketch, 16)
+    inputs = [image, transformed_filters(weights, tile)]
+    assert_close(run(found, inputs, wanted.shape), wanted)
+    assert parallel_loops(found) == {"by_rows": 1, "by_channels": 2}[sketch.__name__]
+
+
+@pytest.mark.parametrize(
+    ("size", "lanes", "width"), [(64, 16, 32), (48, 16, 16), (40, 16, 8), (24, 4, 8), (25, 16, 1)]
+)
+def test_vectors_are_powers_of_two(size, lanes, width):
+    from tvm import te
+    from tvm.s_tir import Schedule
+
+    source = te.placeholder((size,), name="source")
+    copy = te.compute((size,), lambda i: source[i], name="copy")
+    schedule = Schedule(te.create_prim_func([source, copy]))
+    (loop,) = schedule.get_loops(schedule.get_sblock("copy"))
+    _, vector = blocked.vectorized(schedule, loop, lanes)
+    assert blocked.extent(schedule, vector) == width
+
+
+class TestInATask:
+    """What a task's design space makes of them."""
+
+    @staticmethod
+    def space(tensors, target):
+        import tvm
+        from tvm import te
+
+        from hetfeat.schedules.design_space import TaskSpace
+        from hetfeat.workloads.relax import as_target
+
+        module = tensors
+        if isinstance(tensors, list):
+            module = tvm.IRModule({"main": te.create_prim_func(tensors)})
+        return TaskSpace(module, as_target(target), 64)
+
+    def test_a_few_programs_show_every_sketch(self, device):
+        space = self.space(kernels.matmul(64), device.target)
+        skeletons = {
+            json.dumps([i[:2] for i in json.loads(trace)[0]])
+            for trace, _ in space.sample(len(space._sketches), seed=0)
+        }
+        assert len(skeletons) == len(space._sketches) >= 3
+        assert sum(is_ours(trace) for trace, _ in space.sample(2 * len(skeletons), seed=0)) == 4
+
+    def test_of_other_kernels_and_targets_there_are_none(self, device):
+        import tvm
+
+        assert list(self.space(kernels.scaled(2.0), device.target)._ours()) == []
+        space = self.space(kernels.matmul(64), device.target)
+        assert len(list(space._ours())) == len(blocked.SKETCHES)
+        space._context = SimpleNamespace(
+            target=tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
+        )
+        assert list(space._ours()) == []
+
+    def test_their_decisions_are_varied_and_carried_over(self, device):
+        from hetfeat.transfer.schedule_library import carry_over
+
+        small = self.space(convolution((1, 8, 8, 16), (3, 3, 16, 32)), device.target)
+        large = self.space(convolution((1, 14, 14, 48), (3, 3, 48, 96)), device.target)
+        donors = [trace for trace, _ in small.sample(10, seed=0) if is_ours(trace)]
+        varied = [trace for trace, _ in small.vary(donors, 6, seed=0)]
+        assert all(map(is_ours, varied))
+        templates = [trace for trace, _ in large.sample(5, seed=0)]
+        carried = [carry_over(donor, templates) for donor in donors]
+        found = [trace for trace, _ in large.apply([text for text in carried if text])]
+        assert found
+        assert all(map(is_ours, found))
+
+    def test_their_features_are_those_of_loops(self, device):
+        space = self.space(kernels.matmul(64), device.target)
+        for trace, features in space.sample(6, seed=0):
+            assert features.shape[1] == 164
+            assert math.isfinite(float(np.abs(features).max()))
+            np.testing.assert_array_equal(space.features(trace), features)
+
+    @pytest.mark.parametrize("liked", [True, False], ids=["ours", "MetaSchedule's"])
+    def test_a_model_chooses_between_the_kinds(self, device, liked):
+        from hetfeat.search.base import FixedGuidance
+        from hetfeat.search.evolution import Evolution
+
+        space = self.space(kernels.matmul(64), device.target)
+        task = stores.task(1)
+
+        class Proposer:
+            def sample(self, _, count, seed):
+                return [Program(task, trace, found) for trace, found in space.sample(count, seed)]
+
+            def vary(self, _, parents, count, seed):
+                found = space.vary(parents, count, seed)
+                return [Program(task, trace, features) for trace, features in found]
+
+        def score(programs):
+            return np.array([is_ours(program.trace) is liked for program in programs], float)
+
+        asked = Evolution(task, Proposer(), 0, guidance=FixedGuidance(score)).ask(6)
+        kinds = [is_ours(program.trace) for program in asked]
+        assert len(kinds) == 6
+        assert kinds.count(liked) >= 5  # but for one that is taken out of curiosity

@@ -1,0 +1,185 @@
+"""What every strategy must do on every kind of space."""
+
+import pytest
+import spaces
+
+from hetfeat.errors import RequestError
+from hetfeat.search.base import Timed
+from hetfeat.search.runner import evaluations_of, run_search
+from hetfeat.search.space import gemm_space
+from hetfeat.search.strategies import STRATEGIES, check_strategies, make_search
+from hetfeat.search.warm_start import Warmed
+
+SMALL, LARGE = 40, 110
+
+
+def small_recorded(folder):
+    space = spaces.recorded(folder)
+    return space, space.time_s
+
+
+def unconnected(folder):
+    space = spaces.islands(folder)
+    return space, space.time_s
+
+
+def tiles(folder):
+    found = spaces.TimedTiles(24, 8, 4)
+    return found.space, found.time_s
+
+
+def primes(folder):
+    found = spaces.TimedTiles(7, 1, 13)
+    return found.space, found.time_s
+
+
+def one_state(folder):
+    space = spaces.recorded(folder, spaces.cache({"8,8,1,0,32": 1.0}))
+    return space, space.time_s
+
+
+def all_fail_but_one(folder):
+    space = spaces.recorded(folder)
+    last = space.states[-1]
+    return space, lambda state: 1.0 if state == (8, 8, 1, 0) else None if state != last else 2.0
+
+
+KINDS = [small_recorded, unconnected, tiles, primes, one_state, all_fail_but_one]
+every_strategy = pytest.mark.parametrize("name", STRATEGIES)
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+def measured(name, space, time_s, budget, seed=0):
+    """The states in the order in which they were asked for, and the run."""
+    asked = []
+
+    def measure(states):
+        asked.extend(states)
+        return [Timed(state, time_s(state)) for state in states]
+
+    return asked, run_search(make_search(name, space, seed), measure, budget)
+
+
+@every_strategy
+@every_kind
+class TestConformance:
+    def test_states_are_legal_distinct_and_all_of_them_in_the_end(self, name, kind, tmp_path):
+        space, time_s = kind(tmp_path)
+        asked, trial = measured(name, space, time_s, space.size + 10)
+        assert len(set(asked)) == len(asked) == trial.evaluations
+        assert set(asked) == {space.state_at(i) for i in range(space.size)}
+        times = [time_s(state) for state in asked]
+        assert trial.best_s == min(t for t in times if t is not None)
+
+    def test_the_budget_is_kept(self, name, kind, tmp_path):
+        space, time_s = kind(tmp_path)
+        for budget in (1, min(19, space.size)):
+            assert measured(name, space, time_s, budget)[1].evaluations == budget
+
+
+@every_strategy
+class TestSeeds:
+    def test_a_seed_gives_one_sequence(self, name, tmp_path):
+        space, time_s = small_recorded(tmp_path)
+        first, again, other = (measured(name, space, time_s, 60, s)[0] for s in (3, 3, 4))
+        assert first == again
+        assert first != other
+
+    def test_all_failing_is_survived(self, name, tmp_path):
+        space, _ = small_recorded(tmp_path)
+        asked, trial = measured(name, space, lambda state: None, 200)
+        assert len(asked) == space.size
+        assert trial.best is None
+        assert trial.curve_s == [None] * space.size
+
+    def test_what_others_measured_is_not_asked_for(self, name, tmp_path):
+        space, time_s = small_recorded(tmp_path)
+        search = make_search(name, space, 0)
+        told = space.states[::2]
+        warmed = Warmed(search, told)
+        asked = []
+        while states := warmed.ask(7):
+            asked += states
+            warmed.tell([Timed(state, time_s(state)) for state in states])
+        assert sorted(asked) == space.states
+
+    def test_nothing_is_asked_for_when_nothing_is_wanted(self, name, tmp_path):
+        assert list(make_search(name, small_recorded(tmp_path)[0], 0).ask(0)) == []
+
+
+@pytest.mark.parametrize("name", ["annealing", "gbfs", "evolution", "surrogate"])
+def test_downhill_is_found(name):
+    """Those that follow measured times; what the others learn is tested one by one."""
+    space = spaces.TimedTiles(2**9, 2**9, 2**6, (4, 2, 4)).space
+    target = (8, 4, 2, 8, 16, 4, 4, 1, 8, 16)
+
+    def time_s(state):
+        pairs = zip(state, target, strict=True)
+        return 1e-3 * 1.3 ** sum(abs(a.bit_length() - b.bit_length()) for a, b in pairs)
+
+    def total(strategy):
+        return sum(measured(strategy, space, time_s, 250, seed)[1].best_s for seed in range(3))
+
+    assert total(name) < total("random") / 1.5
+
+
+class TestNames:
+    def test_every_strategy_can_be_made(self, tmp_path):
+        check_strategies(list(STRATEGIES))
+
+    def test_an_unknown_one_is_refused_by_name(self):
+        with pytest.raises(RequestError, match="'greedy'"):
+            check_strategies(["gbfs", "greedy"])
+
+
+class TestBudgets:
+    @pytest.mark.parametrize(
+        ("budget", "size", "evaluations"),
+        [
+            ("1", 50, 1),
+            ("300", 1000, 300),
+            ("300", 50, 50),
+            ("1.0", 50, 50),
+            ("0.001", 241_600, 242),
+            ("1e-3", 899_756, 900),
+        ],
+    )
+    def test_counts_and_fractions(self, budget, size, evaluations):
+        assert evaluations_of(budget, size) == evaluations
+
+    @pytest.mark.parametrize(
+        "budget",
+        ["0", "-1", "0.0", "1.5", "-0.1", "0.001", "many", "", "nan", "1e9", "inf", "1e-9"],
+    )
+    def test_what_is_no_budget(self, budget):
+        with pytest.raises(RequestError, match="--budget"):
+            evaluations_of(budget, 400)
+
+
+class TestRun:
+    def test_the_curve_is_the_best_so_far(self, tmp_path):
+        space, time_s = small_recorded(tmp_path)
+        asked, trial = measured("random", space, time_s, 50)
+        best = None
+        for state, reached in zip(asked, trial.curve_s, strict=True):
+            times = [t for t in (best, time_s(state)) if t is not None]
+            best = min(times, default=None)
+            assert reached == best
+        assert trial.best.seconds == best
+
+    def test_measuring_takes_as_long_for_what_another_search_had_measured(self):
+        space = gemm_space(8, 8, 8)
+        known = {}
+
+        def measure(states):
+            return [known.setdefault(state, Timed(state, 1.0, 0.5)) for state in states]
+
+        trials = [run_search(make_search("random", space, 0), measure, 20) for _ in range(2)]
+        assert [trial.measuring_s for trial in trials] == [10.0, 10.0]
+        assert len(known) == 20
+
+    def test_a_run_may_end_early(self, tmp_path):
+        space, _ = small_recorded(tmp_path)
+        search = make_search("random", space, 0)
+        trial = run_search(search, space.measure, 100, enough=lambda t: t.evaluations >= 16)
+        assert trial.evaluations == 16

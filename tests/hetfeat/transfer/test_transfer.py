@@ -1,0 +1,260 @@
+"""`hetfeat transfer`: a source that helps is kept, one that does not is dropped."""
+
+import shutil
+from contextlib import nullcontext
+
+import adapting
+import numpy as np
+import pytest
+import stores
+
+from hetfeat.dataset.store import RecordStore
+from hetfeat.errors import DataError, RequestError
+from hetfeat.features.assemble import assemble
+from hetfeat.models.hyperparameters import build
+from hetfeat.transfer.finetune import (
+    LEAST_BUDGET,
+    STRENGTHS,
+    STRONGER,
+    few_shot,
+    fine_tuned,
+    strongest,
+    tuned_pca,
+)
+from hetfeat.transfer.gate import decide
+from hetfeat.transfer.selection import heaviest, on_columns
+from registry.jobs import transfer
+from registry.models.lineage import lineage
+from registry.models.mlflow_client import connect
+from registry.models.stages import promote, standard_gates
+from registry.models.versions import resolve
+
+SOURCE = "models:/costmodel.cpu-x86@production"
+TARGET = "costmodel.cpu-x86.b"
+NAMED = ("--records", "records", "--device", "b")
+
+
+@pytest.fixture
+def examples(tmp_path):
+    return assemble(stores.make_store(tmp_path / "store", per_task=14)).examples
+
+
+@pytest.fixture
+def on_b(examples):
+    return examples.take(np.flatnonzero(examples.device == "b"))
+
+
+@pytest.fixture
+def registry(registry_here, examples):
+    """A folder whose registry has a good source in production and a useless one."""
+    stores.make_store(registry_here / "records", per_task=14)
+    good = adapting.registered(
+        adapting.source_model(examples), "costmodel.cpu-x86", registry_here / "good"
+    )
+    client = connect()
+    promote(good.name, good.version, "production", gates=lambda *_: [])
+    adapting.registered(
+        adapting.source_model(examples, shuffled=True), "costmodel.useless", registry_here / "bad"
+    )
+    return client
+
+
+def test_measured_and_tested_never_share_a_program(on_b):
+    data = few_shot(on_b, 8, seed=0)
+    measured, test = set(data.measured.program.tolist()), set(data.test.program.tolist())
+    assert not measured & test
+    assert len(measured) + len(test) == len(on_b)
+    for task in set(on_b.task.tolist()):
+        rows = data.measured.task == task
+        assert np.count_nonzero(rows) == 8
+        assert sorted(data.fold[rows].tolist()) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_the_choice_follows_the_seed(on_b):
+    first, again, other = (few_shot(on_b, 6, seed) for seed in (1, 1, 2))
+    assert first.measured.program.tolist() == again.measured.program.tolist()
+    assert first.measured.program.tolist() != other.measured.program.tolist()
+
+
+@pytest.mark.parametrize(("budget", "said"), [(14, "at most 12"), (1, f"at least {LEAST_BUDGET}")])
+def test_a_budget_that_leaves_nothing_is_refused(on_b, budget, said):
+    with pytest.raises(DataError, match=said):
+        few_shot(on_b, budget, seed=0)
+
+
+@pytest.mark.parametrize("rounds", [0, 30])
+def test_a_model_that_is_transferred_goes_on_learning_as_its_source_would(examples, on_b, rounds):
+    source = adapting.source_model(examples)
+    tuned = fine_tuned(source, on_b, rounds)
+    assert tuned.settings == source.settings
+    later = tuned.fine_tune(on_b).predict(on_b.batch)
+    assert (later != tuned.predict(on_b.batch)).any()
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_more_rounds_are_tried_where_the_most_were_best(examples, on_b, shuffled):
+    tried = tuned_pca(adapting.source_model(examples, shuffled), few_shot(on_b, 12, seed=0))
+    best = strongest({rounds: tried[rounds] for rounds in STRENGTHS})
+    assert (STRONGER in tried) == (best == STRENGTHS[-1]) == shuffled
+
+
+def test_only_selected_tasks_are_measured_and_all_are_tested(on_b):
+    selected = {stores.task(2).hash, stores.task(5).hash}
+    data = few_shot(on_b, 6, seed=0, tasks=selected)
+    assert set(data.measured.task.tolist()) == selected
+    assert set(data.test.task.tolist()) == set(on_b.task.tolist())
+    assert len(data.measured) + len(data.test) == len(on_b)
+
+
+def test_selected_tasks_may_be_measured_as_a_whole(on_b):
+    heavy = np.flatnonzero(on_b.task == stores.task(2).hash)
+    cut = on_b.take(np.setdiff1d(np.arange(len(on_b)), heavy[6:]))
+    data = few_shot(cut, 6, seed=0, tasks={stores.task(2).hash})
+    assert len(data.measured) == 6
+    assert stores.task(2).hash not in data.test.task
+    with pytest.raises(DataError, match="at most 4"):
+        few_shot(on_b.take(heavy[:6]), 6, seed=0, tasks={stores.task(2).hash})
+
+
+def test_of_a_store_with_other_records_only_what_was_asked_for_is_learnt_from(tmp_path):
+    store = stores.make_store(tmp_path / "records", per_task=14)
+    selected = {stores.task(2).hash, stores.task(5).hash}
+    wanted = transfer.Transfer(
+        None, "b", None, ("net",), 6, flops_share=0.1, fine_tune_columns=0, out=store.path, seed=0
+    )
+    data, digest = transfer._few_shot(wanted, store, store.devices()["b"], selected)
+    assert set(data.measured.task.tolist()) == selected
+    assert digest == store.digest()
+
+
+@pytest.mark.parametrize(
+    ("measured", "error"),
+    [(True, KeyboardInterrupt), (True, DataError), (True, None), (False, KeyboardInterrupt)],
+)
+def test_what_was_measured_is_kept_where_it_came_to_nothing(measured, error, caplog):
+    with nullcontext() if error is None else pytest.raises(error), transfer._out(None) as out:
+        if measured:
+            stores.make_store(out, tasks=1)
+        else:
+            RecordStore.create(out)
+        if error:
+            raise error("given", "expected", "hint") if error is DataError else error
+    kept = measured and error is not None
+    assert out.exists() == kept == (f"--out '{out}'" in caplog.text)
+    shutil.rmtree(out.parent, ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    ("share", "chosen"), [(0.5, "a"), (0.51, "ab"), (0.75, "ab"), (0.76, "abc"), (1.0, "abc")]
+)
+def test_the_heaviest_tasks_are_selected(share, chosen):
+    """Of 16 in all `a` has 2 x 4 in two networks, `c` 4 in none, `b` 2 x 2 in one."""
+    networks = {"first": {"a": 3, "b": 2}, "second": {"a": 1}}
+    assert heaviest({"a": 2.0, "b": 2.0, "c": 4.0}, networks, share) == set(chosen)
+
+
+def test_another_way_of_what_counts_already_has_no_weight():
+    assert heaviest({"a": 1.0, "b": 9.0}, {"net": {"a": 1, "b": 0}}, 0.5) == {"a"}
+
+
+def test_tasks_without_flops_are_all_selected():
+    assert heaviest({"a": 0.0, "b": 0.0}, {}, 0.5) == {"a", "b"}
+    assert heaviest({"a": 0.0, "b": 2.0}, {}, 1.0) == {"a", "b"}
+
+
+def test_a_network_has_no_columns_to_choose(examples):
+    with pytest.raises(RequestError, match="xgb or lgbm"):
+        on_columns(build("mlp", "quick", 0, {}), 20)
+
+
+def test_tasks_of_few_programs_are_measured_and_not_tested(on_b):
+    few = np.flatnonzero(on_b.task == on_b.task[0])[3:]
+    data = few_shot(on_b.take(np.setdiff1d(np.arange(len(on_b)), few)), 6, seed=0)
+    assert np.count_nonzero(data.measured.task == on_b.task[0]) == 3
+    assert on_b.task[0] not in data.test.task
+
+
+@pytest.mark.parametrize(
+    ("source", "transfer", "scratch", "gate"),
+    [
+        ((0.8, 0.8, 0.8), (0.9, 0.9, 0.8), (0.7, 0.8, 0.6), "kept"),
+        ((0.8, 0.8, 0.8), (0.7, 0.7, 0.7), (0.7, 0.7, 0.7), "dropped"),
+        ((0.8, 0.8, 0.8), (0.9, 0.5, 0.8), (0.5, 0.7, 0.8), "dropped"),  # a gain that may be luck
+        ((0.5, 0.5, 0.6), (0.9, 0.9, 0.9), (0.7, 0.7, 0.7), "dropped"),
+        ((0.8,), (0.9,), (0.7,), "kept"),
+        ((), (), (), "dropped"),
+    ],
+)
+def test_the_gates_word(source, transfer, scratch, gate):
+    found = np.array(source), np.array(transfer), np.array(scratch)
+    assert decide(*found).gate == decide(*found, valid_pca=0.7).gate == gate
+
+
+def test_a_source_that_knows_nothing_of_its_own_devices_is_dropped():
+    found = decide(np.full(3, 0.8), np.full(3, 0.9), np.full(3, 0.7), valid_pca=0.52)
+    assert found.gate == "dropped" and "own devices: PCA 0.5200" in found.reason
+
+
+@pytest.mark.slow
+class TestCommand:
+    def test_a_related_device_keeps_the_source(self, registry, capfd):
+        found = adapting.succeed(capfd, "transfer", *NAMED, "--budget-per-task", "6")
+        assert (found["gate"], found["model"], found["version"]) == ("kept", TARGET, 1)
+        assert found["pca_transfer"] > found["pca_scratch"]
+        assert found["measured"] == 9 * 6
+        assert found["test_records"] == 9 * 8
+        assert found["leaked_records"] == 0
+
+        trained_on = ("--records", "records", "--device", "a", "--budget-per-task", "6")
+        assert adapting.succeed(capfd, "transfer", *trained_on)["leaked_records"] > 0
+
+        version = resolve(f"{TARGET}/1", client=registry)
+        assert version.tags["parent_model_uri"] == "models:/costmodel.cpu-x86/1"
+        for name in ("pca_source", "pca_transfer", "pca_scratch"):
+            assert float(version.tags[f"metric.{name}"]) == found[name]
+        said = {
+            result.gate: result for result in standard_gates(registry)(version, None, "production")
+        }
+        expected = "passed" if found["pca_transfer"] >= found["pca_source"] else "refused"
+        assert said["transfer"].outcome == expected
+        assert said["top1"].outcome == said["artifacts"].outcome == "passed"
+        above = lineage(f"models:/{TARGET}/1", client=registry).edges
+        assert any("models:/costmodel.cpu-x86/1" in edge for edge in above)
+        judged = adapting.succeed(
+            capfd, "evaluate", "--model", f"{TARGET}/1", "--records", "records", "--device", "b"
+        )
+        assert judged["seen_records"] == 9 * 6
+
+    def test_selected_tasks_and_columns(self, registry, capfd):
+        """Of 45 occurrences in all, 9, 8 and 7 are more than half."""
+        chosen = ("--flops-share", "0.5", "--fine-tune-columns", "20")
+        found = adapting.succeed(capfd, "transfer", *NAMED, "--budget-per-task", "6", *chosen)
+        assert found["measured"] == 3 * 6
+        assert found["test_records"] == 9 * 14 - 3 * 6
+        assert found["pca_transfer"] > 0.5
+
+    def test_shuffled_labels_are_dropped_and_nothing_is_registered(self, registry, capfd):
+        useless = ("--source", "models:/costmodel.useless/1", "--budget-per-task", "6")
+        found = adapting.succeed(capfd, "transfer", *NAMED, *useless)
+        assert (found["gate"], found["model"], found["version"]) == ("dropped", None, None)
+        assert found["pca_scratch"] > found["pca_source"]
+        assert registry.search_model_versions(f"name = '{TARGET}'") == []
+        run = registry.get_run(found["run_id"])
+        assert run.data.tags["gate"] == "dropped"
+        assert run.data.metrics["pca_scratch"] == found["pca_scratch"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (("--records", "records", "--device", "z"), "a device of the records (a, b)"),
+            ((*NAMED, "--budget-per-task", "32"), "at most 12"),
+            ((*NAMED, "--source", "models:/costmodel.none/1"), "costmodel.none"),
+            (("--records", "nowhere", "--device", "b"), "store.json"),
+        ],
+    )
+    def test_wrong_requests_are_one_line_and_leave_no_run(self, registry, capfd, arguments, said):
+        experiments = [e.experiment_id for e in registry.search_experiments()]
+        before = len(registry.search_runs(experiments))
+        assert said in adapting.refuse(capfd, "transfer", *arguments)
+        experiments = [e.experiment_id for e in registry.search_experiments()]
+        assert len(registry.search_runs(experiments)) == before

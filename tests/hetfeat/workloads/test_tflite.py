@@ -1,0 +1,87 @@
+"""TFLite files: LiteRT's answers are TVM's, and what is amiss is said."""
+
+import sys
+
+import numpy as np
+import pytest
+import tflite_files
+
+from hetfeat.errors import DataError, HetfeatError, RequestError
+from hetfeat.workloads.networks import load_network
+
+pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+
+
+@pytest.fixture
+def convolution(tmp_path):
+    return tflite_files.save_convolution(tmp_path / "Conv.tflite")
+
+
+def test_tvm_computes_what_litert_does(convolution):
+    import tvm
+    from tvm import relax
+
+    from hetfeat.workloads.relax import as_target, import_network, lower
+
+    network = load_network(str(convolution))
+    assert network.kind == "TFLite" and network.name.startswith("conv_")
+    (expected,) = network.module(*network.inputs)
+    target = as_target({"kind": "llvm"})
+    machine = relax.VirtualMachine(
+        tvm.compile(lower(import_network(network), target), target), tvm.cpu()
+    )
+    found = machine["main"](tvm.runtime.tensor(network.inputs[0].numpy()))
+    found = found if hasattr(found, "numpy") else found[0]
+    assert expected.shape == (*tflite_files.SHAPE[:-1], tflite_files.CHANNELS)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-4, atol=1e-4)
+    assert float(expected.max()) > 1 and float(expected.min()) == 0
+
+
+def test_the_batch_is_the_file_s_own(convolution):
+    with pytest.raises(RequestError, match=r"--batch 2 .* 1 rows"):
+        load_network(str(convolution), batch=2)
+
+
+def test_other_engines_leave_it_out(convolution):
+    from hetfeat.deploy import engines
+
+    settings = {"network": str(convolution), "batch": 1, "seed": 0, "threads": 1}
+    for engine in (engines.torch_eager, engines.onnxruntime, engines.openvino):
+        with pytest.raises(RequestError, match="a network of TFLite"):
+            engine(settings)
+
+
+@pytest.mark.parametrize("content", [b"", b"TFL3", b"....TFL3", b"....TFL3" + bytes(64)])
+def test_what_is_no_model_is_told(tmp_path, content):
+    path = tmp_path / "net.tflite"
+    path.write_bytes(content)
+    with pytest.raises(DataError):
+        load_network(str(path))
+
+
+def test_operators_that_tvm_does_not_know_are_named_all_at_once(tmp_path):
+    from hetfeat.workloads.relax import import_network
+
+    network = load_network(str(tflite_files.save_unknown(tmp_path / "unknown.tflite")))
+    (answer,) = network.module(*network.inputs)
+    assert answer.shape == (1, 3)
+    with pytest.raises(RequestError) as refused:
+        import_network(network)
+    assert "DYNAMIC_UPDATE_SLICE" in str(refused.value) and "'RNN'" in str(refused.value)
+
+
+def test_a_quantised_input_is_refused(tmp_path):
+    from ai_edge_litert import schema_py_generated as schema
+
+    path = tflite_files.save_convolution(tmp_path / "q.tflite", kind=schema.TensorType.INT8)
+    with pytest.raises(HetfeatError):
+        load_network(str(path))
+
+
+@pytest.mark.parametrize("name", ["ai_edge_litert.interpreter", "tflite"])
+def test_a_missing_package_is_named_with_the_extra(convolution, monkeypatch, name):
+    from hetfeat.workloads.relax import import_network
+
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(RequestError, match=r"hetfeat\[tflite\]"):
+        import_network(load_network(str(convolution)))

@@ -1,0 +1,146 @@
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import grimp
+import pytest
+
+TVM_AT_MODULE_LEVEL = {
+    "hetfeat/deploy/compile.py",
+    "hetfeat/deploy/remote/child.py",
+    "hetfeat/devices/cuda.py",
+    "hetfeat/devices/target.py",
+    "hetfeat/features/per_store.py",
+    "hetfeat/measure/child.py",
+    "hetfeat/measure/gemm_child.py",
+    "hetfeat/measure/remote/child.py",
+    "hetfeat/schedules/design_space.py",
+    "hetfeat/workloads/passes/combine_matmuls.py",
+    "hetfeat/workloads/passes/fold_constants.py",
+    "hetfeat/workloads/passes/pad_rows.py",
+    "hetfeat/workloads/passes/simplify.py",
+    "hetfeat/workloads/passes/vectorise_functions.py",
+    "hetfeat/workloads/relax.py",
+    "hetfeat/workloads/winograd/lowering.py",
+}
+"""TVM takes two seconds to load: everything else imports it where it is used."""
+
+TORCH_AT_MODULE_LEVEL = {
+    "hetfeat/workloads/files.py",
+    "hetfeat/workloads/tflite.py",
+    "hetfeat/models/engines/attention.py",
+    "hetfeat/models/engines/attention_net.py",
+    "hetfeat/models/engines/inputs.py",
+    "hetfeat/models/engines/losses.py",
+    "hetfeat/models/engines/mlp.py",
+    "hetfeat/models/engines/net.py",
+    "hetfeat/workloads/transformers.py",
+}
+"""What trains a network may import torch at once; everything else imports it where it is used."""
+
+
+def sources(project: Path) -> Iterator[tuple[str, ast.Module]]:
+    paths = [*project.glob("hetfeat/**/*.py"), *project.glob("registry/**/*.py")]
+    for path in [*sorted(paths), project / "mlproject.py"]:
+        yield path.relative_to(project).as_posix(), ast.parse(path.read_text())
+
+
+def imported_at_module_level(tree: ast.AST) -> Iterator[str]:
+    """Top names of what a module imports when it is imported itself."""
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name.split(".")[0] for alias in names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield module.split(".")[0]
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                pass
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                pass
+            case _:
+                yield from imported_at_module_level(node)
+
+
+@pytest.mark.slow
+def test_import_contracts(project: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()"]
+        + ["--no-cache", "--no-logo"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_modules_import_one_another_without_circles(project: Path):
+    """A lazy import hides a circle; one for types alone is no import at all."""
+    graph = grimp.build_graph(
+        "hetfeat", "registry", exclude_type_checking_imports=True, cache_dir=None
+    )
+    imported = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    try:
+        TopologicalSorter(imported).prepare()
+    except CycleError as error:
+        pytest.fail("the last imports the one before it: " + ", ".join(error.args[1]))
+
+
+def test_no_two_classes_share_a_name(project: Path):
+    """One word, one meaning; a reader who looks a class up finds one."""
+    places: dict[str, list[str]] = {}
+    for path, tree in sources(project):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_tvm_is_imported_where_it_is_used(project: Path):
+    importers = {
+        path
+        for path, tree in sources(project)
+        if {"tvm", "tvm_ffi"} & set(imported_at_module_level(tree))
+    }
+    assert importers == TVM_AT_MODULE_LEVEL
+
+
+def test_torch_is_imported_where_it_is_used(project: Path):
+    importers = {
+        path
+        for path, tree in sources(project)
+        if {"torch", "torchvision"} & set(imported_at_module_level(tree))
+    }
+    assert importers <= TORCH_AT_MODULE_LEVEL
+
+
+def test_nothing_imports_the_door(project: Path):
+    """The top layer; import-linter knows packages only, and the door is a single file."""
+    offenders = [
+        path
+        for path, tree in sources(project)
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Import) and any(a.name == "mlproject" for a in node.names))
+        or (isinstance(node, ast.ImportFrom) and node.module == "mlproject")
+    ]
+    assert offenders == []
+
+
+def test_no_file_is_fetched_from_a_device(project: Path):
+    """An RPC session's `download`: a server is not trusted with what is written or loaded here."""
+    offenders = [
+        f"{path}:{node.lineno}"
+        for path, tree in sources(project)
+        if path.startswith("hetfeat/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "download"
+    ]
+    assert offenders == []
+
+
+def test_the_patent_is_named_beside_what_it_describes(project: Path):
+    beside = (project / "hetfeat" / "search" / "README.md").read_text()
+    for text in (beside, (project / "docs" / "search.md").read_text()):
+        assert "US patent 11,842,178 B2" in text
