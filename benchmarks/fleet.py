@@ -35,7 +35,8 @@ from hetfeat.devices.target import host_target
 from hetfeat.measure.remote.measurer import RemoteMeasurer
 from hetfeat.measure.worker import Worker
 from hetfeat.records import Program
-from hetfeat.tune.tuner import Budget, tune
+from hetfeat.tune.session import Budget
+from hetfeat.tune.tuner import tune
 from hetfeat.workloads.relax import describe, save_workload
 from tests import fleets, kernels
 
@@ -162,7 +163,8 @@ def tuned_over(profile: DeviceProfile, sizes: Sequence[int], trials: int) -> dic
 
             measurer.measure_each = noting
             budget = Budget(seconds=600, trials_per_task=0, trials=trials)
-            tuned = tune([(task, 1) for task in modules], measurer, None, journal, budget, seed=0)
+            tasks = [(task, 1) for task in modules]
+            tuned = tune(tasks, measurer=measurer, journal=journal, budget=budget)
         records = [m for table in journal.scan() for m in from_table(table)]
         keys = collections.Counter(m.program.key for m in records)
         return {
@@ -174,7 +176,7 @@ def tuned_over(profile: DeviceProfile, sizes: Sequence[int], trials: int) -> dic
             "quarantined": collections.Counter(
                 row["reason"] for row in sidecar_files.noted(journal.path, sidecar_files.QUARANTINE)
             ),
-            "ended": "with what it had" if tuned.interrupted else "as planned",
+            "ended": "with what it had" if tuned.is_partial else "as planned",
             "seconds": tuned.seconds,
         }
 

@@ -3,11 +3,11 @@
     python benchmarks/generations.py --ways 0,0 3,1 drafts [--network resnet18] [--tasks 8]
 
 `3,1` is three generations before the first round and one before each later, each candidate applied;
-`drafts` are bred by the model's draft model and only the best applied. For the tasks of a network
-with the most FLOPs, each of these searches anew, in random order: rounds of 8 programs, measured on
-this machine. Printed is the best latency after each round against the best that any of them found,
-as a geometric mean over the tasks, and the seconds spent on proposing and on measuring. The model
-is the family's in production; nothing else may run.
+`drafts` are unapplied traces, mutated and ranked by the model, of which only the best are applied.
+For the tasks of a network with the most FLOPs, each of these searches anew, in random order: rounds
+of 8 programs, measured on this machine. Printed is the best latency after each round against the
+best that any of them found, as a geometric mean over the tasks, and the seconds spent on proposing
+and on measuring. The model is the family's in production; nothing else may run.
 """
 
 import argparse
@@ -28,10 +28,11 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.models.registry import load_model
 from hetfeat.records import Task
-from hetfeat.search import evolution
+from hetfeat.search.base import FixedGuidance
+from hetfeat.search.evolution import Evolution, EvolutionConfig
 from hetfeat.transfer.schedule_library import ScheduleLibrary, starts_of
-from hetfeat.tune.guidance import Judge
-from hetfeat.tune.tuner import BATCH
+from hetfeat.tune.guidance import ModelGuidance
+from hetfeat.tune.scheduler import SchedulerConfig
 from hetfeat.workloads.convolution_variants import tasks_of_all_ways
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.relax import NetworkTask, as_target, import_network, in_layout, save_workload
@@ -51,22 +52,28 @@ def largest(network: str, profile: DeviceProfile, count: int) -> list[NetworkTas
 def search(
     task: Task,
     measurer: LocalMeasurer,
-    judge: Judge,
-    drafts: bool,
+    guidance: ModelGuidance,
+    generations: tuple[int, int] | None,
     library: ScheduleLibrary,
     seed: int,
     rounds: int,
 ) -> tuple[list[float], float, float]:
-    """Best latency after each round, seconds of proposing, seconds of measuring."""
-    starts = partial(starts_of, library, task, measurer, seed)
-    running = evolution.Evolution(task, measurer, None, seed, starts)
-    judge.guide(running, task, measurer)
-    if not drafts:
-        running.draft = None
+    """Best latency after each round, seconds of proposing, seconds of measuring.
+
+    Without generations unapplied traces are mutated.
+    """
+    warm_starts = partial(starts_of, library, task, measurer, seed)
+    asked = guidance.for_task(task)
+    if generations:
+        asked = FixedGuidance(asked.score, exploration=asked.exploration)
+    config = EvolutionConfig(generations=generations or (0, 0))
+    running = Evolution(
+        task, measurer, seed, guidance=asked, warm_starts=warm_starts, config=config
+    )
     best, curve, proposing_s, measuring_s = float("inf"), [], 0.0, 0.0
     for _ in range(rounds):
         began = time.monotonic()
-        batch = running.ask(BATCH)
+        batch = running.ask(SchedulerConfig().batch)
         proposed = time.monotonic()
         done = measurer.measure(batch, {} if best == float("inf") else {task.hash: best})
         running.tell(done)
@@ -97,7 +104,7 @@ def main() -> None:
     profile = local_profile()
     folder = given.model or pull(f"{cost_model_name(profile.family)}@production").folder
     model = load_model(folder)
-    judge = Judge(model, profile, given.seed)
+    guidance = ModelGuidance(model, profile, given.seed)
     tasks = largest(given.network, profile, given.tasks)
     store = RecordStore.open(packaged_store())
     library = ScheduleLibrary.of(store, profile.name, [task.task for task in tasks])
@@ -109,9 +116,8 @@ def main() -> None:
             measurer.add_task(task.task, save_workload(task.module))
             curves = {}
             for count in order.sample(given.ways, len(given.ways)):
-                evolution.GENERATIONS = count or (0, 0)
                 found = search(
-                    task.task, measurer, judge, count is None, library, given.seed, given.rounds
+                    task.task, measurer, guidance, count, library, given.seed, given.rounds
                 )
                 curves[count], spent = found[0], found[1:]
                 seconds[count].append(spent)

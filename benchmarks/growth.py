@@ -26,7 +26,8 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import local_profile
 from hetfeat.models.registry import load_model
 from hetfeat.transfer.schedule_library import ScheduleLibrary
-from hetfeat.tune.tuner import Budget, tune
+from hetfeat.tune.session import Budget
+from hetfeat.tune.tuner import tune
 from hetfeat.workloads.relax import NetworkTask
 
 
@@ -62,11 +63,10 @@ def main() -> None:
             started, own_s = time.monotonic(), time.process_time()
             tuned = tune(
                 [(task.task, task.weight) for task in tasks],
-                measurer,
-                model,
-                journal,
-                Budget(math.inf, 0, given.trials_per_task * count),
-                0,
+                measurer=measurer,
+                journal=journal,
+                budget=Budget(math.inf, 0, given.trials_per_task * count),
+                model=model,
                 library=library,
             )
             row = time.monotonic() - started, time.process_time() - own_s, tuned.trials

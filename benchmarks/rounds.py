@@ -6,7 +6,8 @@ Tasks are drawn from the packaged records of this device: of convolutions and ma
 an anchor. A cost model learns from the records of all other anchors, then from the first
 `--history` of each drawn task. From these both searches choose, with that model and of the same
 sketches: TVM's EvolutionarySearch with its defaults (a population of 512, four generations, rounds
-of 64), our drafts in rounds of 64, also with half as many applied, and of 8, as `deploy` asks for.
+of 64), our unapplied traces in rounds of 64, also with half as many applied, and of 8, as `deploy`
+asks for.
 Seconds are of the processor, over all threads and children; TVM's are given without those of the
 cost model, too, features included, since its own would be another. All that was chosen is then
 measured in a random order.
@@ -47,33 +48,35 @@ from hetfeat.models.base import CostModel
 from hetfeat.records import Measurement, Program, Task, anchor_of
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.design_space import TaskSpace, replay
-from hetfeat.search import evolution
-from hetfeat.tune.guidance import Judge
-from hetfeat.tune.tuner import BATCH
+from hetfeat.search.evolution import Evolution, EvolutionConfig
+from hetfeat.tune.guidance import ModelGuidance
+from hetfeat.tune.scheduler import SchedulerConfig
 from hetfeat.workloads.relax import as_target, load_workload
 
 OPERATORS = ("conv2d", "matmul", "winograd")
 ROUND = 64
 """Programs of a round of TVM's tuner."""
 TVM = f"TVM's, {ROUND}"
+USUAL, BATCH = EvolutionConfig(), SchedulerConfig().batch
+HALF = EvolutionConfig(applied_per_pick=USUAL.applied_per_pick // 2)
 OURS = {
-    f"drafts, {ROUND}": (ROUND, evolution.APPLIED_PER_PICK),
-    f"drafts, {ROUND}, half as many applied": (ROUND, evolution.APPLIED_PER_PICK // 2),
-    f"drafts, {BATCH}": (BATCH, evolution.APPLIED_PER_PICK),
+    f"drafts, {ROUND}": (ROUND, USUAL),
+    f"drafts, {ROUND}, half as many applied": (ROUND, HALF),
+    f"drafts, {BATCH}": (BATCH, USUAL),
 }
-"""Programs of a round of ours, and drafts applied for each of them."""
+"""Programs of a round of ours, and settings of the search."""
 
 
 @derived_object
 class SameModel(PyCostModel):
     """A cost model of ours for TVM's search, and the seconds that it takes."""
 
-    def __init__(self, context, judge: Judge, task: Task) -> None:
+    def __init__(self, context, guidance: ModelGuidance, task: Task) -> None:
         super().__init__()
-        self.judge, self.task = judge, task
+        self.guidance, self.task = guidance, task
         self.spent_s = 0.0
         # By its extractor, which does many at once.
-        self.features = StoreFeatures(context, judge.profile.cache_line_bytes)._extractor
+        self.features = StoreFeatures(context, guidance.profile.cache_line_bytes)._extractor
 
     def load(self, path: str) -> None:
         """There is none."""
@@ -92,7 +95,7 @@ class SameModel(PyCostModel):
             Program(self.task, text_of(candidate), np.asarray(rows.numpy(), np.float32))
             for candidate, rows in zip(candidates, stores, strict=True)
         ]
-        scores = np.asarray(self.judge._score(self.task, programs), np.float64)
+        scores = np.asarray(self.guidance.score(self.task, programs), np.float64)
         self.spent_s += time.process_time() - began
         return np.maximum(np.exp(scores - scores.max()), 1e-6)
 
@@ -101,10 +104,10 @@ def text_of(candidate) -> str:
     return traces.dump(candidate.sch.trace.as_json())
 
 
-def tvm_round(module, history: Sequence[Measurement], judge: Judge, seed: int):
+def tvm_round(module, history: Sequence[Measurement], guidance: ModelGuidance, seed: int):
     """What TVM's search chooses, and the seconds without the cost model's and with them."""
     task = history[0].program.task
-    profile, target = judge.profile, as_target(judge.profile.target)
+    profile, target = guidance.profile, as_target(guidance.profile.target)
     space = TaskSpace(module, target, profile.cache_line_bytes)
     context = ms.TuneContext(
         module,
@@ -122,7 +125,7 @@ def tvm_round(module, history: Sequence[Measurement], judge: Judge, seed: int):
         database.commit_tuning_record(
             ms.database.TuningRecord(schedule.trace, workload, taken, target)
         )
-    model = SameModel(context, judge, task)
+    model = SameModel(context, guidance, task)
     sketches = [*context.generate_design_space(), *space._ours()]
     context.pre_tuning(10 * ROUND, ROUND, sketches, database, model)
     began = time.process_time()
@@ -135,17 +138,16 @@ def tvm_round(module, history: Sequence[Measurement], judge: Judge, seed: int):
 def our_round(
     measurer: LocalMeasurer,
     history: Sequence[Measurement],
-    judge: Judge,
+    guidance: ModelGuidance,
     seed: int,
     count: int,
-    applied: int,
+    config: EvolutionConfig,
 ):
     """What our search chooses, and the seconds; its models are a part of it."""
     task = history[0].program.task
-    evolution.APPLIED_PER_PICK = applied
-    search = evolution.Evolution(task, measurer, None, seed)
-    judge.guide(search, task, measurer)
-    assert search.draft is not None
+    asked = guidance.for_task(task)
+    assert asked.rank_traces is not None
+    search = Evolution(task, measurer, seed, guidance=asked, config=config)
     search.tell(history)
     began = processor_s()
     chosen = search.ask(count)
@@ -196,24 +198,24 @@ def rounds(given: argparse.Namespace) -> Iterator[dict]:
     if not todo:
         return
     withheld = {own[0].program.task.anchor for own in records}
-    judge = Judge(taught(store, withheld, given.seed), profile, given.seed)
+    guidance = ModelGuidance(taught(store, withheld, given.seed), profile, given.seed)
     known = [m for own in records for m in own[: given.history]]
-    judge.hear(known)
-    judge.learn(known)
+    guidance.add_to_support_sets(known)
+    guidance.learn(known)
     modules = store.workloads()
     with LocalMeasurer(profile) as measurer:
         for own in todo:
-            yield one_task(measurer, own[: given.history], judge, modules, given.seed)
+            yield one_task(measurer, own[: given.history], guidance, modules, given.seed)
 
 
-def one_task(measurer, history, judge, modules, seed) -> dict:
+def one_task(measurer, history, guidance, modules, seed) -> dict:
     task = history[0].program.task
     text = modules[task.hash]
     measurer.add_task(task, text)
     measurer.sample(task, 1, 0)  # its children have made the task's sketches by then
-    found = {TVM: tvm_round(load_workload(text), history, judge, seed)}
-    for name, (count, applied) in OURS.items():
-        found[name] = our_round(measurer, history, judge, seed, count, applied)
+    found = {TVM: tvm_round(load_workload(text), history, guidance, seed)}
+    for name, (count, config) in OURS.items():
+        found[name] = our_round(measurer, history, guidance, seed, count, config)
     programs = {p.key: p for chosen, *_ in found.values() for p in chosen}
     order = random.Random(seed).sample(sorted(programs), len(programs))
     measured = measurer.measure([programs[key] for key in order])

@@ -34,8 +34,10 @@ from hetfeat.models.labels import leaked_records
 from hetfeat.models.registry import load_model
 from hetfeat.records import Measurement, Program
 from hetfeat.transfer.schedule_library import ScheduleLibrary
-from hetfeat.tune.finalists import FINALISTS, choose, finalists
-from hetfeat.tune.tuner import Budget, tune
+from hetfeat.tune.finalists import measure_finalists, select_finalists
+from hetfeat.tune.scheduler import SchedulerConfig
+from hetfeat.tune.session import Budget
+from hetfeat.tune.tuner import TuningOptions, tune
 from hetfeat.workloads.convolution_variants import contested, lower_fastest, tasks_of_all_ways
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.relax import (
@@ -103,23 +105,23 @@ def run_tune(given: argparse.Namespace) -> None:
     progress = given.out / "progress.jsonl"
     started = time.monotonic()
 
-    def on_round(tuned, state) -> None:
+    def on_round(reached, state) -> None:
         with progress.open("a") as file:
-            print(json.dumps([time.monotonic() - started, tuned.trials]), file=file)
+            print(json.dumps([time.monotonic() - started, reached.trials]), file=file)
 
     with LocalMeasurer(subject.profile) as measurer:
         for task in tasks:
             measurer.add_task(task.task, save_workload(task.module))
         tuned = tune(
             [(task.task, task.weight) for task in tasks],
-            measurer,
-            model,
-            journal,
-            Budget(given.seconds, 0, UNLIMITED),
-            given.seed,
-            on_round,
-            contested(tasks),
-            library,
+            measurer=measurer,
+            journal=journal,
+            budget=Budget(given.seconds, 0, UNLIMITED),
+            options=TuningOptions(seed=given.seed),
+            model=model,
+            library=library,
+            alternatives=contested(tasks),
+            on_round=on_round,
         )
     print(f"{tuned.trials} programs in {tuned.seconds:.0f} s, leaked {facts['leaked_records']}")
 
@@ -128,7 +130,7 @@ def leaders_of(found: list[Measurement]) -> dict[str, list[Measurement]]:
     by_task: dict[str, list[Measurement]] = {}
     for m in sorted((m for m in found if m.latency_s), key=lambda m: m.latency_s):
         by_task.setdefault(m.program.task.hash, []).append(m)
-    return {task: ms[:FINALISTS] for task, ms in by_task.items()}
+    return {task: ms[: SchedulerConfig().leaders] for task, ms in by_task.items()}
 
 
 def run_compare(given: argparse.Namespace) -> None:
@@ -150,7 +152,7 @@ def run_compare(given: argparse.Namespace) -> None:
         rows[name] = {"seconds": found["seconds"] + took, "trials": found["trials"]}
     for folder in given.ours:
         tasks = subject.ways(json.loads((folder / "facts.json").read_text())["direct"])
-        rivals = contested(tasks)
+        alternatives = contested(tasks)
         weights = {task.task: task.weight for task in tasks}
         progress = [json.loads(line) for line in (folder / "progress.jsonl").open()]
         journal = RecordStore.open(folder / "journal")
@@ -165,7 +167,9 @@ def run_compare(given: argparse.Namespace) -> None:
             with LocalMeasurer(subject.profile) as measurer:
                 for task in tasks:
                     measurer.add_task(task.task, save_workload(task.module))
-                chosen, cold_s = choose(finalists(leaders, weights, rivals), measurer)
+                chosen, cold_s = measure_finalists(
+                    select_finalists(leaders, weights, alternatives), measurer
+                )
             best = {task: ms[0] for task, ms in leaders.items()} | chosen
             chosen_s = time.monotonic() - started
             made = lower_fastest(subject.prepared, subject.target, tasks, cold_s)

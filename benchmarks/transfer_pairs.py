@@ -50,7 +50,8 @@ from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import by_group
 from hetfeat.records import Measurement, Program
 from hetfeat.transfer.schedule_library import ScheduleLibrary
-from hetfeat.tune.tuner import Budget, tune
+from hetfeat.tune.session import Budget
+from hetfeat.tune.tuner import TuningOptions, tune
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.relax import as_target, extract_tasks, import_network, lower, save_workload
 
@@ -202,8 +203,16 @@ def one_run(
     with network.measurer() as measurer:
         tasks = [(task.task, task.weight) for task in network.tasks]
         budget = Budget(math.inf, 0, trials)
-        tuned = tune(tasks, measurer, model, journal, budget, seed, None, {}, library)
-    if tuned.interrupted:
+        tuned = tune(
+            tasks,
+            measurer=measurer,
+            journal=journal,
+            budget=budget,
+            options=TuningOptions(seed=seed),
+            model=model,
+            library=library,
+        )
+    if tuned.is_partial:
         raise KeyboardInterrupt
     found = [m for part in journal.scan() for m in from_table(part)]
     found.sort(key=lambda m: m.unix_s)

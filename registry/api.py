@@ -12,7 +12,8 @@ from hetfeat.api.bundles import Bundle
 from hetfeat.errors import not_one_of
 from hetfeat.models.settings import parsed
 from hetfeat.progress import OnProgress, reported_to
-from hetfeat.tune.tuner import BUDGETS, EVOLUTION
+from hetfeat.search.strategies import EVOLUTION
+from hetfeat.tune.session import BUDGETS
 
 SOURCE_STAGE = "production"
 

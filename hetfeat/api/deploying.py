@@ -28,7 +28,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError, not_one_of
 from hetfeat.measure.base import need_measurable
 from hetfeat.progress import OnProgress, reported_to
-from hetfeat.tune.tuner import BUDGETS
+from hetfeat.tune.session import BUDGETS
 from hetfeat.workloads.exported import network_digest
 from hetfeat.workloads.network import Network
 

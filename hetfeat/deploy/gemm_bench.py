@@ -5,16 +5,15 @@ from collections.abc import Collection, Sequence
 from hetfeat.deploy.bench import Latency, compare
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.search.base import State, Timed
-from hetfeat.tune.finalists import FINALISTS
 
 LIBRARIES = ("torch_matmul", "openblas_matmul")
 SEARCHED = "searched_matmul"
 
 
-def finalists(measured: Collection[Timed | None]) -> list[State]:
+def finalists(measured: Collection[Timed | None], count: int = 3) -> list[State]:
     """The fastest few distinct states: what was fast in a search need not be in another process."""
     times = {timed.state: timed.seconds for timed in measured if timed and timed.seconds}
-    return sorted(times, key=lambda state: times[state])[:FINALISTS]
+    return sorted(times, key=lambda state: times[state])[:count]
 
 
 def compare_matmul(

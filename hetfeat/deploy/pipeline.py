@@ -5,7 +5,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,10 @@ from hetfeat.models.labels import leaked_records
 from hetfeat.progress import At, progress
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.transfer.schedule_library import ScheduleLibrary
-from hetfeat.tune.finalists import choose, finalists
-from hetfeat.tune.tuner import BUDGETS, Budget, TaskState, Tuned, tune
+from hetfeat.tune.finalists import measure_finalists, select_finalists
+from hetfeat.tune.scheduler import TaskState
+from hetfeat.tune.session import BUDGETS, Budget, TuningProgress
+from hetfeat.tune.tuner import OnRound, TuningOptions, TuningResult, tune
 from hetfeat.workloads.convolution_variants import (
     contested,
     lower_fastest,
@@ -101,23 +103,23 @@ def deploy(
 
     build_started = time.monotonic()
     log.info("building")
-    taken_s = tuned.expected_s | cold_s
+    taken_s = {**tuned.expected_s, **cold_s}
     lowered = [
         lower_fastest(module, target, of, taken_s)
         for module, of in zip(prepared, ways, strict=True)
     ]
     tasks = [extract_tasks(module, target) for module in lowered]
-    merged = _merged(tasks)
+    merged, picked = _merged(tasks), dict(tuned.picked)
 
     def compiled() -> list[bundle.Variant]:
-        programs = tuned.picked | {task: found.program for task, found in tuned.best.items()}
+        programs = picked | {task: found.program for task, found in tuned.best.items()}
         parts = zip(networks, lowered, tasks, strict=True)
         return [_compiled(found, code, of, profile, programs) for found, code, of in parts]
 
     try:
         variants = compiled()
     except Exception:
-        if not _leave_out_what_does_not_build(tuned.picked, merged, profile):
+        if not _leave_out_what_does_not_build(picked, merged, profile):
             raise
         variants = compiled()
     facts = {
@@ -125,7 +127,7 @@ def deploy(
         "request": request.as_json(),
         "cost_model": request.model,
         "dataset_digest": source.dataset_digest if source else None,
-        "tasks": [_task_facts(task, tuned) for task in merged],
+        "tasks": [_task_facts(task, tuned.best, picked) for task in merged],
         **references[0].facts(),
     }
     with work_folder(out) as work:
@@ -148,8 +150,9 @@ def deploy(
             "trials": tuned.trials + tuned.resumed,
             "failed": tuned.failed,
             "resumed": tuned.resumed,
-            "interrupted": tuned.interrupted,
-            "stopped": tuned.stopped,
+            # What another deployment has found so far is partial, too: that one goes on.
+            "interrupted": tuned.is_partial or journal is not None,
+            "stopped": tuned.ended == "interrupted",
             "max_abs_error": proof.verified.max_abs_error,
             "tolerance": proof.verified.tolerance,
             "model_version": request.model,
@@ -187,7 +190,7 @@ def _tune(
     source: SourceModel | None,
     out: Path,
     found_by: Path | None,
-) -> tuple[Tuned, dict[str, float]]:
+) -> tuple[TuningResult, dict[str, float]]:
     """The outcome, its best programs chosen once more, and their cold latencies by task."""
     from hetfeat.workloads.relax import save_workload
 
@@ -197,7 +200,7 @@ def _tune(
         journal, budget = RecordStore.open(found_by), Budget(seconds=0, trials_per_task=0)
     else:
         journal, budget = RecordStore.create(journal_path(out)), _budget(request, len(merged))
-    rivals = contested(merged)
+    alternatives = contested(merged)
     weights = {task.task: task.weight for task in merged}
     with nullcontext() if found_by else journal.writing():
         if not found_by:
@@ -208,31 +211,30 @@ def _tune(
         ):
             tuned = tune(
                 list(weights.items()),
-                measurer,
-                source.model if source else None,
-                journal,
-                budget,
-                request.seed,
-                _on_round(at, weights, budget, rivals),
-                rivals,
-                _library(profile, merged),
-                request.search,
+                measurer=measurer,
+                journal=journal,
+                budget=budget,
+                options=TuningOptions(request.search, request.seed),
+                model=source.model if source else None,
+                library=_library(profile, merged),
+                alternatives=alternatives,
+                on_round=_on_round(at, weights, budget, alternatives),
             )
         cold_s: dict[str, float] = {}
-        if last := finalists(tuned.leaders, weights, rivals):
+        if last := select_finalists(tuned.leaders, weights, alternatives):
             log.info("%d of the fastest programs once more, with cold weights", len(last))
             try:
                 with _measuring(profile, journal, merged, modules) as measurer:
-                    chosen, cold_s = choose(last, measurer)
-                tuned.best |= chosen
+                    chosen, cold_s = measure_finalists(last, measurer)
+                fastest = {task: [found] for task, found in chosen.items()}
+                tuned = dataclasses.replace(tuned, leaders={**tuned.leaders, **fastest})
             except KeyboardInterrupt:  # then as they were measured while tuning
                 cold_s = {task: found.latency_s or 0.0 for task, found in tuned.best.items()}
-                tuned.interrupted = tuned.stopped = True
+                tuned = dataclasses.replace(tuned, ended="interrupted")
         if found_by:
-            tuned.interrupted = True  # a deployment to the same folder goes on
             return tuned, cold_s
         journal.compact()
-    if tuned.interrupted:
+    if tuned.is_partial:
         log.info("interrupted: compiling with the best found so far")
     return tuned, cold_s
 
@@ -318,9 +320,11 @@ def _leave_out_what_does_not_build(
     return bool(failed)
 
 
-def _task_facts(task: "NetworkTask", tuned: Tuned) -> dict[str, Any]:
-    best = tuned.best.get(task.task.hash)
-    program = best.program if best else tuned.picked.get(task.task.hash)
+def _task_facts(
+    task: "NetworkTask", fastest: Mapping[str, Measurement], picked: Mapping[str, Program]
+) -> dict[str, Any]:
+    best = fastest.get(task.task.hash)
+    program = best.program if best else picked.get(task.task.hash)
     return {
         "task": task.task.hash,
         "operator": task.task.operator,
@@ -338,20 +342,19 @@ def _budget(request: DeployRequest, tasks: int) -> Budget:
     return dataclasses.replace(budget, trials=request.trials)
 
 
-def _on_round(
-    at: At, weights: Mapping[Task, int], budget: Budget, rivals: Ways
-) -> Callable[[Tuned, TaskState], None]:
+def _on_round(at: At, weights: Mapping[Task, int], budget: Budget, alternatives: Ways) -> OnRound:
     """Says how far tuning has come, in trials, and what the kernels add up to."""
     best: dict[str, float] = {}
 
-    def on_round(tuned: Tuned, state: TaskState) -> None:
+    def on_round(reached: TuningProgress, state: TaskState) -> None:
         if state.best and state.best.latency_s is not None:
             best[state.task.hash] = state.best.latency_s
-        kernels_ms = 1e3 * network_s(weights, best, rivals)
-        left_s = max(0.0, budget.seconds - tuned.seconds)
+        kernels_ms = 1e3 * network_s(weights, best, alternatives)
+        left_s = max(0.0, budget.seconds - reached.seconds)
         tasks = f"{len(best)} of {len(weights)} tasks"
         note = f"{left_s:.0f} s left at most, {tasks}, kernels {kernels_ms:.2f} ms"
-        at(tuned.trials, f"{tuned.resumed} before, {note}" if tuned.resumed else note)
+        resumed = reached.resumed
+        at(reached.trials, f"{resumed} before, {note}" if resumed else note)
 
     return on_round
 

@@ -15,7 +15,7 @@ from hetfeat.deploy.runtime import MANIFEST
 from hetfeat.errors import DataError, RequestError
 from hetfeat.models.base import CostModel
 from hetfeat.parsing import Count, PositiveFloat, PositiveInt, Schema, decode, parse, printable
-from hetfeat.tune.tuner import EVOLUTION
+from hetfeat.search.strategies import EVOLUTION
 
 if TYPE_CHECKING:
     from hetfeat.workloads.network import Network

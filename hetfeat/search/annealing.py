@@ -7,25 +7,36 @@ from collections.abc import Sequence
 from hetfeat.search.base import Space, State, Timed
 from hetfeat.search.visited import Visits
 
-START_TEMPERATURE = 0.5
-"""A state this many e-folds slower than the current one is taken with probability 1/e."""
-COOLING = 0.99
-"""Factor on the temperature with each measurement. These three were chosen once, on no space."""
-FLOOR = 0.01
-
 
 class Annealing:
     """A `StateSearch`: one walker; a neighbour is taken by Metropolis' rule on the log of its time.
 
     Neighbours measured before are not asked for again; a walker that has no others starts anew at
-    a random state.
+    a random state. The defaults were chosen once, on no space.
+
+    Args:
+        space: Space to search.
+        seed: Seed of every draw.
+        start_temperature: Temperature at first, in e-folds of time: a state so much slower than
+            the current one is taken with probability 1/e. 0.5 by default.
+        cooling: Factor on the temperature with each measurement; 0.99 by default.
+        least_temperature: Temperature at which cooling ends, in e-folds; 0.01 by default.
     """
 
-    def __init__(self, space: Space, seed: int) -> None:
+    def __init__(
+        self,
+        space: Space,
+        seed: int,
+        *,
+        start_temperature: float = 0.5,
+        cooling: float = 0.99,
+        least_temperature: float = 0.01,
+    ) -> None:
         self._space = space
+        self._cooling, self._least_temperature = cooling, least_temperature
         self._rng = random.Random(seed)
         self._visits = Visits(space, self._rng)
-        self._temperature = START_TEMPERATURE
+        self._temperature = start_temperature
         self._current: Timed | None = None
 
     def ask(self, count: int) -> list[State]:
@@ -46,7 +57,8 @@ class Annealing:
         """See `Search.tell`."""
         for timed in measurements:
             self._visits.add(timed.state)
-            self._temperature = max(FLOOR, self._temperature * COOLING)
+            cooled = self._temperature * self._cooling
+            self._temperature = max(self._least_temperature, cooled)
             if timed.seconds is not None and self._accepts(timed.seconds):
                 self._current = timed
 

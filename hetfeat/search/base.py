@@ -1,16 +1,19 @@
-"""The contract of a search, and what a search draws candidates from."""
+"""The contracts of a search: what it draws candidates from, and whom it asks about them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from hetfeat.records import Program, Task
+from hetfeat.records import Measurement, Program, Task
 
 Score = Callable[[Sequence[Program]], npt.NDArray[np.floating[Any]]]
 """Scores of programs with features, float [n]; higher is faster."""
+
+RankTraces = Callable[[Sequence[str]], npt.NDArray[np.floating[Any]]]
+"""Scores of traces of a task that nobody has applied, float [n]; higher is faster."""
 
 State = tuple[int, ...]
 """A point of a `Space`: tile factors or parameter values."""
@@ -28,10 +31,6 @@ class Proposer(Protocol):
     def vary(self, task: Task, parents: list[str], count: int, seed: int) -> list[Program]:
         """Up to `count` distinct programs a few changes away from the traces `parents`."""
 
-
-class AppliesTraces(Proposer, Protocol):
-    """A proposer that takes traces, too."""
-
     def apply(self, task: Task, traces: list[str]) -> list[Program]:
         """The programs of traces without post-processing, less those that do not apply."""
 
@@ -47,13 +46,77 @@ class Search(Protocol[Candidate, Result]):
 
 
 @dataclass(frozen=True)
+class Exploration:
+    """What a search tries beside what its guidance scores best.
+
+    Attributes:
+        reserve_custom_sketches: Whether half of the picks are of custom sketches, whatever the
+            scores: by default not. For a model that has learnt of none.
+        score_warm_starts: Whether warm-start candidates compete by their scores: by default they
+            are measured first, without being scored.
+    """
+
+    reserve_custom_sketches: bool = False
+    score_warm_starts: bool = False
+
+
+class Guidance(Protocol):
+    """What is thought of one task's candidates; a search asks anew whenever it chooses."""
+
+    @property
+    def score(self) -> Score | None:
+        """Scores programs; None while there is no model."""
+
+    @property
+    def rank_traces(self) -> RankTraces | None:
+        """Ranks traces before they are applied; None where that is not known of the task."""
+
+    @property
+    def exploration(self) -> Exploration:
+        """What to try whatever the scores."""
+
+
+@dataclass(frozen=True)
+class FixedGuidance:
+    """A `Guidance` that never changes; by default one that knows nothing.
+
+    Attributes:
+        score: Scores of programs; none by default.
+        rank_traces: Scores of unapplied traces; none by default.
+        exploration: What to try whatever the scores; nothing by default.
+    """
+
+    score: Score | None = None
+    rank_traces: RankTraces | None = None
+    exploration: Exploration = field(default_factory=Exploration)
+
+
+UNGUIDED = FixedGuidance()
+"""Guidance that knows nothing: a search picks at random."""
+
+
+class TaskSearch(Search[Program, Measurement], Protocol):
+    """A search over the programs of one task.
+
+    Attributes:
+        is_guided: Whether it asks a `Guidance`, so that a model is worth training meanwhile.
+    """
+
+    is_guided: bool
+
+    def pick(self) -> Program | None:
+        """The program to take where nothing is measured; None where nothing tells."""
+
+
+@dataclass(frozen=True)
 class Timed:
     """A state, its time and what measuring took.
 
     Attributes:
-        state: The state.
-        seconds: One run of its program; None is a failure.
-        cost_s: Wall time of measuring it, building included; 0 for what is only looked up.
+        state: State that was measured.
+        seconds: Time of one run of its program, in seconds; None for a failure.
+        cost_s: Wall time of measuring it in seconds, building included; 0, the default, for what
+            is only looked up.
     """
 
     state: State

@@ -3,106 +3,131 @@
 import heapq
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.trace import is_ours
-from hetfeat.search.base import Proposer, Score
+from hetfeat.search.base import UNGUIDED, Guidance, Proposer, RankTraces, Score
+from hetfeat.search.trace_mutation import MutationConfig, mutate_traces
 
-Draft = Callable[[Sequence[str], int, random.Random], list[Program]]
-"""Up to so many programs, with features, bred from traces without applying most of them."""
 
-POOL_PER_PICK = 6
-"""Candidates of a generation for each one measured."""
-PARENTS = 6
-VARIED_SHARE = 0.75
-"""Share of the pool that varies measured programs, once there are any."""
-START_SHARE = 0.75
-"""Share of the first picks that is taken from what is given to begin with."""
-CURIOUS_SHARE = 0.125
-"""Share of the picks taken at random from the pool: a wrong model must be able to notice."""
-APPLIED_PER_PICK = 4
-"""Drafts applied, and judged with their features, for each program measured."""
-SKETCH_SAMPLES = 8
-"""Random programs that show the sketches of a task."""
-GENERATIONS = (3, 1)
-"""Generations that the model judges alone before the first programs are measured, and before
-later ones (`benchmarks/generations.py`)."""
-UNMEASURED_SIZE, UNMEASURED_GENERATIONS = 64, 3
-"""Candidates of a generation, and generations, where nothing will be measured at all."""
+@dataclass(frozen=True)
+class EvolutionConfig:
+    """Settings of `Evolution`.
+
+    Attributes:
+        candidates_per_pick: Candidates of a generation for each program measured; 6 by default.
+        parents: Fastest or best scored programs that are varied; 6 by default.
+        varied_share: Share of a generation that varies measured programs, once there are any;
+            0.75 by default.
+        warm_start_share: Share of the first picks taken from the warm-start candidates, where they
+            are not scored; 0.75 by default.
+        random_share: Share of the picks drawn from the pool whatever the scores; 0.125 by default,
+            one of eight: a wrong model must be able to notice.
+        applied_per_pick: Unapplied traces that are applied, and scored with their features, for
+            each program measured; 4 by default (`benchmarks/rounds.py`).
+        sketch_samples: Random programs drawn to show the sketches of a task; 8 by default.
+        generations: Generations scored before the first programs are measured, and before later
+            ones; (3, 1) by default (`benchmarks/generations.py`).
+        unmeasured_candidates: Candidates of a generation where nothing will be measured; 64 by
+            default.
+        unmeasured_generations: Generations there; 3 by default.
+        mutation: Settings of the mutation of unapplied traces.
+    """
+
+    candidates_per_pick: int = 6
+    parents: int = 6
+    varied_share: float = 0.75
+    warm_start_share: float = 0.75
+    random_share: float = 0.125
+    applied_per_pick: int = 4
+    sketch_samples: int = 8
+    generations: tuple[int, int] = (3, 1)
+    unmeasured_candidates: int = 64
+    unmeasured_generations: int = 3
+    mutation: MutationConfig = field(default_factory=MutationConfig)
 
 
 class Evolution:
-    """A `Search` over one task's design space.
+    """A `TaskSearch` over a task's design space, by what its guidance says at the time.
+
+    Where the guidance ranks traces, candidates are the best of mutated traces that nobody has
+    applied. Else the proposer varies programs, and applies each variation. Without scores any
+    candidate will do.
 
     Args:
-        task: The task.
-        proposer: Where candidates come from.
-        score: The cost model's judgement; None picks at random.
+        task: Task whose programs are searched.
+        proposer: Source of candidates.
         seed: Seed of every draw.
-        starts: Gives programs to begin with, best first, when the first candidates are asked for.
-        draft: Gives programs bred from traces; without it the proposer varies programs, and
-            applies each variation.
-
-    Attributes:
-        in_turns: Half of the picks are of sketches of ours, whatever the model says, which has
-            learnt of none.
-        judges_starts: The model judges what is given to begin with like anything else.
+        guidance: Scores and ranks of candidates; by default none, and picks are random.
+        warm_starts: Function that gives the warm-start candidates, best first, when the first
+            candidates are asked for; by default there are none.
+        config: Sizes and shares; those of `EvolutionConfig` by default.
     """
+
+    is_guided = True
 
     def __init__(
         self,
         task: Task,
         proposer: Proposer,
-        score: Score | None,
         seed: int,
-        starts: Callable[[], Sequence[Program]] = tuple,
-        draft: Draft | None = None,
+        *,
+        guidance: Guidance = UNGUIDED,
+        warm_starts: Callable[[], Sequence[Program]] = tuple,
+        config: EvolutionConfig = EvolutionConfig(),
     ) -> None:
-        self._task = task
-        self._proposer = proposer
-        self.score, self.draft = score, draft
-        self.in_turns = self.judges_starts = False
-        self._sketches: list[Program] = []
+        self._task, self._proposer = task, proposer
+        self._guidance, self._config = guidance, config
         self._rng = random.Random(f"{seed} {task.hash}")
-        self._starts = starts
+        self._warm_starts = warm_starts
+        self._sketches: list[Program] = []
         self._latency_s: dict[str, float] = {}
         self._seen: set[str] = set()
 
     def ask(self, count: int) -> list[Program]:
         """See `Search.ask`."""
+        config, score, exploration = self._config, self._guidance.score, self._guidance.exploration
         begun = bool(self._seen)
-        strangers = self._strangers(count // 2) if self.in_turns else []
-        count -= len(strangers)
-        starts = [] if begun else list(self._starts())
-        judged = starts if self.judges_starts and self.score else []
-        first = [] if judged else starts[: round(START_SHARE * count)]
+        custom = (
+            self._choose_custom_sketches(count // 2, score)
+            if exploration.reserve_custom_sketches
+            else []
+        )
+        count -= len(custom)
+        warm_starts = [] if begun else list(self._warm_starts())
+        scored = warm_starts if exploration.score_warm_starts and score else []
+        first = [] if scored else warm_starts[: round(config.warm_start_share * count)]
         self._seen.update(program.key for program in first)
-        if self.draft:
-            bred = self._drafted(APPLIED_PER_PICK * count, judged or first)
+        if rank := self._guidance.rank_traces:
+            candidates = self._mutate(config.applied_per_pick * count, scored or first, rank)
         else:
             # At first, and without a model, any program will do.
-            wide = POOL_PER_PICK if begun or self.score else 1
-            bred = self._evolved(wide * count, GENERATIONS[begun], judged or first)
+            wide = config.candidates_per_pick if begun or score else 1
+            generations = config.generations[begun]
+            candidates = self._evolve(wide * count, generations, scored or first, score)
         pool: dict[str, Program] = {}
-        self._add(pool, [*judged, *bred])
-        chosen = [*first, *strangers, *self._choose(list(pool.values()), count - len(first))]
+        self._add(pool, [*scored, *candidates])
+        best = self._choose(list(pool.values()), count - len(first), score)
+        chosen = [*first, *custom, *best]
         self._seen.update(program.key for program in chosen)
         return chosen
 
     def pick(self) -> Program | None:
-        """The program that the model likes best after generations that nobody measures.
+        """The best scored program after generations that nobody measures.
 
-        None where there is no model, or the design space is empty.
+        None where there are no scores, or the design space is empty.
         """
-        if self.score is None:
+        config, score = self._config, self._guidance.score
+        if score is None:
             return None
-        starts = self._starts()
-        if self.draft:
-            bred = self._drafted(UNMEASURED_SIZE, starts)
+        warm_starts = self._warm_starts()
+        size = config.unmeasured_candidates
+        if rank := self._guidance.rank_traces:
+            candidates = self._mutate(size, warm_starts, rank)
         else:
-            bred = self._evolved(UNMEASURED_SIZE, UNMEASURED_GENERATIONS, starts)
-        found = [*starts, *bred]
-        return next(iter(self._ranked(found, self.score)), None)
+            candidates = self._evolve(size, config.unmeasured_generations, warm_starts, score)
+        return next(iter(self._ranked([*warm_starts, *candidates], score)), None)
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
         """See `Search.tell`."""
@@ -111,82 +136,91 @@ class Evolution:
             if measurement.latency_s is not None:
                 self._latency_s[measurement.program.trace] = measurement.latency_s
 
-    def _evolved(self, size: int, generations: int, parents: Sequence[Program]) -> list[Program]:
+    def _evolve(
+        self, size: int, generations: int, parents: Sequence[Program], score: Score | None
+    ) -> list[Program]:
         """Programs not seen before: random ones, and variations of the best, measured or not.
 
-        Each generation varies what the model likes best of all before it, `parents` included.
+        Each generation varies what is scored best of all before it, `parents` included.
         """
         pool: dict[str, Program] = {}
         if self._latency_s:
-            varied = round(VARIED_SHARE * size)
-            self._add(pool, self._proposer.vary(self._task, self._fastest(), varied, self._draw()))
-        self._add(pool, self._proposer.sample(self._task, size - len(pool), self._draw()))
-        if self.score is None:
+            varied = round(self._config.varied_share * size)
+            self._add(pool, self._vary(self._fastest(), varied))
+        self._add(pool, self._sample(size - len(pool)))
+        if score is None:
             return list(pool.values())
         for _ in range(generations):
-            ranked = self._ranked([*parents, *pool.values()], self.score)
-            best = [program.trace for program in ranked[:PARENTS]]
+            ranked = self._ranked([*parents, *pool.values()], score)
+            best = [program.trace for program in ranked[: self._config.parents]]
             if best:
-                self._add(pool, self._proposer.vary(self._task, best, size, self._draw()))
+                self._add(pool, self._vary(best, size))
         return list(pool.values())
 
-    def _drafted(self, size: int, parents: Sequence[Program]) -> list[Program]:
-        """Programs not seen before: the best of drafts of the fastest, and some random ones."""
-        assert self.draft is not None
-        shown = self._shown()
-        known = [*self._fastest(), *(program.trace for program in (*parents, *shown))]
+    def _mutate(self, size: int, parents: Sequence[Program], rank: RankTraces) -> list[Program]:
+        """Programs not seen before: the best of mutated traces, and some random ones."""
+        shown = self._show_sketches()
+        traces = [*self._fastest(), *(program.trace for program in (*parents, *shown))]
         pool: dict[str, Program] = {}
         self._add(pool, shown)
-        if known:
-            self._add(pool, self.draft(list(dict.fromkeys(known)), size, self._rng))
-        if len(pool) < size // 2:  # a small design space, or one where drafts do not apply
-            missing = size - len(pool)
-            self._add(pool, self._proposer.sample(self._task, missing, self._draw()))
+        if traces:
+            best = mutate_traces(
+                list(dict.fromkeys(traces)), rank, size, self._rng, self._config.mutation
+            )
+            self._add(pool, self._proposer.apply(self._task, best))
+        if len(pool) < size // 2:  # a small design space, or one where traces do not apply
+            self._add(pool, self._sample(size - len(pool)))
         return list(pool.values())
 
-    def _shown(self) -> list[Program]:
+    def _show_sketches(self) -> list[Program]:
         """A few random programs, among them one of each sketch."""
         if not self._sketches:
-            self._sketches = self._proposer.sample(self._task, SKETCH_SAMPLES, self._draw())
+            self._sketches = self._sample(self._config.sketch_samples)
         return self._sketches
 
-    def _strangers(self, count: int) -> list[Program]:
-        """Programs of our sketches: random ones, and variations of the fastest of them."""
-        if not any(is_ours(program.trace) for program in self._shown()):
+    def _choose_custom_sketches(self, count: int, score: Score | None) -> list[Program]:
+        """Programs of custom sketches: random ones, and variations of the fastest of them."""
+        if not any(is_ours(program.trace) for program in self._show_sketches()):
             return []
-        size = POOL_PER_PICK * count
+        size = self._config.candidates_per_pick * count
         pool: dict[str, Program] = {}
-        if ours := [trace for trace in self._fastest(len(self._latency_s)) if is_ours(trace)]:
-            best = ours[:PARENTS]
-            self._add(pool, self._proposer.vary(self._task, best, size // 2, self._draw()))
-        self._add(pool, self._proposer.sample(self._task, size - len(pool), self._draw()))
-        chosen = self._choose([p for p in pool.values() if is_ours(p.trace)], count)
+        if custom := [trace for trace in self._fastest(len(self._latency_s)) if is_ours(trace)]:
+            self._add(pool, self._vary(custom[: self._config.parents], size // 2))
+        self._add(pool, self._sample(size - len(pool)))
+        chosen = self._choose([p for p in pool.values() if is_ours(p.trace)], count, score)
         self._seen.update(program.key for program in chosen)
         return chosen
 
-    def _fastest(self, count: int = PARENTS) -> list[str]:
-        """Traces of the fastest programs measured, fastest first."""
+    def _fastest(self, count: int | None = None) -> list[str]:
+        """Traces of the fastest programs measured, fastest first; `parents` of them by default."""
+        count = self._config.parents if count is None else count
         return heapq.nsmallest(count, self._latency_s, key=self._latency_s.__getitem__)
 
     @staticmethod
     def _ranked(programs: list[Program], score: Score) -> list[Program]:
-        """The programs, the model's favourite first."""
+        """The programs, the best scored first."""
         if not programs:
             return []
         scores = score(programs)
         return [programs[i] for i in sorted(range(len(programs)), key=lambda i: -scores[i])]
 
-    def _choose(self, pool: list[Program], count: int) -> list[Program]:
+    def _choose(self, pool: list[Program], count: int, score: Score | None) -> list[Program]:
         self._rng.shuffle(pool)
-        if self.score is None or len(pool) <= count:
+        if score is None or len(pool) <= count:
             return pool[:count]
-        curious = round(CURIOUS_SHARE * count)
-        ranked = self._ranked(pool, self.score)
-        best, rest = ranked[: count - curious], ranked[count - curious :]
-        return best + self._rng.sample(rest, curious)
+        drawn = round(self._config.random_share * count)
+        ranked = self._ranked(pool, score)
+        best, rest = ranked[: count - drawn], ranked[count - drawn :]
+        return best + self._rng.sample(rest, drawn)
 
-    def _add(self, pool: dict[str, Program], found: Sequence[Program]) -> None:
-        pool.update((p.key, p) for p in found if p.key not in self._seen)
+    def _add(self, pool: dict[str, Program], programs: Sequence[Program]) -> None:
+        pool.update((p.key, p) for p in programs if p.key not in self._seen)
+
+    def _sample(self, count: int) -> list[Program]:
+        return self._proposer.sample(self._task, count, self._draw())
+
+    def _vary(self, traces: list[str], count: int) -> list[Program]:
+        return self._proposer.vary(self._task, traces, count, self._draw())
 
     def _draw(self) -> int:
         return self._rng.randrange(2**20)

@@ -8,12 +8,6 @@ import numpy.typing as npt
 
 from hetfeat.search.base import Space, State
 
-NOISE = 1e-2
-PAIRS = (0.0, 0.5)
-"""Weights that the process chooses from for what two positions add together."""
-SHORT = 600
-"""Candidates of lowest mean whose variance is found, which costs much more than a mean."""
-
 Floats = npt.NDArray[np.float64]
 
 
@@ -24,7 +18,7 @@ class StateFeatures:
     divides them: 48 lies between 32 and 64, but warps, vectors and cache lines are powers of two.
 
     Args:
-        space: The space.
+        space: Space of the states.
     """
 
     def __init__(self, space: Space) -> None:
@@ -33,8 +27,8 @@ class StateFeatures:
         halvings = [_halvings(np.array(level)) for level in space.levels]
         self._mixed = [
             at
-            for at, (level, found) in enumerate(zip(space.levels, halvings, strict=True))
-            if len(level) > 2 and level[0] > 0 and (np.diff(found) <= 0).any()
+            for at, (level, counts) in enumerate(zip(space.levels, halvings, strict=True))
+            if len(level) > 2 and level[0] > 0 and (np.diff(counts) <= 0).any()
         ]
         self._spans = np.array([max(np.ptp(halvings[at]), 1) for at in self._mixed])
 
@@ -66,8 +60,8 @@ class Covariance:
         """Of each of `a` with each of `b`, float64 [a, b]."""
         from scipy.spatial.distance import cdist
 
-        own_a, own_b = a[:, : self.positions] - 0.5, b[:, : self.positions] - 0.5
-        linear = own_a @ own_b.T * (4 / self.positions)
+        centred_a, centred_b = a[:, : self.positions] - 0.5, b[:, : self.positions] - 0.5
+        linear = centred_a @ centred_b.T * (4 / self.positions)
         covariance: Floats = cdist(a, b, "cityblock")
         np.exp(np.negative(covariance, out=covariance), out=covariance)  # in place: it is large
         covariance += linear
@@ -86,11 +80,12 @@ class Process:
     """A process that has seen values.
 
     Attributes:
-        covariance: The covariance.
-        x: Where the values were seen, float64 [values, columns].
+        covariance: Covariance of the values without noise.
+        x: States whose values were seen, float64 [values, columns].
         factor: Lower Cholesky factor of their covariance, noise included.
-        weights: Of each value's covariance with a state in the mean there.
+        weights: Weight in the mean of a state of its covariance with each value, float64 [values].
         evidence: Log likelihood of the values up to a constant, with the best scale for them.
+        noise: Variance of a value beside what the covariance says, for values of variance 1.
     """
 
     covariance: Covariance
@@ -98,47 +93,58 @@ class Process:
     factor: Floats
     weights: Floats
     evidence: float
+    noise: float
 
     @classmethod
-    def of(cls, covariance: Covariance, x: Floats, y: Floats) -> "Process":
+    def of(cls, covariance: Covariance, x: Floats, y: Floats, *, noise: float = 1e-2) -> "Process":
         """What is known after the values `y` at `x`."""
         from scipy.linalg import cho_solve, cholesky
 
-        factor = cholesky(covariance(x, x) + NOISE * np.eye(len(x)), lower=True)
+        factor = cholesky(covariance(x, x) + noise * np.eye(len(x)), lower=True)
         weights = cho_solve((factor, True), y)
         fit = max(float(y @ weights) / len(y), 1e-12)
         evidence = -0.5 * len(y) * np.log(fit) - float(np.log(np.diag(factor)).sum())
-        return cls(covariance, x, factor, weights, evidence)
+        return cls(covariance, x, factor, weights, evidence, noise)
 
-    def lowest(self, there: Floats, expected: Floats, curiosity: float, count: int) -> list[int]:
+    def lowest(
+        self,
+        there: Floats,
+        expected: Floats,
+        curiosity: float,
+        count: int,
+        *,
+        shortlist: int = 600,
+    ) -> list[int]:
         """Rows of the lowest confidence bounds, each once those before it are known.
 
         Args:
-            there: The candidates, float64 [candidates, columns].
-            expected: What is expected of each without the process.
+            there: Candidates, float64 [candidates, columns].
+            expected: Expected value of each without the process, float64 [candidates].
             curiosity: Standard deviations by which the bound is below the mean.
-            count: How many rows; no more than there are candidates.
+            count: Number of rows; no more than there are candidates.
+            shortlist: Candidates of lowest mean whose variance is computed, which costs much more
+                than a mean; 600 by default.
         """
         from scipy.linalg import solve_triangular
 
         across = self.covariance(there, self.x)
         mean = expected + across @ self.weights
         rows = np.arange(len(there))
-        if len(there) > SHORT:
-            rows = np.argpartition(mean, SHORT)[:SHORT]
+        if len(there) > shortlist:
+            rows = np.argpartition(mean, shortlist)[:shortlist]
             there, mean, across = there[rows], mean[rows], across[rows]
-        known = np.zeros((len(self.x) + count, len(there)))
-        known[: len(self.x)] = solve_triangular(self.factor, across.T, lower=True)
-        variance = self.covariance.diagonal(there) - np.einsum("ij,ij->j", known, known)
+        explained = np.zeros((len(self.x) + count, len(there)))
+        explained[: len(self.x)] = solve_triangular(self.factor, across.T, lower=True)
+        variance = self.covariance.diagonal(there) - np.einsum("ij,ij->j", explained, explained)
         chosen: list[int] = []
-        for row in range(len(self.x), len(known)):
+        for row in range(len(self.x), len(explained)):
             bound = mean - curiosity * np.sqrt(np.maximum(variance, 0.0))
             bound[chosen] = np.inf
             at = int(np.argmin(bound))
             chosen.append(at)
-            left = self.covariance(there, there[[at]])[:, 0] - known.T @ known[:, at]
-            known[row] = left / np.sqrt(max(variance[at], 0.0) + NOISE)
-            variance -= known[row] ** 2
+            left = self.covariance(there, there[[at]])[:, 0] - explained.T @ explained[:, at]
+            explained[row] = left / np.sqrt(max(variance[at], 0.0) + self.noise)
+            variance -= explained[row] ** 2
         return [int(rows[at]) for at in chosen]
 
 

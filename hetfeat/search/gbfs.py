@@ -10,19 +10,22 @@ from collections.abc import Sequence
 from hetfeat.search.base import Space, State, Timed
 from hetfeat.search.visited import Visits
 
-FAN_OUT = 5
-"""Random neighbours measured of each state taken from the queue (the paper's rho)."""
-
 
 class GreedyBestFirst:
     """A `StateSearch`: a queue of measured states by their time; the fastest is expanded next.
 
     Where the queue is empty, since all that was measured failed or has no new neighbours, a random
     state is asked for, so that the search goes on in any space.
+
+    Args:
+        space: Space to search.
+        seed: Seed of every draw.
+        fan_out: Random neighbours measured of each state taken from the queue; 5 by default, the
+            paper's rho.
     """
 
-    def __init__(self, space: Space, seed: int) -> None:
-        self._space = space
+    def __init__(self, space: Space, seed: int, *, fan_out: int = 5) -> None:
+        self._space, self._fan_out = space, fan_out
         self._rng = random.Random(seed)
         self._visits = Visits(space, self._rng)
         self._queue: list[tuple[float, State]] = []
@@ -36,7 +39,7 @@ class GreedyBestFirst:
         while not self._pending and self._queue:
             _, state = heapq.heappop(self._queue)
             unvisited = [s for _, s in self._space.moves(state) if s not in self._visits]
-            self._pending = self._rng.sample(unvisited, min(FAN_OUT, len(unvisited)))
+            self._pending = self._rng.sample(unvisited, min(self._fan_out, len(unvisited)))
             for neighbour in self._pending:
                 self._visits.add(neighbour)
         asked, self._pending = self._pending[:count], self._pending[count:]

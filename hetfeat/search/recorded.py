@@ -17,8 +17,8 @@ class RecordedSpace:
     Parameters that never vary are left out of the states.
 
     Args:
-        recording: The measurements.
-        timings: Which columns of the recorded times count; all by default. A configuration's time
+        recording: Measurements of a whole space.
+        timings: Columns of the recorded times that count; all by default. A configuration's time
             is their median.
     """
 
@@ -77,21 +77,21 @@ class RecordedSpace:
 
     def moves(self, state: State) -> list[tuple[int, State]]:
         """See `Space.moves`; remembered, since replays of many searches ask for the same."""
-        known = self._moves.get(state)
-        if known is None:
-            known = self._moves[state] = self._find_moves(state)
-        return known
+        moves = self._moves.get(state)
+        if moves is None:
+            moves = self._moves[state] = self._find_moves(state)
+        return moves
 
     def _find_moves(self, state: State) -> list[tuple[int, State]]:
-        found = []
+        moves = []
         for at, (level, steps) in enumerate(zip(self.levels, self._step, strict=True)):
             here = steps[state[at]]
             for upwards, there in enumerate((here - 1, here + 1)):
                 if 0 <= there < len(level):
                     moved = (*state[:at], level[there], *state[at + 1 :])
                     if moved in self._index:
-                        found.append((2 * at + upwards, moved))
-        return found
+                        moves.append((2 * at + upwards, moved))
+        return moves
 
     def options(self, prefix: State) -> Sequence[int]:
         """See `Space.options`."""
@@ -99,18 +99,18 @@ class RecordedSpace:
 
     def _split(self, prefix: State) -> tuple[Sequence[int], Sequence[int]]:
         """Values that follow a prefix, and the rows of `_sorted` at which each begins, and ends."""
-        known = self._options.get(prefix)
-        if known is None:
+        split = self._options.get(prefix)
+        if split is None:
             first, last = 0, self.size
             if prefix:
                 values, bounds = self._split(prefix[:-1])
                 at = list(values).index(prefix[-1])
                 first, last = bounds[at], bounds[at + 1]
             column = self._sorted[first:last, len(prefix)]
-            found, begins = np.unique(column, return_index=True)
-            known = found.tolist(), [*(begins + first).tolist(), last]
-            self._options[prefix] = known
-        return known
+            following, begins = np.unique(column, return_index=True)
+            split = following.tolist(), [*(begins + first).tolist(), last]
+            self._options[prefix] = split
+        return split
 
     def vectors(self, states: Sequence[State]) -> npt.NDArray[np.float32]:
         """Position of each value among its parameter's values."""
@@ -124,7 +124,7 @@ class RecordedSpace:
 
 def _median(times: Floats) -> Floats:
     """Median of each row's known times; NaN where there are none."""
-    known = ~np.isnan(times).all(axis=1)
+    ran = ~np.isnan(times).all(axis=1)
     median = np.full(len(times), np.nan)
-    median[known] = np.nanmedian(times[known], axis=1)
+    median[ran] = np.nanmedian(times[ran], axis=1)
     return median

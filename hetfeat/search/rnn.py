@@ -1,11 +1,12 @@
 """An RNN controller trained by REINFORCE, which emits a state position by position.
 
-After the controllers of neural architecture search (Zoph and Le 2017), one of the two rivals in
-Zhang et al. 2019.
+After the controllers of neural architecture search (Zoph and Le 2017), one of the two searches that
+Zhang et al. 2019 compare theirs with.
 """
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,34 +18,57 @@ from hetfeat.search.visited import Visits
 if TYPE_CHECKING:
     from torch import Tensor
 
-HIDDEN = 64
-LEARNING_RATE = 5e-3
-ENTROPY_WEIGHT = 0.02
-BASELINE_DECAY = 0.9
-DRAWS = 4
-"""Batches drawn for one asked for: what was visited is drawn again by a policy that has settled."""
+
+@dataclass(frozen=True)
+class ControllerConfig:
+    """Settings of `RnnSearch`; the paper's are not known, these are our own.
+
+    Attributes:
+        hidden: Width of the LSTM and of the embeddings; 64 by default.
+        learning_rate: Step size of Adam; 0.005 by default.
+        entropy_weight: Weight of the policy's entropy in what is maximised; 0.02 by default.
+        baseline_decay: Weight of the old running mean of the reward in the new one; 0.9 by
+            default.
+        draws: Batches drawn for one asked for; 4 by default: a policy that has settled draws
+            again what was visited.
+    """
+
+    hidden: int = 64
+    learning_rate: float = 5e-3
+    entropy_weight: float = 0.02
+    baseline_decay: float = 0.9
+    draws: int = 4
 
 
 class Controller:
-    """An LSTM over the positions of a state; only values that lead to a state can be drawn."""
+    """An LSTM over the positions of a state; only values that lead to a state can be drawn.
 
-    def __init__(self, space: Space, seed: int) -> None:
+    Args:
+        space: Space of the states.
+        seed: Seed of the weights and of the draws.
+        config: Settings; those of `ControllerConfig` by default.
+    """
+
+    def __init__(
+        self, space: Space, seed: int, config: ControllerConfig = ControllerConfig()
+    ) -> None:
         import torch
 
-        self._space = space
+        self._space, self._config = space, config
+        hidden = config.hidden
         self._generator = torch.Generator().manual_seed(seed)
         values = sorted({value for level in space.levels for value in level})
         self._symbol = {value: i for i, value in enumerate(values)}
         self._values = values
-        self._embedding = torch.nn.Embedding(len(values) + 1, HIDDEN)
-        self._position = torch.nn.Embedding(len(space.levels), HIDDEN)
-        self._cell = torch.nn.LSTMCell(HIDDEN, HIDDEN)
-        self._out = torch.nn.Linear(HIDDEN, len(values))
+        self._embedding = torch.nn.Embedding(len(values) + 1, hidden)
+        self._position = torch.nn.Embedding(len(space.levels), hidden)
+        self._cell = torch.nn.LSTMCell(hidden, hidden)
+        self._out = torch.nn.Linear(hidden, len(values))
         modules = (self._embedding, self._position, self._cell, self._out)
         weights = [weight for module in modules for weight in module.parameters()]
         for weight in weights:
             torch.nn.init.uniform_(weight, -0.1, 0.1, generator=self._generator)
-        self._adam = torch.optim.Adam(weights, LEARNING_RATE)
+        self._adam = torch.optim.Adam(weights, config.learning_rate)
 
     @one_thread()
     def draw(self, count: int) -> list[State]:
@@ -63,7 +87,7 @@ class Controller:
         _, log_probability, entropy = self._unroll(len(states), states)
         gain = (log_probability * torch.tensor(advantages)).mean()
         self._adam.zero_grad()
-        (-gain - ENTROPY_WEIGHT * entropy.mean()).backward()
+        (-gain - self._config.entropy_weight * entropy.mean()).backward()
         self._adam.step()
 
     def log_probability(self, states: Sequence[State]) -> "np.ndarray":
@@ -74,24 +98,24 @@ class Controller:
             return self._unroll(len(states), states)[1].numpy()
 
     def _unroll(
-        self, count: int, given: Sequence[State] | None
+        self, count: int, followed: Sequence[State] | None
     ) -> tuple[list[State], "Tensor", "Tensor"]:
-        """Emits `count` states, or follows those given: states, log-probabilities, entropies."""
+        """Emits `count` states, or follows `followed`: states, log-probabilities, entropies."""
         import torch
 
         states: list[State] = [()] * count
         symbols = torch.full((count,), len(self._values))
-        hidden = carry = torch.zeros(count, HIDDEN)
+        hidden = carry = torch.zeros(count, self._config.hidden)
         log_probability, entropy = torch.zeros(count), torch.zeros(count)
         for position in range(len(self._space.levels)):
             read = self._embedding(symbols) + self._position.weight[position]
             hidden, carry = self._cell(read, (hidden, carry))
             log_policy = torch.log_softmax(self._out(hidden) + self._closed(states), 1)
             policy = log_policy.exp()
-            if given is None:
+            if followed is None:
                 symbols = torch.multinomial(policy, 1, generator=self._generator)[:, 0]
             else:
-                symbols = torch.tensor([self._symbol[state[position]] for state in given])
+                symbols = torch.tensor([self._symbol[state[position]] for state in followed])
             log_probability = log_probability + log_policy[range(count), symbols]
             entropy = entropy - (policy * log_policy.clamp(min=-50)).sum(1)
             states = [
@@ -114,10 +138,18 @@ class RnnSearch:
     """A `StateSearch` by a `Controller`; the reward is the best time over a state's own.
 
     The advantage is the reward less its running mean. A failure has reward 0.
+
+    Args:
+        space: Space to search.
+        seed: Seed of every draw, and of the controller.
+        config: Settings; those of `ControllerConfig` by default.
     """
 
-    def __init__(self, space: Space, seed: int) -> None:
-        self.controller = Controller(space, seed)
+    def __init__(
+        self, space: Space, seed: int, *, config: ControllerConfig = ControllerConfig()
+    ) -> None:
+        self._config = config
+        self.controller = Controller(space, seed, config)
         self._visits = Visits(space, random.Random(seed))
         self._best_s = float("inf")
         self._baseline: float | None = None
@@ -125,7 +157,7 @@ class RnnSearch:
     def ask(self, count: int) -> list[State]:
         """See `Search.ask`."""
         chosen: list[State] = []
-        for _ in range(DRAWS):
+        for _ in range(self._config.draws):
             if len(chosen) == count:
                 break
             drawn = self.controller.draw(count - len(chosen))
@@ -146,4 +178,5 @@ class RnnSearch:
             self._baseline = mean
         baseline = self._baseline
         self.controller.learn([t.state for t in measurements], [r - baseline for r in rewards])
-        self._baseline = BASELINE_DECAY * baseline + (1 - BASELINE_DECAY) * mean
+        decay = self._config.baseline_decay
+        self._baseline = decay * baseline + (1 - decay) * mean

@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 from hetfeat.errors import RequestError
 from hetfeat.search.base import State, StateSearch, Timed
 
-BATCH = 8
-"""States asked for at a time, as the network tuner does it."""
-
 Measure = Callable[[Sequence[State]], Sequence[Timed]]
 
 
@@ -18,9 +15,11 @@ class Trial:
     """One run of a search.
 
     Attributes:
-        bests: The fastest state so far after each evaluation; None while all have failed.
-        search_s: CPU time of the search itself, which others on the machine do not lengthen.
-        measuring_s: Wall time of measuring, also of states that an earlier search had measured.
+        bests: Fastest state so far after each evaluation; None while all have failed.
+        search_s: CPU time of the search itself in seconds, which others on the machine do not
+            lengthen.
+        measuring_s: Wall time of measuring in seconds, also of states that an earlier search had
+            measured.
     """
 
     bests: list[Timed | None] = field(default_factory=list)
@@ -58,19 +57,22 @@ def run_search(
     measure: Measure,
     budget: int,
     enough: Callable[[Trial], bool] = lambda trial: False,
+    *,
+    batch: int = 8,
 ) -> Trial:
     """Asks, measures and tells until the budget is spent or no state is left.
 
     Args:
-        search: The strategy.
-        measure: Times states, in their order.
+        search: Strategy that chooses the states.
+        measure: Function that times states, in their order.
         budget: Most states to measure.
-        enough: Ends the run early; asked after each batch.
+        enough: Function that ends the run early, asked before each batch; never by default.
+        batch: States asked for at a time; 8 by default, as the network tuner does it.
     """
     trial = Trial()
     while trial.evaluations < budget and not enough(trial):
         started = time.process_time()
-        states = search.ask(min(BATCH, budget - trial.evaluations))
+        states = search.ask(min(batch, budget - trial.evaluations))
         trial.search_s += time.process_time() - started
         if not states:
             break

@@ -25,9 +25,9 @@ class Dimension:
     """A loop to be split.
 
     Attributes:
-        extent: Its iterations; the product of its factors.
-        slots: Levels it is split into, outermost first.
-        max_innermost: Largest last factor, or None.
+        extent: Number of its iterations, the product of its factors.
+        slots: Number of levels it is split into.
+        max_innermost: Largest last factor; None, the default, for any.
     """
 
     extent: int
@@ -62,7 +62,7 @@ class TileSpace:
         self._factorings = [
             [f for f in factorings(d.extent, d.slots) if d.is_legal(f)] for d in self.dimensions
         ]
-        self._following = [_following(found) for found in self._factorings]
+        self._following = [_following(factors) for factors in self._factorings]
         self._moves = [
             (at, start + source, start + goal, prime)
             for at, (d, start) in enumerate(zip(self.dimensions, self._starts, strict=False))
@@ -79,8 +79,8 @@ class TileSpace:
             )
         self.actions = len(self._moves)
         self.levels = tuple(
-            tuple(sorted({f[slot] for f in found}))
-            for d, found in zip(self.dimensions, self._factorings, strict=True)
+            tuple(sorted({factors[slot] for factors in of_dimension}))
+            for d, of_dimension in zip(self.dimensions, self._factorings, strict=True)
             for slot in range(d.slots)
         )
         scale = [math.log2(max(d.extent, 2)) for d in self.dimensions for _ in range(d.slots)]
@@ -89,9 +89,9 @@ class TileSpace:
     def state_at(self, index: int) -> State:
         """See `Space.state_at`."""
         state: State = ()
-        for found in self._factorings:
-            index, at = divmod(index, len(found))
-            state += found[at]
+        for factors in self._factorings:
+            index, at = divmod(index, len(factors))
+            state += factors[at]
         return state
 
     def __contains__(self, state: State) -> bool:
@@ -106,7 +106,7 @@ class TileSpace:
 
     def moves(self, state: State) -> list[tuple[int, State]]:
         """See `Space.moves`."""
-        found = []
+        moves = []
         for action, (at, source, goal, prime) in enumerate(self._moves):
             if state[source] % prime == 0:
                 moved = list(state)
@@ -114,8 +114,8 @@ class TileSpace:
                 moved[goal] *= prime
                 factors = tuple(moved[self._starts[at] : self._starts[at + 1]])
                 if self.dimensions[at].is_legal(factors):
-                    found.append((action, tuple(moved)))
-        return found
+                    moves.append((action, tuple(moved)))
+        return moves
 
     def options(self, prefix: State) -> Sequence[int]:
         """See `Space.options`."""
@@ -142,10 +142,10 @@ def factorings(extent: int, slots: int) -> list[State]:
     return [(d, *rest) for d in sorted(divisors) for rest in factorings(extent // d, slots - 1)]
 
 
-def _following(found: Sequence[State]) -> dict[State, list[int]]:
+def _following(factorings: Sequence[State]) -> dict[State, list[int]]:
     """Values that follow each prefix of the factorings, ascending."""
     following: dict[State, set[int]] = {}
-    for factors in found:
+    for factors in factorings:
         for at, factor in enumerate(factors):
             following.setdefault(factors[:at], set()).add(factor)
     return {prefix: sorted(values) for prefix, values in following.items()}

@@ -6,21 +6,33 @@ from collections.abc import Iterable, Sequence
 
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.base import Space, State, Timed
-from hetfeat.search.evolution import Evolution
+from hetfeat.search.evolution import Evolution, EvolutionConfig
 from hetfeat.search.visited import Visits
-
-STEPS = 2
-"""Most moves between a parent and what varies it, as "a few changes" do in a trace."""
 
 
 class SpaceEvolution:
-    """A `StateSearch` by `Evolution`; a state is a program whose trace is the state as JSON."""
+    """A `StateSearch` by `Evolution`; a state is a program whose trace is the state as JSON.
 
-    def __init__(self, space: Space, seed: int) -> None:
-        self._space = space
+    Args:
+        space: Space to search.
+        seed: Seed of every draw.
+        most_moves: Most moves between a parent and what varies it; 2 by default, as "a few
+            changes" do in a trace.
+        config: Sizes and shares; those of `EvolutionConfig` by default.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        seed: int,
+        *,
+        most_moves: int = 2,
+        config: EvolutionConfig | None = None,
+    ) -> None:
+        self._space, self._most_moves = space, most_moves
         self._visits = Visits(space, random.Random(seed))
         self._task = Task("space", "space", (), "float32", 0.0)
-        self._search = Evolution(self._task, self, None, seed)
+        self._search = Evolution(self._task, self, seed, config=config or EvolutionConfig())
 
     def ask(self, count: int) -> list[State]:
         """See `Search.ask`."""
@@ -44,14 +56,18 @@ class SpaceEvolution:
     def vary(self, task: Task, parents: list[str], count: int, seed: int) -> list[Program]:
         """See `Proposer.vary`."""
         rng = random.Random(seed)
-        found = []
+        varied = []
         for _ in range(count):
             state = tuple(json.loads(rng.choice(parents)))
-            for _ in range(rng.randint(1, STEPS)):
+            for _ in range(rng.randint(1, self._most_moves)):
                 moves = self._space.moves(state)
                 state = rng.choice(moves)[1] if moves else state
-            found.append(state)
-        return self._programs(found)
+            varied.append(state)
+        return self._programs(varied)
+
+    def apply(self, task: Task, traces: list[str]) -> list[Program]:
+        """See `Proposer.apply`; every state applies."""
+        return [Program(self._task, trace) for trace in traces]
 
     def _programs(self, states: Iterable[State]) -> list[Program]:
         return [Program(self._task, json.dumps(state)) for state in dict.fromkeys(states)]

@@ -7,6 +7,9 @@ from hetfeat.errors import not_one_of
 from hetfeat.plugins import resolve, with_plugins
 from hetfeat.search.base import Space, StateSearch
 
+EVOLUTION = "evolution"
+"""The one strategy that asks a cost model when it searches a network's tasks."""
+
 STRATEGIES = with_plugins(
     "hetfeat.searches",
     {
@@ -16,11 +19,12 @@ STRATEGIES = with_plugins(
         "na2c": "hetfeat.search.na2c:NeighbourhoodA2C",
         "rnn": "hetfeat.search.rnn:RnnSearch",
         "xgb": "hetfeat.search.xgb:XgbSearch",
-        "evolution": "hetfeat.search.space_evolution:SpaceEvolution",
+        EVOLUTION: "hetfeat.search.space_evolution:SpaceEvolution",
         "surrogate": "hetfeat.search.surrogate:SurrogateSearch",
     },
 )
-"""Name -> import string, loaded when asked for; each is made of a space and a seed."""
+"""Name -> import string, loaded when asked for; each is made of a space and a seed, and takes its
+settings as keyword arguments with defaults."""
 
 
 def check_strategies(names: Sequence[str]) -> None:

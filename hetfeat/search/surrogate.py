@@ -13,73 +13,110 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hetfeat.search.base import Space, State, Timed
-from hetfeat.search.gaussian_process import PAIRS, Covariance, Floats, Process, StateFeatures
-from hetfeat.search.gbfs import FAN_OUT
-from hetfeat.search.prior import Prior
+from hetfeat.search.gaussian_process import Covariance, Floats, Process, StateFeatures
 from hetfeat.search.visited import Visits
 
-START = 8
-"""Random states before there is a model."""
-PICKS = 4
-"""Most states chosen with one model."""
-LEADERS = 8
-"""How many of the fastest have their neighbours in the pool, and the neighbours' own."""
-ANYWHERE = 500
-"""Random states in the pool: what is fast far from the fastest so far is not found by moves."""
-CURIOSITY, BOREDOM = 1.0, 0.06
-"""Standard deviations below the mean by which a candidate is judged, and by how many that grows
-with each measurement since the last gain: a search that is stuck looks further."""
-PATIENCE = 60
-"""Measurements without a gain after which every other batch is G-BFS's: a model that keeps the
-search in one valley must not keep all of it there."""
-CLIP = 1.5
-"""Log times further above the best than this are all the same: slow is slow."""
-KEPT = 300
-"""Measurements that the model is made of: the fastest half of them, and others at random."""
-FAILURES = 50
-"""The latest failures, which count as the slowest."""
-PROMISING = 256
-"""A prior's fastest states, which are candidates, too."""
+if TYPE_CHECKING:
+    from hetfeat.search.prior import Prior
+
+
+@dataclass(frozen=True)
+class SurrogateConfig:
+    """Settings of `SurrogateSearch`, chosen on the spaces that docs/search.md names.
+
+    Attributes:
+        start: Measurements before there is a model; 8 by default.
+        picks: Most states chosen with one model; 4 by default.
+        leaders: Fastest states whose neighbours, and the neighbours' own, are candidates; 8 by
+            default.
+        anywhere: Random candidates; 500 by default: what is fast far from the fastest so far is
+            not found by moves.
+        curiosity: Standard deviations below the mean by which a candidate is scored; 1 by default.
+        boredom: Standard deviations by which that grows with each measurement since the last gain;
+            0.06 by default: a search that is stuck looks further.
+        patience: Measurements without a gain after which every other batch is chosen as by G-BFS;
+            60 by default: a model that keeps the search in one valley must not keep all of it
+            there.
+        fan_out: Random neighbours of one state in such a batch; 5 by default, as in G-BFS.
+        clip: Log time above the best from which on all are the same, in e-folds; 1.5 by default:
+            slow is slow.
+        kept: Measurements that the model is made of, the fastest half of them and others at
+            random; 300 by default.
+        failures: Latest failures, which count as the slowest; 50 by default.
+        promising: Fastest states of a prior that are candidates, too; 256 by default.
+        noise: Variance of a log time beside the process, for log times of variance 1; 0.01 by
+            default.
+        pair_weights: Weights of what two positions add together, of which the likeliest is taken;
+            (0, 0.5) by default.
+        shortlist: Candidates of lowest mean whose variance is computed; 600 by default.
+    """
+
+    start: int = 8
+    picks: int = 4
+    leaders: int = 8
+    anywhere: int = 500
+    curiosity: float = 1.0
+    boredom: float = 0.06
+    patience: int = 60
+    fan_out: int = 5
+    clip: float = 1.5
+    kept: int = 300
+    failures: int = 50
+    promising: int = 256
+    noise: float = 1e-2
+    pair_weights: tuple[float, ...] = (0.0, 0.5)
+    shortlist: int = 600
 
 
 class SurrogateSearch:
     """A `StateSearch` by a Gaussian process.
 
     Args:
-        space: The space.
+        space: Space to search.
         seed: Seed of every draw.
-        prior: What another device lets expect, if anything: its fastest states are measured first
-            and stay candidates, and the process models how the log time differs from the prior's,
-            scaled by how far the two went together in what was measured.
+        prior: Expectation from another device, or None, the default: its fastest states are
+            measured first and stay candidates, and the process models how the log time differs
+            from the prior's, scaled by how far the two went together in what was measured.
+        config: Settings; those of `SurrogateConfig` by default.
     """
 
-    def __init__(self, space: Space, seed: int, prior: Prior | None = None) -> None:
-        self._space, self._prior = space, prior
+    def __init__(
+        self,
+        space: Space,
+        seed: int,
+        prior: "Prior | None" = None,
+        *,
+        config: SurrogateConfig = SurrogateConfig(),
+    ) -> None:
+        self._space, self._prior, self._config = space, prior, config
         self._rng = random.Random(seed)
         self._visits = Visits(space, self._rng)
         self._seen = StateFeatures(space)
         self._around: dict[State, list[State]] = {}
-        self._promising = deque(prior.ranking[:PROMISING] if prior else ())
+        self._promising = deque(prior.ranking[: config.promising] if prior else ())
         self._ran: list[Timed] = []  # the fastest first
         self._turn = False
         self._queue: list[tuple[float, State]] = []
         self._since_gain = 0
-        self._failed: deque[Timed] = deque(maxlen=FAILURES)
+        self._failed: deque[Timed] = deque(maxlen=config.failures)
 
     def ask(self, count: int) -> list[State]:
         """See `Search.ask`."""
-        if len(self._ran) + len(self._failed) < START or not self._ran:
+        config = self._config
+        if len(self._ran) + len(self._failed) < config.start or not self._ran:
             return self._begin(count)
         self._turn = not self._turn
-        if self._since_gain > PATIENCE and self._turn:
-            chosen = self._expand(min(count, FAN_OUT))
+        if self._since_gain > config.patience and self._turn:
+            chosen = self._expand(min(count, config.fan_out))
         else:
             pool = self._pool()
-            chosen = self._choose(pool, min(count, PICKS, len(pool))) if pool else []
+            chosen = self._choose(pool, min(count, config.picks, len(pool))) if pool else []
         for state in chosen:
             self._visits.add(state)
         return self._visits.filled(chosen, count)
@@ -121,14 +158,14 @@ class SurrogateSearch:
         for timed in self._ran:
             moves = self._space.moves(timed.state)
             if any(state not in self._visits for _, state in moves):
-                found = self._around.get(timed.state) or self._near(timed.state)
-                around[timed.state] = found
-                pool.update((state, None) for state in found if state not in self._visits)
-            if len(around) == LEADERS:
+                near = self._around.get(timed.state) or self._near(timed.state)
+                around[timed.state] = near
+                pool.update((state, None) for state in near if state not in self._visits)
+            if len(around) == self._config.leaders:
                 break
         self._around = around  # most leaders stay for a while
         size = self._space.size
-        numbers = [self._rng.randrange(size) for _ in range(min(ANYWHERE, size))]
+        numbers = [self._rng.randrange(size) for _ in range(min(self._config.anywhere, size))]
         anywhere = map(self._space.state_at, numbers)
         pool.update((state, None) for state in anywhere if state not in self._visits)
         return list(pool)
@@ -141,25 +178,34 @@ class SurrogateSearch:
 
     def _choose(self, pool: Sequence[State], count: int) -> list[State]:
         """The candidates of lowest confidence bound."""
+        config = self._config
         states, log_times = self._training()
         expected, expected_there = self._expected(states, log_times, pool)
         rest = log_times - expected
         scale = rest.std() + 1e-9
         x, positions = self._seen(states), self._seen.positions
-        processes = (Process.of(Covariance(positions, w), x, rest / scale) for w in PAIRS)
+        processes = (
+            Process.of(Covariance(positions, weight), x, rest / scale, noise=config.noise)
+            for weight in config.pair_weights
+        )
         process = max(processes, key=lambda process: process.evidence)
-        curiosity = CURIOSITY + BOREDOM * self._since_gain
-        lowest = process.lowest(self._seen(pool), expected_there / scale, curiosity, count)
+        lowest = process.lowest(
+            self._seen(pool),
+            expected_there / scale,
+            config.curiosity + config.boredom * self._since_gain,
+            count,
+            shortlist=config.shortlist,
+        )
         return [pool[at] for at in lowest]
 
     def _training(self) -> tuple[list[State], Floats]:
         """What the model is made of: states and their log times over the best."""
-        ran = self._ran
-        if len(ran) > KEPT:
-            half = KEPT // 2
-            ran = ran[:half] + self._rng.sample(ran[half:], KEPT - half)
+        ran, kept = self._ran, self._config.kept
+        if len(ran) > kept:
+            half = kept // 2
+            ran = ran[:half] + self._rng.sample(ran[half:], kept - half)
         over_best = np.log([_seconds(timed) / _seconds(self._ran[0]) for timed in ran])
-        log_times = np.minimum(over_best, CLIP)
+        log_times = np.minimum(over_best, self._config.clip)
         slowest = np.full(len(self._failed), log_times.max())
         states = [timed.state for timed in (*ran, *self._failed)]
         return states, np.concatenate([log_times, slowest])
@@ -172,7 +218,8 @@ class SurrogateSearch:
         if self._prior is None:
             return np.full(len(states), mean), np.full(len(pool), mean)
         best = self._prior.log_times[self._prior.ranking[0]]
-        here, there = (np.minimum(self._prior(s) - best, CLIP) for s in (states, pool))
+        clip = self._config.clip
+        here, there = (np.minimum(self._prior(s) - best, clip) for s in (states, pool))
         trust = max(0.0, float(np.cov(here, log_times)[0, 1] / (here.var() + 1e-3)))
         return mean + trust * (here - here.mean()), mean + trust * (there - here.mean())
 

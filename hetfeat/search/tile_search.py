@@ -3,41 +3,46 @@
 from collections.abc import Callable, Sequence
 
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.search.base import AppliesTraces, StateSearch, Timed
+from hetfeat.search.base import Proposer, StateSearch, Timed
 from hetfeat.search.strategies import make_search
 from hetfeat.search.trace_tiles import TraceTiles, tiled
 
-FRUITLESS = 256
-"""States in a row that may give no new program before a task counts as exhausted: of a space that
-is refused nearly everywhere, trying all would take hours."""
-
 
 class TileSearch:
-    """A `Search` over one task's tile factors by a strategy that knows states and times only.
+    """A `TaskSearch` over one task's tile factors by a strategy of states and times only.
 
-    The first candidates are what it is given to begin with, and random programs. The tiles of the
+    The first candidates are the warm-start candidates, and random programs. The tiles of the
     fastest of them are then searched; all else in its trace stays as it is.
 
     Args:
         strategy: Name among `strategies.STRATEGIES`.
-        task: The task.
-        proposer: Draws programs and applies traces.
+        task: Task whose programs are searched.
+        proposer: Source of programs.
         seed: Seed of every draw.
-        starts: Gives programs to begin with, best first.
+        warm_starts: Function that gives the warm-start candidates, best first; by default there
+            are none.
+        fruitless_states: States in a row that may give no new program before the task counts as
+            exhausted; 256 by default: of a space that is refused nearly everywhere, trying all
+            would take hours.
     """
+
+    is_guided = False
 
     def __init__(
         self,
         strategy: str,
         task: Task,
-        proposer: AppliesTraces,
+        proposer: Proposer,
         seed: int,
-        starts: Callable[[], Sequence[Program]] = tuple,
+        *,
+        warm_starts: Callable[[], Sequence[Program]] = tuple,
+        fruitless_states: int = 256,
     ) -> None:
         self._strategy, self._task, self._proposer = strategy, task, proposer
-        self._seed, self._starts = seed, starts
+        self._seed, self._warm_starts = seed, warm_starts
+        self._fruitless_states = fruitless_states
         self._told: list[Measurement] = []
-        self._known: set[str] = set()
+        self._told_keys: set[str] = set()
         self._tiles: TraceTiles | None = None
         self._search: StateSearch | None = None
 
@@ -45,25 +50,25 @@ class TileSearch:
         """See `Search.ask`."""
         if self._search is None and not self._begun():
             draw = self._seed + len(self._told)  # what failed is not drawn again
-            first = [*self._starts(), *self._proposer.sample(self._task, count, draw)]
-            fresh = {p.key: p for p in first if p.key not in self._known}
+            first = [*self._warm_starts(), *self._proposer.sample(self._task, count, draw)]
+            fresh = {p.key: p for p in first if p.key not in self._told_keys}
             return list(fresh.values())[:count]
         assert self._search is not None and self._tiles is not None
         fruitless = 0
-        while fruitless < FRUITLESS and (states := self._search.ask(count)):
+        while fruitless < self._fruitless_states and (states := self._search.ask(count)):
             fruitless += len(states)
             traces = [self._tiles.with_tiles(state) for state in states]
             programs = self._proposer.apply(self._task, traces)
             applied = {tiled(program.trace)[1] for program in programs}
             self._search.tell([Timed(state, None) for state in states if state not in applied])
-            if fresh_programs := [p for p in programs if p.key not in self._known]:
+            if fresh_programs := [p for p in programs if p.key not in self._told_keys]:
                 return fresh_programs
         return []
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
         """See `Search.tell`."""
         self._told += measurements
-        self._known.update(measurement.program.key for measurement in measurements)
+        self._told_keys.update(measurement.program.key for measurement in measurements)
         if self._search is not None:
             self._pass_on(measurements)
 
@@ -84,5 +89,5 @@ class TileSearch:
     def _pass_on(self, measurements: Sequence[Measurement]) -> None:
         """Tells the strategy of programs that are states of its space."""
         assert self._search is not None and self._tiles is not None
-        found = [(self._tiles.state_of(m.program.trace), m.latency_s) for m in measurements]
-        self._search.tell([Timed(state, latency) for state, latency in found if state is not None])
+        states = [(self._tiles.state_of(m.program.trace), m.latency_s) for m in measurements]
+        self._search.tell([Timed(state, seconds) for state, seconds in states if state is not None])

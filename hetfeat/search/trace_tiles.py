@@ -35,9 +35,9 @@ class TraceTiles:
     """The `SamplePerfectTile` decisions of a trace; all else in it stays as it is.
 
     Attributes:
-        trace: The trace as JSON.
-        space: The space of its tile factors.
-        state: The factors it has now.
+        trace: Trace as JSON.
+        space: Space of its tile factors.
+        state: Factors that it has now.
     """
 
     trace: str

@@ -30,16 +30,16 @@ class Visits:
 
     def fresh(self, count: int) -> list[State]:
         """Up to `count` random states that were not settled, and now are."""
-        found: list[State] = []
-        while len(found) < count and self._undrawn:
+        states: list[State] = []
+        while len(states) < count and self._undrawn:
             at = self._rng.randrange(self._undrawn)
             self._undrawn -= 1
             index = self._swapped.get(at, at)
             self._swapped[at] = self._swapped.pop(self._undrawn, self._undrawn)
             state = self._space.state_at(index)
             if self.add(state):
-                found.append(state)
-        return found
+                states.append(state)
+        return states
 
     def filled(self, chosen: list[State], count: int) -> list[State]:
         """`chosen`, or one random state where a search has nothing of its own to ask for."""

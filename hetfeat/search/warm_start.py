@@ -1,6 +1,7 @@
 """Searches warmed by another device: by its ranking, or by a cost model trained on it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -11,10 +12,8 @@ from hetfeat.search.recorded import RecordedSpace
 from hetfeat.search.strategies import make_search
 from hetfeat.search.surrogate import SurrogateSearch
 
-FIRST = 8
-"""States of the prior that are measured before anything else."""
-BOOSTING = {"max_depth": 8, "eta": 0.1, "nthread": 1}
-ROUNDS = 200
+BOOSTING: Mapping[str, float] = MappingProxyType({"max_depth": 8, "eta": 0.1, "nthread": 1})
+"""Parameters of XGBoost for a model of another device, by default."""
 
 
 def recorded_prior(source: RecordedSpace, space: RecordedSpace) -> Prior:
@@ -24,19 +23,35 @@ def recorded_prior(source: RecordedSpace, space: RecordedSpace) -> Prior:
         RequestError: The two have other parameters, or no state in common.
     """
     _check_same_parameters(source, space)
-    own = {space.values(state): state for state in space.states}
-    known = {
-        own[values]: float(np.log(seconds))
+    states = {space.values(state): state for state in space.states}
+    log_times = {
+        states[values]: float(np.log(seconds))
         for values, seconds in zip(map(source.values, source.states), source.times_s, strict=True)
-        if seconds == seconds and values in own
+        if seconds == seconds and values in states
     }
-    return _prior(known, source, space)
+    return _prior(log_times)
 
 
-def model_prior(source: RecordedSpace, space: RecordedSpace, measured: int, seed: int) -> Prior:
-    """Times predicted by boosted trees, trained on `measured` random measurements of `source`.
+def model_prior(
+    source: RecordedSpace,
+    space: RecordedSpace,
+    measured: int,
+    seed: int,
+    *,
+    rounds: int = 200,
+    boosting: Mapping[str, float] = BOOSTING,
+) -> Prior:
+    """Times predicted by boosted trees, trained on measurements of another device.
 
-    The values of both are whole numbers, or the same values.
+    The values of both spaces are whole numbers, or the same values.
+
+    Args:
+        source: Recorded space of the other device.
+        space: Space to be searched.
+        measured: Random measurements of `source` that the trees learn from.
+        seed: Seed of the choice of measurements, and of the trees.
+        rounds: Number of trees; 200 by default.
+        boosting: Parameters of XGBoost; trees of depth 8 on one thread by default.
 
     Raises:
         RequestError: The two have other parameters.
@@ -48,21 +63,31 @@ def model_prior(source: RecordedSpace, space: RecordedSpace, measured: int, seed
     rows = np.random.default_rng(seed).permutation(ran)[:measured]
     x = _parameters([source.states[row] for row in rows])
     matrix = xgboost.DMatrix(x, np.log(source.times_s[rows]))
-    model = xgboost.train(BOOSTING | {"seed": seed}, matrix, ROUNDS)
+    model = xgboost.train({**boosting, "seed": seed}, matrix, rounds)
     predicted = model.inplace_predict(_parameters(space.states)).tolist()
-    return _prior(dict(zip(space.states, predicted, strict=True)), source, space)
+    return _prior(dict(zip(space.states, predicted, strict=True)))
 
 
-def warmed_search(name: str, space: RecordedSpace, seed: int, prior: Prior | None) -> StateSearch:
+def warmed_search(
+    name: str, space: RecordedSpace, seed: int, prior: Prior | None, *, first: int = 8
+) -> StateSearch:
     """A search by the name of its strategy, which begins with what the prior holds for fastest.
 
-    Our own learns, beyond that, how far the prior's times are to be trusted.
+    `surrogate` learns, beyond that, how far the prior's times are to be trusted.
+
+    Args:
+        name: Name among `strategies.STRATEGIES`.
+        space: Space to search.
+        seed: Seed of every draw.
+        prior: Expectation from another device; None for a cold search.
+        first: Fastest states of the prior that are measured before anything else; 8 by default.
+            `surrogate` decides that itself.
     """
     if prior is None:
         return make_search(name, space, seed)
     if name == "surrogate":
         return SurrogateSearch(space, seed, prior)
-    return Warmed(make_search(name, space, seed), prior.ranking[:FIRST])
+    return Warmed(make_search(name, space, seed), prior.ranking[:first])
 
 
 class Warmed:
@@ -77,9 +102,9 @@ class Warmed:
         if self._first:
             asked, self._first = self._first[:count], self._first[count:]
             return asked
-        while found := self._search.ask(count):
+        while states := self._search.ask(count):
             # The other may have had a state in mind before it was told of it.
-            if new := [state for state in found if state not in self._asked]:
+            if new := [state for state in states if state not in self._asked]:
                 return new
         return []
 
@@ -88,14 +113,15 @@ class Warmed:
         self._search.tell(measurements)
 
 
-def _prior(known: dict[State, float], source: RecordedSpace, space: RecordedSpace) -> Prior:
-    if not known:
+def _prior(log_times: dict[State, float]) -> Prior:
+    if not log_times:
         raise RequestError(
             "a prior without a state of the space",
             "a space measured on two devices",
             "give another file as --prior",
         )
-    return Prior(sorted(known, key=known.__getitem__), known, max(known.values()))
+    ranking = sorted(log_times, key=log_times.__getitem__)
+    return Prior(ranking, log_times, max(log_times.values()))
 
 
 def _check_same_parameters(source: RecordedSpace, space: RecordedSpace) -> None:

@@ -15,22 +15,10 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceLost, DeviceMeasurer
 from hetfeat.records import Measurement, Program, Task, spread
-from hetfeat.tune.drift import Anchors
+from hetfeat.tune.drift import DriftProbe
 from hetfeat.tune.evaluation_tasks import evaluation_order
 
 log = logging.getLogger(__name__)
-
-BATCH = 16
-RANDOM_SHARE = 0.5
-"""Programs of a task drawn at random; the rest are variations of its best so far. A model that
-has seen only random programs cannot rank good ones."""
-PARENTS = 4
-REPRODUCIBLE_SPREAD = 0.25
-"""Measurements whose repeats differ by more, after the child has tried again, are not kept."""
-COMPACT_EVERY = 2048
-"""Records after which the journal becomes shards: it is text, and large."""
-ATTEMPTS = 1.25
-"""Of an evaluation task, tried in all for each program wanted on every device."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +26,47 @@ class Plan:
     """How much to measure.
 
     Attributes:
-        programs_per_task: Programs of each task.
-        evaluation_tasks: How many tasks are measured densely, for evaluation.
-        evaluation_programs: Programs of each of these that ran on every device; tasks with fewer
-            are passed over.
-        seed: Seed of every draw.
+        programs_per_task: Programs measured of each task.
+        evaluation_tasks: Number of tasks measured densely, for evaluation; 0 by default.
+        evaluation_programs: Programs of each of these that ran on every device; 256 by default.
+            Tasks with fewer are passed over.
+        seed: Seed of every draw; 0 by default.
     """
 
     programs_per_task: int
     evaluation_tasks: int = 0
     evaluation_programs: int = 256
     seed: int = 0
+
+
+@dataclass(frozen=True)
+class CollectConfig:
+    """How programs are drawn and kept.
+
+    Attributes:
+        batch: Programs measured on one device before the next device's turn; 16 by default.
+        random_share: Share of a task's programs drawn at random, the rest are variations of its
+            best so far; 0.5 by default: a model that has seen only random programs cannot rank
+            good ones.
+        parents: Fastest programs of a task that are varied; 4 by default.
+        reproducible_spread: Spread of a program's repeats, relative to their median, above which
+            its measurement is not kept, though the child has tried again; 0.25 by default.
+        compact_every: Records after which the journal becomes shards; 2048 by default: it is text,
+            and large.
+        attempts: Programs of an evaluation task tried for each that is to run on every device;
+            1.25 by default.
+        drift_programs: Number of programs measured again and again, to see drift; 4 by default.
+        drift_interval_s: Time from one such measurement to the next, in seconds; 600 by default.
+    """
+
+    batch: int = 16
+    random_share: float = 0.5
+    parents: int = 4
+    reproducible_spread: float = 0.25
+    compact_every: int = 2048
+    attempts: float = 1.25
+    drift_programs: int = 4
+    drift_interval_s: float = 600.0
 
 
 @dataclass
@@ -69,19 +87,23 @@ class Progress:
 
 
 @dataclass
-class _Known:
+class _Answered:
     """Programs of one task that one device has answered for: their keys, and what is fast."""
 
     keys: set[str] = field(default_factory=set)
     latency_s: dict[str, float] = field(default_factory=dict)
 
-    def best(self) -> list[str]:
+    def fastest(self, count: int) -> list[str]:
         """The fastest traces."""
-        return sorted(self.latency_s, key=self.latency_s.__getitem__)[:PARENTS]
+        return sorted(self.latency_s, key=self.latency_s.__getitem__)[:count]
 
 
 def collect(
-    store: RecordStore, measurers: Sequence[DeviceMeasurer], tasks: Iterable[Task], plan: Plan
+    store: RecordStore,
+    measurers: Sequence[DeviceMeasurer],
+    tasks: Iterable[Task],
+    plan: Plan,
+    config: CollectConfig = CollectConfig(),
 ) -> Iterator[Progress]:
     """Measures until every task has its programs, or no more are found.
 
@@ -90,10 +112,17 @@ def collect(
     the store before the next is made; what the store holds already is not measured again, so an
     interrupted run goes on where it was.
 
+    Args:
+        store: Store that keeps the records.
+        measurers: Devices, the first of which proposes.
+        tasks: Tasks, known to the measurers.
+        plan: Number of programs of each task.
+        config: How programs are drawn and kept; as `CollectConfig` says by default.
+
     Yields:
         The progress, after each measurement.
     """
-    return _Collecting(store, measurers, list(tasks), plan).run()
+    return _Collecting(store, measurers, list(tasks), plan, config).run()
 
 
 class _Collecting:
@@ -103,20 +132,26 @@ class _Collecting:
         measurers: Sequence[DeviceMeasurer],
         tasks: list[Task],
         plan: Plan,
+        config: CollectConfig,
     ) -> None:
         self._store, self._measurers, self._tasks, self._plan = store, measurers, tasks, plan
-        self._progress = Progress()
-        self._known = {m.profile.name: _known(store, m.profile.name) for m in measurers}
-        self._anchors = Anchors(store, {task.hash: task for task in tasks})
+        self._progress, self._config = Progress(), config
+        self._answered = {m.profile.name: _load_answered(store, m.profile.name) for m in measurers}
+        self._drift_probe = DriftProbe(
+            store,
+            {task.hash: task for task in tasks},
+            count=config.drift_programs,
+            interval_s=config.drift_interval_s,
+        )
         self._passed_over: WorkFailed | None = None
         self._progress.known = sum(len(self._of(m, t).keys) for m in measurers for t in tasks)
 
     def run(self) -> Iterator[Progress]:
         if self._plan.evaluation_tasks:
             yield from self._evaluation()
-        wanted = self._plan.programs_per_task
+        programs = self._plan.programs_per_task
         for task in self._tasks:
-            self._progress.tasks += yield from self._fill(task, wanted, wanted)
+            self._progress.tasks += yield from self._fill(task, programs, programs)
             yield self._progress
         if self._passed_over and not self._progress.programs + self._progress.known:
             raise self._passed_over
@@ -134,18 +169,18 @@ class _Collecting:
                     continue
                 chosen.append(task.hash)
                 sidecar_files.save_evaluation_tasks(self._store.path, chosen)
-            yield from self._fill(task, wanted, round(ATTEMPTS * wanted))
+            yield from self._fill(task, wanted, round(self._config.attempts * wanted))
 
     def _has(self, task: Task, wanted: int) -> bool:
         """Whether a task's design space has so many programs."""
         try:  # twice as many: children may draw the same program
-            found = self._measurers[0].sample(task, 2 * wanted, self._plan.seed)
+            programs = self._measurers[0].sample(task, 2 * wanted, self._plan.seed)
         except DeviceLost:
             raise
         except WorkFailed as error:
             self._pass_over(error)
             return False
-        return len(found) >= wanted
+        return len(programs) >= wanted
 
     def _fill(self, task: Task, wanted: int, attempts: int) -> Generator[Progress, None, bool]:
         """Measures until so many programs ran on every device, or so many were tried.
@@ -168,38 +203,39 @@ class _Collecting:
 
     def _measure_until(self, task: Task, wanted: int, attempts: int) -> Iterator[Progress]:
         first, *others = self._measurers
-        known = self._of(first, task)
+        answered, size = self._of(first, task), self._config.batch
         for measurer in others:
             missing = self._missing(measurer, task)
-            for start in range(0, len(missing), BATCH):
-                yield from self._measure(measurer, task, missing[start : start + BATCH])
-        while len(known.keys) < attempts and self._on_all_devices(task) < wanted:
-            batch = self._propose(task, known, min(BATCH, attempts - len(known.keys)), wanted)
+            for start in range(0, len(missing), size):
+                yield from self._measure(measurer, task, missing[start : start + size])
+        while (tried := len(answered.keys)) < attempts and self._on_all_devices(task) < wanted:
+            batch = self._propose(task, answered, min(size, attempts - tried), wanted)
             if not batch:
                 break  # a small design space: there are no more programs
             yield from self._measure(first, task, batch)
-            ran = [program for program in batch if program.trace in known.latency_s]
+            ran = [program for program in batch if program.trace in answered.latency_s]
             for measurer in others:
                 yield from self._measure(measurer, task, ran)
-            self._anchors.measure_if_due(self._measurers)
-        if known.latency_s:
-            self._anchors.offer(task, known.best()[0])
+            self._drift_probe.measure_if_due(self._measurers)
+        if answered.latency_s:
+            self._drift_probe.offer(task, answered.fastest(1)[0])
 
     def _measure(
         self, measurer: DeviceMeasurer, task: Task, batch: list[Program]
     ) -> Iterator[Progress]:
-        known = self._of(measurer, task)
-        incumbent = {task.hash: min(known.latency_s.values(), default=float("inf"))}
-        for measurement in measurer.measure_each(batch, incumbent):
-            self._keep(measurement, known)
+        answered = self._of(measurer, task)
+        incumbent_s = {task.hash: min(answered.latency_s.values(), default=float("inf"))}
+        for measurement in measurer.measure_each(batch, incumbent_s):
+            self._keep(measurement, answered)
             yield self._progress
-            if self._progress.programs % COMPACT_EVERY == 0:
+            if self._progress.programs % self._config.compact_every == 0:
                 self._store.compact()
 
-    def _keep(self, measurement: Measurement, known: _Known) -> None:
-        known.keys.add(measurement.program.key)
+    def _keep(self, measurement: Measurement, answered: _Answered) -> None:
+        answered.keys.add(measurement.program.key)
         self._progress.programs += 1
-        if measurement.error is None and spread(measurement.latencies_s) > REPRODUCIBLE_SPREAD:
+        most = self._config.reproducible_spread
+        if measurement.error is None and spread(measurement.latencies_s) > most:
             sidecar_files.note(self._store.path, sidecar_files.REJECTED, measurement)
             self._progress.rejected += 1
             return
@@ -207,29 +243,30 @@ class _Collecting:
         if measurement.latency_s is None:
             self._progress.failed += 1
         else:
-            known.latency_s[measurement.program.trace] = measurement.latency_s
+            answered.latency_s[measurement.program.trace] = measurement.latency_s
 
     def _missing(self, measurer: DeviceMeasurer, task: Task) -> list[Program]:
         """Programs that the first device has run and this one has not met, after an interrupt."""
         here, first = self._of(measurer, task), self._measurers[0]
         keys = self._of(first, task).latency_s.keys()
-        wanted = {Program(task, trace).key for trace in keys} - here.keys
-        if not wanted:
+        missing = {Program(task, trace).key for trace in keys} - here.keys
+        if not missing:
             return []
         tables = self._store.scan(device=first.profile.name, where=pc.field("task") == task.hash)
-        found = (measurement.program for table in tables for measurement in from_table(table))
-        return [program for program in found if program.key in wanted]
+        programs = (measurement.program for table in tables for measurement in from_table(table))
+        return [program for program in programs if program.key in missing]
 
-    def _propose(self, task: Task, known: _Known, count: int, wanted: int) -> list[Program]:
-        measurer = self._measurers[0]
-        draw = random.Random(f"{self._plan.seed} {task.hash} {len(known.keys)}").randrange(2**20)
-        found: list[Program] = []
-        if len(known.keys) >= RANDOM_SHARE * wanted and known.latency_s:
-            found = measurer.vary(task, known.best(), 2 * count, draw)
-        fresh = [program for program in found if program.key not in known.keys]
+    def _propose(self, task: Task, answered: _Answered, count: int, wanted: int) -> list[Program]:
+        measurer, tried = self._measurers[0], len(answered.keys)
+        draw = random.Random(f"{self._plan.seed} {task.hash} {tried}").randrange(2**20)
+        varied: list[Program] = []
+        if tried >= self._config.random_share * wanted and answered.latency_s:
+            parents = answered.fastest(self._config.parents)
+            varied = measurer.vary(task, parents, 2 * count, draw)
+        fresh = [program for program in varied if program.key not in answered.keys]
         if len(fresh) < count:
             more = measurer.sample(task, 2 * count, draw)
-            keys = known.keys | {program.key for program in fresh}
+            keys = answered.keys | {program.key for program in fresh}
             fresh += [program for program in more if program.key not in keys]
         return fresh[:count]
 
@@ -237,20 +274,20 @@ class _Collecting:
         ran = (self._of(measurer, task).latency_s.keys() for measurer in self._measurers)
         return len(set.intersection(*(set(traces) for traces in ran)))
 
-    def _of(self, measurer: DeviceMeasurer, task: Task) -> _Known:
-        return self._known[measurer.profile.name].setdefault(task.hash, _Known())
+    def _of(self, measurer: DeviceMeasurer, task: Task) -> _Answered:
+        return self._answered[measurer.profile.name].setdefault(task.hash, _Answered())
 
 
-def _known(store: RecordStore, device: str) -> dict[str, _Known]:
+def _load_answered(store: RecordStore, device: str) -> dict[str, _Answered]:
     """What a device has answered for, by task."""
-    known: dict[str, _Known] = {}
+    answered: dict[str, _Answered] = {}
     for table in store.scan(["task", "program", "trace", "latencies_s"], device):
         for row in table.to_pylist():
-            one = known.setdefault(row["task"], _Known())
+            one = answered.setdefault(row["task"], _Answered())
             one.keys.add(row["program"])
             if row["latencies_s"]:
                 one.latency_s[row["trace"]] = statistics.median(row["latencies_s"])
     for row in sidecar_files.noted(store.path, sidecar_files.REJECTED):
         if row["device"] == device:
-            known.setdefault(row["task"], _Known()).keys.add(row["program"])
-    return known
+            answered.setdefault(row["task"], _Answered()).keys.add(row["program"])
+    return answered

@@ -9,32 +9,42 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.records import Program, Task
 
-COUNT = 4
-EVERY_S = 600.0
 
+class DriftProbe:
+    """A few programs of a store, measured again and again: the best of its first few tasks.
 
-class Anchors:
-    """The anchor programs of a store: the best known program of its first few tasks.
+    They are measured once when they are known and then at intervals, on every device.
 
-    They are measured once when they are known and then every `EVERY_S` seconds, on every device.
+    Args:
+        store: Store that keeps their measurements.
+        tasks: Tasks by hash.
+        count: Number of programs, each of another task; 4 by default.
+        interval_s: Time from one measurement to the next, in seconds; 600 by default.
     """
 
-    def __init__(self, store: RecordStore, tasks: Mapping[str, Task]) -> None:
-        self._store = store
+    def __init__(
+        self,
+        store: RecordStore,
+        tasks: Mapping[str, Task],
+        *,
+        count: int = 4,
+        interval_s: float = 600.0,
+    ) -> None:
+        self._store, self._count, self._interval_s = store, count, interval_s
         self._last_s = float("-inf")
         rows = sidecar_files.noted(store.path, sidecar_files.ANCHORS)
-        known = {(row["task"], row["trace"]) for row in rows if row["task"] in tasks}
-        self._programs = [Program(tasks[task], trace) for task, trace in sorted(known)]
+        traces = {(row["task"], row["trace"]) for row in rows if row["task"] in tasks}
+        self._programs = [Program(tasks[task], trace) for task, trace in sorted(traces)]
 
     def offer(self, task: Task, trace: str) -> None:
-        """Takes a finished task's best program as an anchor while there are too few."""
-        if len(self._programs) < COUNT and all(p.task != task for p in self._programs):
+        """Takes a finished task's best program in while there are too few."""
+        if len(self._programs) < self._count and all(p.task != task for p in self._programs):
             self._programs.append(Program(task, trace))
             self._last_s = float("-inf")
 
     def measure_if_due(self, measurers: Sequence[DeviceMeasurer]) -> None:
-        """Measures all anchors on all devices if it is time to."""
-        if time.monotonic() - self._last_s < EVERY_S:
+        """Measures all programs on all devices if it is time to."""
+        if time.monotonic() - self._last_s < self._interval_s:
             return
         for measurer in measurers:
             for measurement in measurer.measure(self._programs):
@@ -43,7 +53,10 @@ class Anchors:
 
 
 def drift(store: RecordStore) -> dict[str, float]:
-    """By device, the median over anchors of how far one strays: (highest - lowest) / median."""
+    """By device, the median over the programs of how far one strays.
+
+    One program strays by (highest - lowest) / median of its times.
+    """
     series: dict[tuple[str, str], list[float]] = {}
     for row in sidecar_files.noted(store.path, sidecar_files.ANCHORS):
         if row["latencies_s"]:

@@ -19,7 +19,7 @@ def evaluation_order(tasks: Iterable[Task], seed: int) -> Iterator[Task]:
     by_operator: dict[str, list[Task]] = {}
     for task in distinct.values():
         by_operator.setdefault(task.operator, []).append(task)
-    for operator, found in sorted(by_operator.items()):
-        random.Random(f"{seed} {operator}").shuffle(found)
-    turns = itertools.zip_longest(*(found for _, found in sorted(by_operator.items())))
+    for operator, of_operator in sorted(by_operator.items()):
+        random.Random(f"{seed} {operator}").shuffle(of_operator)
+    turns = itertools.zip_longest(*(by_operator[operator] for operator in sorted(by_operator)))
     return (task for turn in turns for task in turn if task is not None)

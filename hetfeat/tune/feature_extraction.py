@@ -25,8 +25,8 @@ class FeatureExtraction(ExitStack):
         """The records, with features where their traces replay.
 
         Args:
-            records: Rows of the store's schema.
-            profile: Of their device.
+            records: Records as a table of the store's schema.
+            profile: Profile of their device.
             modules: Serialised TVM modules by task hash; those of earlier calls stay known.
         """
         self._modules |= modules
@@ -38,5 +38,5 @@ class FeatureExtraction(ExitStack):
         for task in {program.task for program in programs}:
             if task.hash in self._modules:
                 self._children.add_task(task, self._modules[task.hash])
-        found = self._children.with_features(programs)
-        return with_stores(records, [program.stores for program in found])
+        with_features = self._children.with_features(programs)
+        return with_stores(records, [program.stores for program in with_features])

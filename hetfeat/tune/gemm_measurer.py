@@ -17,7 +17,7 @@ CHILD = "hetfeat.measure.gemm_child"
 
 @contextmanager
 def gemm_measurer(
-    profile: DeviceProfile, m: int, n: int, k: int, known: dict[State, Timed] | None = None
+    profile: DeviceProfile, m: int, n: int, k: int, measured: dict[State, Timed] | None = None
 ) -> Iterator[Measure]:
     """Measures states of `gemm_space(m, n, k)` on this machine, each once.
 
@@ -25,11 +25,12 @@ def gemm_measurer(
     far is run once, or killed, and then counts as failed.
 
     Args:
-        profile: The device.
-        m: Rows of the result.
-        n: Its columns.
-        k: What is summed over.
-        known: States that were measured before; what is measured here is added.
+        profile: Device that measures.
+        m: Number of rows of the result.
+        n: Number of its columns.
+        k: Number of products in each sum.
+        measured: States that were measured before; what is measured here is added. None, the
+            default, for none.
 
     Raises:
         RequestError: Not a device that runs here.
@@ -41,19 +42,19 @@ def gemm_measurer(
             "give --device local, or --space for a recorded one",
         )
     task = Task(f"gemm-{m}-{n}-{k}", "matmul", ((m, k), (k, n), (m, n)), "float32", 2.0 * m * n * k)
-    known = {} if known is None else known
+    measured = {} if measured is None else measured
     with LocalMeasurer(profile, child=CHILD) as measurer:
         measurer.add_task(task, json.dumps([m, n, k]))
 
         def measure(states: Sequence[State]) -> list[Timed]:
-            new = [state for state in states if state not in known]
-            times = [timed.seconds for timed in known.values() if timed.seconds is not None]
-            incumbent_s = {task.hash: min(times)} if times else {}
+            new = [state for state in states if state not in measured]
+            times_s = [timed.seconds for timed in measured.values() if timed.seconds is not None]
+            incumbent_s = {task.hash: min(times_s)} if times_s else {}
             started = time.perf_counter()
             done = measurer.measure([Program(task, json.dumps(s)) for s in new], incumbent_s)
             each_s = (time.perf_counter() - started) / max(1, len(new))
-            for state, found in zip(new, done, strict=True):
-                known[state] = Timed(state, found.latency_s, each_s)
-            return [known[state] for state in states]
+            for state, measurement in zip(new, done, strict=True):
+                measured[state] = Timed(state, measurement.latency_s, each_s)
+            return [measured[state] for state in states]
 
         yield measure

@@ -2,9 +2,9 @@
 
 import logging
 import math
-import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -14,13 +14,11 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 from hetfeat.features.assemble import batch_of, examples_of
 from hetfeat.features.batch import Examples
-from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.models.base import CostModel, TraceRanker
 from hetfeat.models.hyperparameters import build
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.trace import is_ours
-from hetfeat.search.evolution import Evolution
-from hetfeat.search.trace_mutation import bred
+from hetfeat.search.base import Exploration, RankTraces, Score
 from hetfeat.transfer.finetune import mean_pca, pca_of_tasks, without_draft
 from hetfeat.transfer.gate import LEAST_SOURCE_PCA, LEAST_VALID_PCA, STANDARD_ERRORS, is_at_chance
 
@@ -28,17 +26,32 @@ log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 
-SCRATCH = "xgb"
-"""What is learnt from the measured programs alone."""
-FIRST_FIT = 64
-"""Measured programs from which a model can learn something."""
-GATE_FACTOR = 4
-"""The source is compared with none at 64 programs, and whenever there are so many times more."""
-FOLDS = 2
-VALID_SHARE = 0.2
+
+@dataclass(frozen=True)
+class GuidanceConfig:
+    """When the guidance learns, and how its gate compares models.
+
+    Attributes:
+        first_fit: Measured programs from which a model can learn something, and with which the
+            gate is asked first; 64 by default.
+        refit_every: Measured programs after which it learns again; 64 by default.
+        gate_factor: Factor on the measured programs from one question to the gate to the next; 4
+            by default.
+        folds: Parts of the gate's cross-validation; 2 by default.
+        valid_share: Share of the measured programs that training is stopped by; 0.2 by default.
+        scratch_model: Name of the model that learns from the measured programs alone; `xgb` by
+            default.
+    """
+
+    first_fit: int = 64
+    refit_every: int = 64
+    gate_factor: int = 4
+    folds: int = 2
+    valid_share: float = 0.2
+    scratch_model: str = "xgb"
 
 
-def trusted(source: CostModel | None) -> CostModel | None:
+def refuse_source_at_chance(source: CostModel | None) -> CostModel | None:
     """The source, unless it knows nothing of its own devices: with wrong labels, for one."""
     if source is None or not is_at_chance(source.valid_pca):
         return source
@@ -50,7 +63,7 @@ def trusted(source: CostModel | None) -> CostModel | None:
     return None
 
 
-class Judge:
+class ModelGuidance:
     """Scores candidates with the source model, fine-tuned on what the device said of others.
 
     A model that can (`attention`) also reads the measured programs of the candidate's own task, as
@@ -59,139 +72,180 @@ class Judge:
     The gate: at 64 measured programs, 256, and so on, the source is compared with a model of the
     measured programs alone, by cross-validation; a source that orders them worse, by more than two
     standard errors over tasks, is dropped, and so is one that orders them no better than chance.
-    Its drafts are asked apart: they may be of no use where its scores are.
-    Without a source a model from scratch judges once there is enough to learn from; without its
-    drafts such ones are learnt, too.
+    Its ranker of unapplied traces is asked apart: it may be of no use where the scores are.
+    Without a source a model from scratch scores once there is enough to learn from; without a
+    ranker of traces such a one is learnt, too.
 
     Args:
         source: Model of other devices or tasks, or None.
-        profile: The device.
-        seed: Of models from scratch and of the folds.
+        profile: Device that is tuned for.
+        seed: Seed of models from scratch and of the folds.
+        config: Settings; those of `GuidanceConfig` by default.
     """
 
-    def __init__(self, source: CostModel | None, profile: DeviceProfile, seed: int) -> None:
-        self.source, self.profile, self.seed = source, profile, seed
+    def __init__(
+        self,
+        source: CostModel | None,
+        profile: DeviceProfile,
+        seed: int,
+        config: GuidanceConfig = GuidanceConfig(),
+    ) -> None:
+        self.source, self.profile, self.seed, self.config = source, profile, seed, config
         self.model = source
-        self._taught_ours = source.draft.own if source and source.draft else None
-        self._gate_at = FIRST_FIT
+        self._custom_learnt = source.draft.own if source and source.draft else None
+        self._gate_at = config.first_fit
+        self._refit_at = 0
         self._measured: dict[str, list[Measurement]] = {}
         self._support: dict[str, Examples] = {}
-        self._own: Counter[str] = Counter()
+        self._custom_measured: Counter[str] = Counter()
 
-    def hear(self, found: Sequence[Measurement]) -> None:
+    def for_task(self, task: Task) -> "TaskGuidance":
+        """What it says of one task, whenever it is asked."""
+        return TaskGuidance(self, task)
+
+    def add_to_support_sets(self, measurements: Sequence[Measurement]) -> None:
         """Takes programs into the support sets of their tasks."""
-        for measurement in found:
-            program = measurement.program
-            self._measured.setdefault(program.task.hash, []).append(measurement)
-            self._support.pop(program.task.hash, None)
-            self._own[program.task.operator] += is_ours(program.trace)
+        for measurement in measurements:
+            key = measurement.program.task.hash
+            self._measured.setdefault(key, []).append(measurement)
+            self._support.pop(key, None)
 
-    def learn(self, known: Sequence[Measurement]) -> None:
-        """Takes in everything measured on the device so far."""
-        if len(known) < FIRST_FIT:
+    def learn_when_due(self, measurements: Sequence[Measurement]) -> None:
+        """Learns at once at first, and then whenever there are `refit_every` more programs.
+
+        Args:
+            measurements: Everything measured on the device so far.
+        """
+        if len(measurements) >= self._refit_at:
+            self._refit_at = len(measurements) + self.config.refit_every
+            self.learn(measurements)
+
+    def learn(self, measurements: Sequence[Measurement]) -> None:
+        """Learns from everything measured on the device so far."""
+        # Counted here, not as measurements come: what is explored changes with the model.
+        self._custom_measured = Counter(
+            m.program.task.operator for m in measurements if is_ours(m.program.trace)
+        )
+        if len(measurements) < self.config.first_fit:
             return
-        records = examples_of(known, self.profile)
-        if self.source is not None and len(known) >= self._gate_at:
-            self._gate_at = GATE_FACTOR * len(known)
+        records = examples_of(measurements, self.profile)
+        if self.source is not None and len(measurements) >= self._gate_at:
+            self._gate_at = self.config.gate_factor * len(measurements)
             self._gate(self.source, records)
         if self.source is not None:
             self.model = self.source.fine_tune(records)
         else:
-            self.model = self._scratch(records)
+            self.model = self._fit_from_scratch(records)
         if self.model is not None and self.model.draft is None:
-            self.model.learn_drafts(*self._sides(records))
+            self.model.learn_drafts(*self._split(records))
 
-    def guide(self, search: object, task: Task, measurer: DeviceMeasurer) -> None:
-        """Lets a task's search ask for the judgement of now, if it is one that does."""
-        if not isinstance(search, Evolution):
-            return
-        search.score = partial(self._score, task) if self.model is not None else None
-        draft = self.model.draft if self.model is not None else None
-        known = draft is not None and task.operator in draft.operators
-        search.in_turns = (
-            self.source is not None
-            and self._taught_ours is not None
-            and task.operator not in self._taught_ours
-            and self._own[task.operator] < FIRST_FIT
-        )
-        # What the device taught tells whether schedules carried over are of use on it. A source
-        # would choose what it thinks alike, and the gate would have nothing to tell it by.
-        search.judges_starts = self.source is None
-        search.draft = partial(self._drafted, task, measurer) if known else None
-
-    def _score(self, task: Task, programs: Sequence[Program]) -> Floats:
+    def score(self, task: Task, programs: Sequence[Program]) -> Floats:
+        """Scores of a task's programs, float64 [n]; there must be a model."""
         assert self.model is not None
         if task.hash not in self._support:
             measured = self._measured.get(task.hash, [])
             self._support[task.hash] = examples_of(measured, self.profile)
         return self.model.predict(batch_of(programs, self.profile), self._support[task.hash])
 
-    def _drafted(
-        self,
-        task: Task,
-        measurer: DeviceMeasurer,
-        parents: Sequence[str],
-        count: int,
-        rng: random.Random,
-    ) -> list[Program]:
-        """Programs bred from traces that the draft model ranks."""
-        assert self.model is not None and self.model.draft is not None
-        draft = self.model.draft
-
-        def rank(traces: Sequence[str]) -> Floats:
-            return draft.predict(batch_of([Program(task, t) for t in traces], self.profile))
-
-        return measurer.apply(task, bred(parents, rank, count, rng))
+    def explores(self, task: Task) -> Exploration:
+        """What to try of a task whatever the scores."""
+        learnt = self._custom_learnt
+        return Exploration(
+            reserve_custom_sketches=self.source is not None
+            and learnt is not None
+            and task.operator not in learnt
+            and self._custom_measured[task.operator] < self.config.first_fit,
+            # What the device taught tells whether schedules carried over are of use on it. A
+            # source would choose what it thinks alike, and the gate could not tell it by them.
+            score_warm_starts=self.source is None,
+        )
 
     def _gate(self, source: CostModel, records: Examples) -> None:
-        if source.draft and (known := _draft_pca(source.draft, records)) < LEAST_SOURCE_PCA:
+        if source.draft and (pca := _ranker_pca(source.draft, records)) < LEAST_SOURCE_PCA:
             source = self.source = without_draft(source)
-            log.warning("the cost model's drafts are dropped: their PCA here is %.3f", known)
+            log.warning("the cost model's drafts are dropped: their PCA here is %.3f", pca)
         kept, fresh = self._cross_validated(source, records)
         if not len(kept):
             return
         lost = fresh - kept
         error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else math.inf
-        own = mean_pca(source.predict(records.batch), records)
-        if own < LEAST_SOURCE_PCA or lost.mean() > STANDARD_ERRORS * error:
+        source_pca = mean_pca(source.predict(records.batch), records)
+        if source_pca < LEAST_SOURCE_PCA or lost.mean() > STANDARD_ERRORS * error:
             self.source = None
             log.warning(
                 "the cost model is dropped: on %d programs measured here its PCA is %.3f, "
                 "fine-tuned %.3f, without it %.3f",
-                *(len(records), own, kept.mean(), fresh.mean()),
+                *(len(records), source_pca, kept.mean(), fresh.mean()),
             )
 
     def _cross_validated(self, source: CostModel, records: Examples) -> tuple[Floats, Floats]:
         """PCA of each task with the source and without; none where the records teach nothing."""
-        fold = np.random.default_rng(self.seed).integers(0, FOLDS, len(records))
+        folds = self.config.folds
+        fold = np.random.default_rng(self.seed).integers(0, folds, len(records))
         with_source, without = np.zeros(len(records)), np.zeros(len(records))
-        for number in range(FOLDS):
+        for number in range(folds):
             rows = np.flatnonzero(fold == number)
-            learnt, judged = records.take(np.flatnonzero(fold != number)), records.take(rows)
-            scratch = self._scratch(learnt)
+            learnt, scored = records.take(np.flatnonzero(fold != number)), records.take(rows)
+            scratch = self._fit_from_scratch(learnt)
             if scratch is None:
                 return np.empty(0), np.empty(0)
-            with_source[rows] = without_draft(source).fine_tune(learnt).predict(judged.batch)
-            without[rows] = scratch.predict(judged.batch)
+            with_source[rows] = without_draft(source).fine_tune(learnt).predict(scored.batch)
+            without[rows] = scratch.predict(scored.batch)
         return pca_of_tasks(with_source, records), pca_of_tasks(without, records)
 
-    def _scratch(self, records: Examples) -> CostModel | None:
+    def _fit_from_scratch(self, records: Examples) -> CostModel | None:
         """A model of the records alone; None where they are too few or too equal."""
-        model = build(SCRATCH, "quick", self.seed, {})
+        model = build(self.config.scratch_model, "quick", self.seed, {})
         try:
-            model.fit(*self._sides(records))
+            model.fit(*self._split(records))
         except DataError:
             return None
         return model
 
-    def _sides(self, records: Examples) -> tuple[Examples, Examples]:
+    def _split(self, records: Examples) -> tuple[Examples, Examples]:
         """What to learn from, and what to stop by."""
-        held = np.random.default_rng(self.seed).random(len(records)) < VALID_SHARE
+        held = np.random.default_rng(self.seed).random(len(records)) < self.config.valid_share
         return records.take(np.flatnonzero(~held)), records.take(np.flatnonzero(held))
 
 
-def _draft_pca(draft: TraceRanker, records: Examples) -> float:
-    """On the programs whose drafts it would rank; NaN where there are none."""
-    ranked = np.isin(records.operator.astype(str), list(draft.operators))
+@dataclass(frozen=True)
+class TaskGuidance:
+    """The `Guidance` of one task's search.
+
+    Attributes:
+        models: Guidance of all tasks, which learns as measurements come in.
+        task: Task whose candidates are scored.
+    """
+
+    models: ModelGuidance
+    task: Task
+
+    @property
+    def score(self) -> Score | None:
+        """See `Guidance.score`."""
+        return partial(self.models.score, self.task) if self.models.model is not None else None
+
+    @property
+    def rank_traces(self) -> RankTraces | None:
+        """See `Guidance.rank_traces`."""
+        ranker = self.models.model.draft if self.models.model is not None else None
+        if ranker is None or self.task.operator not in ranker.operators:
+            return None
+
+        def rank(traces: Sequence[str]) -> Floats:
+            programs = [Program(self.task, trace) for trace in traces]
+            return ranker.predict(batch_of(programs, self.models.profile))
+
+        return rank
+
+    @property
+    def exploration(self) -> Exploration:
+        """See `Guidance.exploration`."""
+        return self.models.explores(self.task)
+
+
+def _ranker_pca(ranker: "TraceRanker", records: Examples) -> float:
+    """PCA on the programs whose traces it would rank; NaN where there are none."""
+    ranked = np.isin(records.operator.astype(str), list(ranker.operators))
     some = records.take(np.flatnonzero(ranked))
-    return mean_pca(draft.predict(some.batch.loaded()), some)
+    return mean_pca(ranker.predict(some.batch.loaded()), some)

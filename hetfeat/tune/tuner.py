@@ -1,285 +1,229 @@
-"""The tuning loop: choose a task, propose, measure, record, refit."""
+"""The network tuner: choose a task, propose, measure, record, refit."""
 
-import hashlib
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from hetfeat.dataset import sidecar_files
-from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
-from hetfeat.measure.base import DeviceLost, DeviceMeasurer
+from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.models.base import CostModel
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.search.evolution import Evolution
-from hetfeat.search.tile_search import TileSearch
+from hetfeat.search.evolution import EvolutionConfig
+from hetfeat.search.strategies import EVOLUTION
+from hetfeat.search.task_search import make_task_search
 from hetfeat.transfer.schedule_library import ScheduleLibrary, starts_of
-from hetfeat.tune.finalists import FINALISTS
-from hetfeat.tune.guidance import Judge, trusted
-from hetfeat.workloads.winograd.variants import Ways, choose_fastest, network_s
+from hetfeat.tune.guidance import GuidanceConfig, ModelGuidance, refuse_source_at_chance
+from hetfeat.tune.scheduler import Scheduler, SchedulerConfig, TaskState
+from hetfeat.tune.session import Budget, Ended, Session, TuningProgress
+from hetfeat.workloads.winograd.variants import Ways
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-EVOLUTION = "evolution"
-BATCH = 8
-"""Programs of a task measured in a row; also the floor that every task gets."""
-REFIT_EVERY = 64
-FIRST_GAIN = 0.3
-"""Share of a task's latency that its second round is expected to save."""
-MEMORY = 0.5
-"""Weight of what was expected before a round, beside what came of it, in what is expected next."""
-LEAST_GAIN = 2e-4
-"""Tuning ends where the best next round is expected to save a smaller share of the network."""
-RIVAL_TRIALS = 2 * BATCH
-RIVAL_MARGIN = 1.25
-"""A way of computing a convolution that is so much slower than another after so many programs is
-not pursued; most of what tuning gains comes early."""
-UNKNOWN_S = 1.0
-"""Stands for the latency of a task of which nothing has run yet: longer than most."""
+OnRound = Callable[[TuningProgress, TaskState], None]
+"""Called after each round with how far tuning has come, and with the task that was tuned."""
 
 
 @dataclass(frozen=True)
-class Budget:
-    """What tuning may spend.
+class TuningOptions:
+    """How a network is tuned.
 
     Attributes:
-        seconds: Wall time, of all runs with one journal, after which no new round starts.
-        trials_per_task: Default of `trials`, for each task.
-        trials: Programs measured in all, shared among tasks as the loop sees fit.
+        strategy: Name of the search: evolution, the default, or one of tile spaces, which asks no
+            model.
+        seed: Seed of every draw; 0 by default.
+        scheduler: Settings of what shares rounds among tasks.
+        guidance: Settings of what scores candidates.
+        evolution: Settings of the search, where it is evolution.
     """
 
-    seconds: float
-    trials_per_task: int
-    trials: int = 0
+    strategy: str = EVOLUTION
+    seed: int = 0
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    guidance: GuidanceConfig = field(default_factory=GuidanceConfig)
+    evolution: EvolutionConfig = field(default_factory=EvolutionConfig)
 
 
-BUDGETS = {
-    "quick": Budget(seconds=210, trials_per_task=20),
-    "standard": Budget(seconds=1300, trials_per_task=64),
-    "full": Budget(seconds=3300, trials_per_task=192),
-}
-
-
-@dataclass
-class TaskState:
-    """How far one task has come.
-
-    Attributes:
-        task: The task.
-        weight: Its occurrences in the network.
-        search: Where its candidates come from.
-        leaders: Its fastest measurements, fastest first.
-        trials: Programs measured.
-        gain: Share of its latency that the next round is expected to save.
-        exhausted: No candidates are left.
-        rivals: Other tasks that compute the same: one of them will do.
-    """
-
-    task: Task
-    weight: int
-    search: Evolution | TileSearch
-    leaders: list[Measurement] = field(default_factory=list)
-    trials: int = 0
-    gain: float = FIRST_GAIN
-    exhausted: bool = False
-    rivals: list["TaskState"] = field(default_factory=list)
-
-    def tell(self, measurements: Sequence[Measurement]) -> None:
-        """Takes measurements in, and what they saved into what is expected of the next."""
-        before_s = self.best_s
-        self.search.tell(measurements)
-        self.trials += len(measurements)
-        ran = [m for m in (*self.leaders, *measurements) if m.latency_s is not None]
-        self.leaders = sorted(ran, key=lambda m: m.latency_s or 0.0)[:FINALISTS]
-        # A task of which nothing runs is without gain, too, or it would take the whole budget.
-        if before_s is not None or self.best_s is None:
-            saved = 1 - self.best_s / before_s if before_s and self.best_s else 0.0
-            kept = MEMORY ** (len(measurements) / BATCH)  # searches ask for one to BATCH at a time
-            self.gain = kept * self.gain + (1 - kept) * saved
-
-    @property
-    def best(self) -> Measurement | None:
-        """Its fastest measurement."""
-        return self.leaders[0] if self.leaders else None
-
-    @property
-    def best_s(self) -> float | None:
-        """Latency of the fastest program in seconds."""
-        return self.best.latency_s if self.best else None
-
-    @property
-    def is_beaten(self) -> bool:
-        """Whether a rival is so far ahead that this task will hardly be used."""
-        if self.trials < RIVAL_TRIALS:
-            return False
-        ahead = min((r.best_s for r in self.rivals if r.best_s is not None), default=None)
-        return ahead is not None and (self.best_s is None or self.best_s > RIVAL_MARGIN * ahead)
-
-    @property
-    def priority(self) -> tuple[bool, float]:
-        """Untried tasks first, by FLOPs; then by the seconds that a round is expected to save."""
-        if self.trials == 0:
-            return True, self.weight * self.task.flops
-        latency_s = UNKNOWN_S if self.best_s is None else self.best_s
-        return False, self.weight * latency_s * self.gain
-
-
-@dataclass
-class Tuned:
+@dataclass(frozen=True)
+class TuningResult:
     """The outcome of tuning.
 
     Attributes:
-        best: Fastest measurement of each task by hash; a task that never ran is missing.
-        leaders: The fastest few of each of these, fastest first.
-        picked: Programs that the model chose for tasks that never ran.
-        expected_s: What is expected of what can be computed in several ways and never ran.
-        trials: Programs measured in this run.
-        resumed: Programs found measured already.
-        failed: Measured programs without a latency, in this run.
-        seconds: Wall time, that of earlier runs on these tasks with the same journal included.
-        earlier_s: What those took.
-        interrupted: Ended before its budget: by the user, or because the device was lost.
-        stopped: It was the user.
+        ended: Why it ended: its budget was spent, the user stopped it, the device was lost, or no
+            round was worth its time any more.
+        leaders: Fastest few measurements of each task by hash, fastest first; a task that never
+            ran is missing.
+        picked: Programs that the model chose for tasks that never ran, by task hash.
+        expected_s: Latency in seconds that is expected of each task that can be computed in
+            several ways and never ran, by hash.
+        trials: Number of programs measured in this run.
+        resumed: Number of programs that the journal held already.
+        failed: Number of measured programs without a latency, in this run.
+        seconds: Wall time in seconds, that of earlier runs on these tasks with the same journal
+            included.
+        earlier_s: Wall time of those earlier runs, in seconds.
     """
 
-    best: dict[str, Measurement] = field(default_factory=dict)
-    leaders: dict[str, list[Measurement]] = field(default_factory=dict)
-    picked: dict[str, Program] = field(default_factory=dict)
-    expected_s: dict[str, float] = field(default_factory=dict)
-    trials: int = 0
-    resumed: int = 0
-    failed: int = 0
-    seconds: float = 0.0
-    earlier_s: float = 0.0
-    interrupted: bool = False
-    stopped: bool = False
+    ended: Ended
+    leaders: Mapping[str, Sequence[Measurement]]
+    picked: Mapping[str, Program]
+    expected_s: Mapping[str, float]
+    trials: int
+    resumed: int
+    failed: int
+    seconds: float
+    earlier_s: float
+
+    @property
+    def best(self) -> dict[str, Measurement]:
+        """Fastest measurement of each task by hash; a task that never ran is missing."""
+        return {task: leaders[0] for task, leaders in self.leaders.items()}
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it ended before its budget: by the user, or because the device was lost."""
+        return self.ended in ("interrupted", "device_lost")
 
 
 def tune(
     tasks: Sequence[tuple[Task, int]],
+    *,
     measurer: DeviceMeasurer,
-    model: CostModel | None,
     journal: RecordStore,
     budget: Budget,
-    seed: int,
-    on_round: Callable[[Tuned, TaskState], None] | None = None,
-    ways: Ways | None = None,
+    options: TuningOptions = TuningOptions(),
+    model: CostModel | None = None,
     library: ScheduleLibrary | None = None,
-    strategy: str = EVOLUTION,
-) -> Tuned:
-    """Tunes tasks within a budget; every measurement is in the journal before the next round.
+    alternatives: Ways | None = None,
+    on_round: OnRound | None = None,
+) -> TuningResult:
+    """Tunes tasks within a budget; `_Tuning.run` says how.
 
     Args:
-        tasks: Tasks and their weights; known to the measurer.
-        measurer: Measures on the device.
-        model: Cost model to start from, fine-tuned as measurements come in; None starts without.
+        tasks: Tasks, known to the measurer, each with the number of its occurrences.
+        measurer: Device that proposes and measures programs.
         journal: Store that keeps the measurements; what it holds is not measured again.
-        budget: When to stop.
-        seed: Seed of the search.
-        on_round: Called after each round.
-        ways: What some tasks, by hash, compute and in which way: those that compute the same in
-            different ways compete. Where none was measured, the library's expectation decides.
-        library: Fast programs of other tasks and devices, tried first where they fit.
-        strategy: Name of the search: evolution, or one of tile spaces, which asks no model.
+        budget: Trials and seconds that may be spent.
+        options: Strategy, seed and settings; those of `TuningOptions` by default.
+        model: Cost model to start from, fine-tuned as measurements come in; without one by
+            default.
+        library: Fast programs of other tasks and devices, tried first where they fit; empty by
+            default.
+        alternatives: What some tasks, by hash, compute and in which way, of which one will do;
+            none by default. Where none was measured, the library's expectation decides.
+        on_round: Function called after each round; none by default.
 
     Returns:
-        The best programs, and the model's choice where nothing ran. Ctrl-C, or a device that is
-        lost, ends the loop early and keeps the former.
+        The fastest programs, and the model's picks; without these after an early end.
     """
     profile, library = measurer.profile, library or ScheduleLibrary(())
-    hashes = " ".join(sorted(task.hash for task, _ in tasks))
-    what = hashlib.sha256(f"{profile.name} {hashes}".encode()).hexdigest()[:16]
-    earlier_s = sidecar_files.spent_s(journal.path, what)
-    started = time.monotonic() - earlier_s
-    known = [m for table in journal.scan(device=profile.name) for m in from_table(table)]
-    judge = Judge(trusted(model) if budget.trials else model, profile, seed)
-    judge.hear(known)
-    if strategy == EVOLUTION:  # no other asks it
-        judge.learn(known)
+    # A source at chance is no use, but where nothing is measured it is all there is.
+    source = refuse_source_at_chance(model) if budget.trials else model
+    guidance = ModelGuidance(source, profile, options.seed, options.guidance)
+    states = _start(tasks, measurer, library, guidance, options)
+    session = Session(journal, profile.name, [task for task, _ in tasks], budget)
+    scheduler = Scheduler(states, alternatives or {}, options.scheduler)
+    tuning = _Tuning(measurer, session, scheduler, guidance, options.scheduler.batch, on_round)
+    tuning.resume()
+    expected_s: dict[str, float] = {}
+    picked: dict[str, Program] = {}
+    with session.kept_when_interrupted():
+        tuning.run()
+        if guidance.model is not None:
+            expected_s |= _expect(scheduler.select_without_evidence(), library)
+            picked |= _pick(scheduler.select_unmeasured(expected_s))
+    leaders = {state.task.hash: state.leaders for state in states if state.leaders}
+    return TuningResult(session.ended, leaders, picked, expected_s, **vars(session.progress()))
+
+
+@dataclass(frozen=True)
+class _Tuning:
+    measurer: DeviceMeasurer
+    session: Session
+    scheduler: Scheduler
+    guidance: ModelGuidance
+    batch: int
+    on_round: OnRound | None
+
+    def resume(self) -> None:
+        """Tells of what the journal holds, in batches as they came, for the gains to be alike."""
+        self.guidance.add_to_support_sets(self.session.measurements)
+        self._learn()
+        for state in self.scheduler.states:
+            measured = self.session.measured_of(state.task)
+            for start in range(0, len(measured), self.batch):
+                state.tell(measured[start : start + self.batch])
+
+    def run(self) -> None:
+        """Tunes round after round.
+
+        The scheduler chooses the task whose next round is expected to save most. The task's search
+        proposes a batch of programs. Each is measured, and is in the journal before the next. The
+        task, its search and the support sets are told; now and then the guidance learns from
+        everything measured so far. This ends when the budget is spent, or when no round is worth
+        its time.
+        """
+        while trials_left := self.session.trials_left:
+            state = self.scheduler.next_task()
+            if state is None:
+                self.session.ended = "exhausted"
+                return
+            programs = self._propose(state, min(self.batch, trials_left))
+            self._measure(programs, state)
+            self._learn()
+            if self.on_round:
+                self.on_round(self.session.progress(), state)
+
+    def _propose(self, state: TaskState, count: int) -> Sequence[Program]:
+        """Programs of a task, which is exhausted where there are none."""
+        programs = _or_warning(partial(state.search.ask, count)) or []
+        state.exhausted = not programs
+        return programs
+
+    def _measure(self, programs: Sequence[Program], state: TaskState) -> None:
+        """Measures programs of a task; what came before an interrupt counts, too."""
+        incumbent_s = {} if state.best_s is None else {state.task.hash: state.best_s}
+        done: list[Measurement] = []
+        try:
+            for measurement in self.measurer.measure_each(programs, incumbent_s):
+                self.session.record(measurement)
+                done.append(measurement)
+        finally:
+            state.tell(done)
+            self.guidance.add_to_support_sets(done)
+            self.session.save_time_spent()
+
+    def _learn(self) -> None:
+        """Lets the guidance learn when it is due, where a search asks it."""
+        if any(state.search.is_guided for state in self.scheduler.states):
+            self.guidance.learn_when_due(self.session.measurements)
+
+
+def _start(
+    tasks: Sequence[tuple[Task, int]],
+    measurer: DeviceMeasurer,
+    library: ScheduleLibrary,
+    guidance: ModelGuidance,
+    options: TuningOptions,
+) -> list[TaskState]:
+    """A search for each task, which has been told of nothing so far."""
     states = []
     for task, weight in tasks:
-        starts = partial(starts_of, library, task, measurer, seed)
-        search = _search(strategy, task, measurer, seed, starts)
-        judge.guide(search, task, measurer)
-        states.append(TaskState(task, weight, search))
-    for state in states:
-        mine = [m for m in known if m.program.task.hash == state.task.hash]
-        mine.sort(key=lambda m: m.unix_s)
-        for start in range(0, len(mine), BATCH):  # as they came, for what is expected of the next
-            state.tell(mine[start : start + BATCH])
-    _introduce(states, ways or {})
-    tuned = Tuned(resumed=sum(state.trials for state in states), earlier_s=earlier_s)
-    refit_at = len(known) + REFIT_EVERY
-    try:
-        while tuned.trials + tuned.resumed < budget.trials:
-            tuned.seconds = time.monotonic() - started
-            open_states = [s for s in states if not s.exhausted and not s.is_beaten]
-            if not open_states or tuned.seconds > budget.seconds:
-                break
-            state = max(open_states, key=lambda s: s.priority)
-            untried, saving_s = state.priority
-            if not untried and saving_s < LEAST_GAIN * _network_s(states, ways or {}):
-                log.info("no round is expected to save %.2f %% any more", 100 * LEAST_GAIN)
-                break
-            size = min(BATCH, budget.trials - tuned.trials - tuned.resumed)
-            batch = _or_warning(partial(state.search.ask, size)) or []
-            state.exhausted = not batch
-            incumbent_s = {} if state.best_s is None else {state.task.hash: state.best_s}
-            done: list[Measurement] = []
-            try:
-                for found in measurer.measure_each(batch, incumbent_s):
-                    journal.append([found])
-                    done.append(found)
-            finally:  # also what came before an interrupt
-                state.tell(done)
-                judge.hear(done)
-                known += done
-                tuned.trials += len(done)
-                tuned.failed += sum(m.latency_s is None for m in done)
-                sidecar_files.save_spent_s(journal.path, what, time.monotonic() - started)
-            if strategy == EVOLUTION and len(known) >= refit_at:
-                refit_at = len(known) + REFIT_EVERY
-                judge.learn(known)
-                for other in states:
-                    judge.guide(other.search, other.task, measurer)
-            if on_round:
-                on_round(tuned, state)
-        if judge.model is not None:
-            tuned.expected_s = _expected_s(states, ways or {}, library)
-            tuned.picked = _picked(states, ways or {}, tuned.expected_s)
-    except KeyboardInterrupt:
-        tuned.interrupted = tuned.stopped = True
-    except DeviceLost as error:
-        log.warning("tuning ends with what it has: %s", error)
-        tuned.interrupted = True
-    tuned.seconds = time.monotonic() - started
-    tuned.leaders = {s.task.hash: s.leaders for s in states if s.leaders}
-    tuned.best = {task: leaders[0] for task, leaders in tuned.leaders.items()}
-    return tuned
-
-
-def _network_s(states: Sequence[TaskState], ways: Ways) -> float:
-    """Seconds of what ran so far, of what can be computed in several ways the fastest."""
-    best = {s.task.hash: s.best_s for s in states if s.best_s is not None}
-    return network_s({s.task: s.weight for s in states}, best, ways)
-
-
-def _search(
-    strategy: str,
-    task: Task,
-    measurer: DeviceMeasurer,
-    seed: int,
-    starts: Callable[[], Sequence[Program]],
-) -> Evolution | TileSearch:
-    if strategy == EVOLUTION:
-        return Evolution(task, measurer, None, seed, starts)
-    return TileSearch(strategy, task, measurer, seed, starts)
+        search = make_task_search(
+            options.strategy,
+            task,
+            measurer,
+            options.seed,
+            guidance=guidance.for_task(task),
+            warm_starts=partial(starts_of, library, task, measurer, options.seed),
+            evolution=options.evolution,
+        )
+        states.append(TaskState(task, weight, search, options.scheduler))
+    return states
 
 
 def _or_warning(propose: Callable[[], T]) -> T | None:
@@ -291,34 +235,14 @@ def _or_warning(propose: Callable[[], T]) -> T | None:
         return None
 
 
-def _expected_s(
-    states: Sequence[TaskState], ways: Ways, library: ScheduleLibrary
-) -> dict[str, float]:
-    """Of each task of which others compute the same, if none of them ever ran."""
-    competing = [(ways[s.task.hash][0], s) for s in states if s.task.hash in ways]
-    ran = {what for what, state in competing if state.best is not None}
-    return {s.task.hash: library.expected_s(s.task) for what, s in competing if what not in ran}
+def _expect(states: Sequence[TaskState], library: ScheduleLibrary) -> dict[str, float]:
+    """Latencies in seconds that the library lets expect, by task hash."""
+    return {state.task.hash: library.expected_s(state.task) for state in states}
 
 
-def _picked(
-    states: Sequence[TaskState], ways: Ways, expected_s: Mapping[str, float]
-) -> dict[str, Program]:
-    """The model's choice for each task that never ran and that is the way taken then."""
-    chosen = choose_fastest({s.task: s.weight for s in states}, expected_s, ways)
-
-    def taken(state: TaskState) -> bool:
-        what, way = ways.get(state.task.hash, (None, None))
-        return (chosen.get(what) if what else None) == way
-
-    untried = [state for state in states if state.best is None and taken(state)]
-    if untried:
-        log.info("choosing programs for %d tasks that nothing was measured of", len(untried))
-    found = {state.task.hash: _or_warning(state.search.pick) for state in untried}
-    return {task: program for task, program in found.items() if program is not None}
-
-
-def _introduce(states: Sequence[TaskState], ways: Ways) -> None:
-    """Tells each task its rivals."""
-    competing = [(ways[s.task.hash], s) for s in states if s.task.hash in ways]
-    for (what, way), state in competing:
-        state.rivals = [s for other, s in competing if other[0] == what and other[1] != way]
+def _pick(states: Sequence[TaskState]) -> dict[str, Program]:
+    """The model's choice for each task, by hash."""
+    if states:
+        log.info("choosing programs for %d tasks that nothing was measured of", len(states))
+    picks = {state.task.hash: _or_warning(state.search.pick) for state in states}
+    return {task: program for task, program in picks.items() if program is not None}

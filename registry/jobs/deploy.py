@@ -27,8 +27,7 @@ from hetfeat.errors import DataError, RequestError
 from hetfeat.measure.base import need_measurable
 from hetfeat.models.registry import load_model
 from hetfeat.parsing import printable
-from hetfeat.search.strategies import check_strategies
-from hetfeat.tune.tuner import EVOLUTION
+from hetfeat.search.strategies import EVOLUTION, check_strategies
 from hetfeat.workloads.exported import function_digest
 from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.networks import is_function, load_network, network_slug

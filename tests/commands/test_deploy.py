@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,8 @@ from hetfeat.deploy.request import DeployRequest, SourceModel, existing
 from hetfeat.errors import DataError
 from hetfeat.records import Program, Task
 from hetfeat.search.evolution import Evolution
+from hetfeat.tune.guidance import GuidanceConfig
+from hetfeat.tune.tuner import TuningOptions
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
@@ -218,10 +221,13 @@ class TestDeploying:
         self, registry, monkeypatch, capfd
     ):
         monkeypatch.chdir(registry.folder)
-        monkeypatch.setattr("hetfeat.tune.guidance.FIRST_FIT", 32)
-        monkeypatch.setattr("hetfeat.tune.tuner.REFIT_EVERY", 8)
+        guidance = GuidanceConfig(first_fit=32, refit_every=8)
+        options = partial(TuningOptions, guidance=guidance)
+        monkeypatch.setattr("hetfeat.deploy.pipeline.TuningOptions", options)
         verdict = np.full(2, 0.1), np.full(2, 0.9)  # what the gate itself finds is test_judge's
-        monkeypatch.setattr("hetfeat.tune.guidance.Judge._cross_validated", lambda *_: verdict)
+        monkeypatch.setattr(
+            "hetfeat.tune.guidance.ModelGuidance._cross_validated", lambda *_: verdict
+        )
         made = hetfeat(capfd, *deploy_line(registry, "gated", "nets:tiny", "--trials", "48"))
         assert made.code == 0, made.errors
         assert "the cost model is dropped" in made.errors

@@ -1,4 +1,4 @@
-"""Drafts: traces bred without TVM and ranked by what they alone say."""
+"""Unapplied traces: mutated without TVM and ranked by what they alone say."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from hetfeat.models.persist import HEAD
 from hetfeat.models.trace_ranker import FILE, DraftModel
 from hetfeat.records import Program
 from hetfeat.schedules import trace as traces
-from hetfeat.search.trace_mutation import bred
+from hetfeat.search.trace_mutation import MutationConfig, mutate_traces
 from hetfeat.transfer.finetune import mean_pca
 
 EXTENT = 4096
@@ -42,16 +42,16 @@ def nearness(goal: int):
     return lambda texts: np.array([-abs(math.log2(inner_of(t) / goal)) for t in texts])
 
 
-class TestBreeding:
+class TestMutation:
     @pytest.mark.parametrize("goal", [1, 64, EXTENT])
     def test_the_judgement_s_favourite_is_found(self, goal):
         parents = [split(EXTENT // 8, 8, postproc=True)]
-        first, *_ = bred(parents, nearness(goal), 5, random.Random(0))
+        first, *_ = mutate_traces(parents, nearness(goal), 5, random.Random(0))
         assert inner_of(first) == goal
 
     def test_the_best_come_first_once_each_and_without_post_processing(self):
         rank = nearness(64)
-        found = bred([split(EXTENT, 1, postproc=True)], rank, 6, random.Random(0))
+        found = mutate_traces([split(EXTENT, 1, postproc=True)], rank, 6, random.Random(0))
         scores = rank(found).tolist()
         assert scores == sorted(scores, reverse=True)
         assert len(set(found)) == len(found) == 6
@@ -59,19 +59,31 @@ class TestBreeding:
 
     def test_parents_are_not_among_them(self):
         parents = [split(EXTENT // n, n, postproc=True) for n in (32, 64)]
-        found = bred(parents, nearness(64), 99, random.Random(0))
+        found = mutate_traces(parents, nearness(64), 99, random.Random(0))
         assert {inner_of(text) for text in found} == {2**n for n in range(13)} - {32, 64}
 
     def test_without_decisions_there_are_none(self):
-        assert bred(["[[],[]]"], lambda texts: np.ones(len(texts)), 5, random.Random(0)) == []
+        rng = random.Random(0)
+        assert mutate_traces(["[[],[]]"], lambda texts: np.ones(len(texts)), 5, rng) == []
 
     def test_the_same_seed_breeds_alike(self):
         parents = [split(EXTENT, 1)]
         one, same, other = (
-            bred(parents, lambda texts: np.zeros(len(texts)), 5, random.Random(n))
+            mutate_traces(parents, lambda texts: np.zeros(len(texts)), 5, random.Random(n))
             for n in (1, 1, 2)
         )
         assert one == same != other
+
+    def test_a_smaller_population_ranks_fewer(self):
+        ranked = []
+
+        def rank(texts):
+            ranked.extend(texts)
+            return np.zeros(len(texts))
+
+        config = MutationConfig(population=3, generations=2)
+        mutate_traces([split(EXTENT, 1)], rank, 5, random.Random(0), config)
+        assert 0 < len(ranked) <= 6
 
 
 def test_a_sequence_says_what_the_trace_without_post_processing_does():

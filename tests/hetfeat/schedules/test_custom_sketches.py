@@ -249,6 +249,7 @@ class TestInATask:
 
     @pytest.mark.parametrize("liked", [True, False], ids=["ours", "MetaSchedule's"])
     def test_a_model_chooses_between_the_kinds(self, device, liked):
+        from hetfeat.search.base import FixedGuidance
         from hetfeat.search.evolution import Evolution
 
         space = self.space(kernels.matmul(64), device.target)
@@ -265,7 +266,7 @@ class TestInATask:
         def score(programs):
             return np.array([is_ours(program.trace) is liked for program in programs], float)
 
-        asked = Evolution(task, Proposer(), score, seed=0).ask(6)
+        asked = Evolution(task, Proposer(), 0, guidance=FixedGuidance(score)).ask(6)
         kinds = [is_ours(program.trace) for program in asked]
         assert len(kinds) == 6
         assert kinds.count(liked) >= 5  # but for one that is taken out of curiosity

@@ -9,7 +9,7 @@ import spaces
 from hetfeat.errors import RequestError
 from hetfeat.search.base import Timed
 from hetfeat.search.gaussian_process import Covariance, Process, StateFeatures
-from hetfeat.search.gbfs import FAN_OUT, GreedyBestFirst
+from hetfeat.search.gbfs import GreedyBestFirst
 from hetfeat.search.na2c import ActorCritic, NeighbourhoodA2C, WalkStep
 from hetfeat.search.rnn import Controller, RnnSearch
 from hetfeat.search.runner import run_search
@@ -17,9 +17,10 @@ from hetfeat.search.space import gemm_space
 from hetfeat.search.strategies import STRATEGIES
 from hetfeat.search.surrogate import SurrogateSearch
 from hetfeat.search.warm_start import model_prior, recorded_prior, warmed_search
-from hetfeat.search.xgb import PLAN, Scores, XgbSearch
+from hetfeat.search.xgb import Scores, XgbSearch
 
 SPACE = gemm_space(64, 64, 64)
+FAN_OUT, PLAN = 5, 64
 
 
 def timed(states, seconds):

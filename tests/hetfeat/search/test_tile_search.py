@@ -10,11 +10,13 @@ import stores
 from hetfeat.dataset.store import RecordStore
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.trace import dump
-from hetfeat.search import tile_search
-from hetfeat.search.strategies import STRATEGIES
+from hetfeat.search.strategies import EVOLUTION, STRATEGIES
 from hetfeat.search.tile_search import TileSearch
-from hetfeat.tune.tuner import BATCH, EVOLUTION, Budget, TaskState, tune
+from hetfeat.tune.scheduler import TaskState
+from hetfeat.tune.session import Budget
+from hetfeat.tune.tuner import TuningOptions, tune
 
+BATCH = 8
 EXTENT = 4096
 TASK = Task("0" * 16, "matmul", ((1, 8), (8, 8)), "float32", 1e6)
 TILES = [name for name in STRATEGIES if name != EVOLUTION]
@@ -76,7 +78,7 @@ def test_every_strategy_finds_the_best_split_and_asks_for_none_twice(strategy):
 
 def test_what_it_is_given_comes_first():
     given = [program(EXTENT // 64, 64)]
-    first = TileSearch("random", TASK, Device(), 0, lambda: given).ask(BATCH)
+    first = TileSearch("random", TASK, Device(), 0, warm_starts=lambda: given).ask(BATCH)
     assert [inner_of(p) for p in first] == [64, 1, EXTENT]
 
 
@@ -99,7 +101,7 @@ def test_what_does_not_apply_is_passed_over():
     assert {inner_of(p) for p in asked} == {2**n for n in range(13)} - {64}
 
 
-def test_a_space_that_is_refused_everywhere_is_given_up(monkeypatch):
+def test_a_space_that_is_refused_everywhere_is_given_up():
     class Refusing(Device):
         rounds = 0
 
@@ -107,9 +109,8 @@ def test_a_space_that_is_refused_everywhere_is_given_up(monkeypatch):
             self.rounds += 1
             return []
 
-    monkeypatch.setattr(tile_search, "FRUITLESS", 5)
     device = Refusing()
-    search = TileSearch("random", TASK, device, 0)
+    search = TileSearch("random", TASK, device, 0, fruitless_states=5)
     search.tell([measured(program(EXTENT, 1))])
     assert search.ask(1) == []
     assert device.rounds == 5
@@ -168,8 +169,12 @@ def test_the_tuner_takes_one(tmp_path):
     device = Device()
     journal = RecordStore.create(tmp_path / "journal")
     tuned = tune(
-        [(TASK, 1)], device, None, journal, Budget(60, 0, 13), seed=0, strategy="gbfs"
-    )  # fmt: skip
+        [(TASK, 1)],
+        measurer=device,
+        journal=journal,
+        budget=Budget(60, 0, 13),
+        options=TuningOptions("gbfs"),
+    )
     assert tuned.trials == 13 == len({p.key for p in device.measured})
     assert inner_of(tuned.best[TASK.hash].program) == 64
 
@@ -183,10 +188,12 @@ def test_what_is_expected_of_a_task_outlives_an_interrupt(tmp_path):
         journal.append([Measurement(other, "a", (1e-5,), None, float(number), "x")])
     gains = []
     tune(
-        *([(TASK, 1)], Device(), None, journal, Budget(60, 0, 48)),
-        seed=0,
-        on_round=lambda tuned, state: gains.append(state.gain),
-        strategy="gbfs",
+        [(TASK, 1)],
+        measurer=Device(),
+        journal=journal,
+        budget=Budget(60, 0, 48),
+        options=TuningOptions("gbfs"),
+        on_round=lambda progress, state: gains.append(state.gain),
     )
     assert gains[0] < 0.05
 

@@ -16,8 +16,8 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.machine_lock import building, timing
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.tune import drift
-from hetfeat.tune.collect import BATCH, Plan, collect
+from hetfeat.tune.collect import CollectConfig, Plan, collect
+from hetfeat.tune.drift import drift
 from hetfeat.tune.evaluation_tasks import evaluation_order
 from registry.jobs import collect as collection
 
@@ -38,7 +38,8 @@ class Device:
 
     def sample(self, task: Task, count: int, seed: int) -> list[Program]:
         space = SPACE[task.hash]
-        distinct = count - 1 if count > BATCH else count  # children draw the same program
+        # Children draw the same program.
+        distinct = count - 1 if count > CollectConfig().batch else count
         drawn = random.Random(f"{seed} {task.hash}").sample(range(space), min(space, distinct))
         return [self._program(task, number) for number in drawn]
 
@@ -203,19 +204,16 @@ def test_a_device_named_twice_is_one(monkeypatch, tmp_path):
     assert asked.value.args == ([stores.profile("here")],)
 
 
-def test_anchors_show_a_device_that_drifts(tmp_path, monkeypatch):
-    monkeypatch.setattr(drift, "EVERY_S", 0.0)
+def test_the_probe_shows_a_device_that_drifts(tmp_path):
     store = RecordStore.create(tmp_path / "records")
     steady, drifting = devices("steady", "drifting")
-    for progress in collect(store, [steady, drifting], TASKS, PLAN):
+    config = CollectConfig(drift_programs=3, drift_interval_s=0.0)
+    for progress in collect(store, [steady, drifting], TASKS, PLAN, config):
         drifting.slowdown = 2.0 * (1 + progress.programs / 100)
-    found = drift.drift(store)
-    assert found["steady"] == 0.0
-    assert found["drifting"] > 0.1
-    assert (
-        len({row["task"] for row in sidecar_files.noted(store.path, sidecar_files.ANCHORS)})
-        == drift.COUNT
-    )
+    strayed = drift(store)
+    assert strayed["steady"] == 0.0
+    assert strayed["drifting"] > 0.1
+    assert len({row["task"] for row in sidecar_files.noted(store.path, sidecar_files.ANCHORS)}) == 3
 
 
 def test_operators_take_turns_and_one_epilogue_stands_for_all():

@@ -3,8 +3,10 @@
 import stores
 
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.tune.finalists import FINALISTS, LEAST_SHARE, MARGIN, choose, finalists
+from hetfeat.tune.finalists import measure_finalists, select_finalists
 from hetfeat.workloads.winograd.variants import competing
+
+FINALISTS, MARGIN, LEAST_SHARE = 3, 1.1, 0.005
 
 TASKS = [Task(f"{n:016d}", "conv2d", ((1, n), (n, n)), "float32", 1e6) for n in range(3)]
 
@@ -39,21 +41,21 @@ class Device:
 class TestFinalists:
     def test_those_not_much_slower_than_the_fastest(self):
         found = leaders(TASKS[0], 1.0, MARGIN - 0.01, MARGIN + 0.01)
-        assert finalists(found, {TASKS[0]: 1}, {}) == found[TASKS[0].hash][:2]
+        assert select_finalists(found, {TASKS[0]: 1}, {}) == found[TASKS[0].hash][:2]
         level = leaders(TASKS[0], *[1.0] * (FINALISTS + 2))
-        assert len(finalists(level, {TASKS[0]: 1}, {})) == FINALISTS
+        assert len(select_finalists(level, {TASKS[0]: 1}, {})) == FINALISTS
 
     def test_small_tasks_are_taken_as_they_are_unless_there_are_several_ways(self):
         small = LEAST_SHARE / 3
         found = leaders(TASKS[0], 1.0) | leaders(TASKS[1], small, small)
         weights = dict.fromkeys(TASKS[:2], 1)
-        assert finalists(found, weights, {}) == found[TASKS[0].hash]
-        assert finalists(found, weights, {TASKS[1].hash: (CONVOLUTION, None)}) == [
+        assert select_finalists(found, weights, {}) == found[TASKS[0].hash]
+        assert select_finalists(found, weights, {TASKS[1].hash: (CONVOLUTION, None)}) == [
             *found[TASKS[0].hash],
             found[TASKS[1].hash][0],
         ]
         often = {TASKS[0]: 1, TASKS[1]: 9}
-        assert len(finalists(found, often, {})) == 3
+        assert len(select_finalists(found, often, {})) == 3
 
     def test_small_is_by_the_network_and_not_by_all_the_ways_of_its_convolutions(self):
         data, _, output = CONVOLUTION
@@ -62,25 +64,25 @@ class TestFinalists:
         small = 1.5 * LEAST_SHARE
         found = leaders(direct, 1.0) | leaders(other, 1.0) | leaders(TASKS[0], small, small)
         weights = dict.fromkeys([direct, other, TASKS[0]], 1)
-        assert len(finalists(found, weights, competing(weights))) == 4
+        assert len(select_finalists(found, weights, competing(weights))) == 4
 
 
 class TestChoosing:
     def test_the_fastest_with_cold_weights_wins(self):
         candidates = leaders(TASKS[0], 1.0, 1.01, 1.02)[TASKS[0].hash]
-        best, cold_s = choose(candidates, Device([3.0, 2.0, 2.5]))
+        best, cold_s = measure_finalists(candidates, Device([3.0, 2.0, 2.5]))
         assert best == {TASKS[0].hash: candidates[1]}
         assert cold_s == {TASKS[0].hash: 2.0}
 
     def test_what_does_not_run_again_is_passed_over(self):
         candidates = leaders(TASKS[0], 1.0, 1.01)[TASKS[0].hash]
-        best, _ = choose(candidates, Device([None, 2.0]))
+        best, _ = measure_finalists(candidates, Device([None, 2.0]))
         assert best == {TASKS[0].hash: candidates[1]}
-        assert choose(candidates, Device([None, None])) == ({}, {})
+        assert measure_finalists(candidates, Device([None, None])) == ({}, {})
 
     def test_tasks_do_not_mix(self):
         candidates = [measured(task, number, 1.0) for task in TASKS for number in range(FINALISTS)]
-        best, cold_s = choose(candidates, Device([2.0, 3.0, 1.0]))
+        best, cold_s = measure_finalists(candidates, Device([2.0, 3.0, 1.0]))
         assert {task: m.program.task.hash for task, m in best.items()} == {
             task.hash: task.hash for task in TASKS
         }

@@ -11,11 +11,12 @@ from hetfeat.features.assemble import batch_of
 from hetfeat.features.batch import Examples
 from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.gbdt_parameters import GbdtParameters
-from hetfeat.search.evolution import Evolution
+from hetfeat.search.base import Exploration
 from hetfeat.transfer.finetune import mean_pca
-from hetfeat.tune.guidance import FIRST_FIT, GATE_FACTOR, Judge, trusted
+from hetfeat.tune.guidance import GuidanceConfig, ModelGuidance, refuse_source_at_chance
 
 HERE = stores.profile("b")
+FIRST_FIT, GATE_FACTOR = 64, 4
 
 
 def measured(tasks: range, count: int, seed: int = 1):
@@ -41,39 +42,39 @@ def source(wrong: bool = False) -> XgbModel:
     return model
 
 
-def pca(judge: Judge) -> float:
+def pca(guidance: ModelGuidance) -> float:
     """On programs that nobody has seen."""
     unseen = measured(range(6), 120, seed=7)
-    assert judge.model is not None
+    assert guidance.model is not None
     return mean_pca(
-        judge.model.predict(batch_of([m.program for m in unseen], HERE)), examples(unseen)
+        guidance.model.predict(batch_of([m.program for m in unseen], HERE)), examples(unseen)
     )
 
 
 def test_a_source_that_helps_is_kept_and_fine_tuned():
     helpful = source()
-    judge = Judge(helpful, HERE, seed=0)
-    before = pca(judge)
-    judge.learn(measured(range(6), FIRST_FIT))
-    assert judge.source is helpful and judge.model is not helpful
-    assert sum(judge.model.seen["b"].values()) > sum(helpful.seen["b"].values())
-    assert pca(judge) > before - 0.02
+    guidance = ModelGuidance(helpful, HERE, seed=0)
+    before = pca(guidance)
+    guidance.learn(measured(range(6), FIRST_FIT))
+    assert guidance.source is helpful and guidance.model is not helpful
+    assert sum(guidance.model.seen["b"].values()) > sum(helpful.seen["b"].values())
+    assert pca(guidance) > before - 0.02
 
 
 def test_a_source_that_misleads_is_dropped(caplog):
-    judge = Judge(source(wrong=True), HERE, seed=0)
-    assert pca(judge) < 0.3
-    judge.learn(measured(range(6), FIRST_FIT))
-    assert judge.source is None and "is dropped" in caplog.text
-    judge.learn(measured(range(6), 4 * FIRST_FIT))
-    assert pca(judge) > 0.7
+    guidance = ModelGuidance(source(wrong=True), HERE, seed=0)
+    assert pca(guidance) < 0.3
+    guidance.learn(measured(range(6), FIRST_FIT))
+    assert guidance.source is None and "is dropped" in caplog.text
+    guidance.learn(measured(range(6), 4 * FIRST_FIT))
+    assert pca(guidance) > 0.7
 
 
 @pytest.mark.parametrize(("valid_pca", "kept"), [(None, True), (0.7, True), (0.6, False)])
 def test_a_source_that_knows_nothing_of_its_own_devices_is_not_trusted(valid_pca, kept, caplog):
     found = source()
     found.valid_pca = valid_pca
-    assert trusted(found) is (found if kept else None)
+    assert refuse_source_at_chance(found) is (found if kept else None)
     assert ("is dropped" in caplog.text) is not kept
 
 
@@ -84,15 +85,14 @@ def test_drafts_that_mislead_are_learnt_anew(right, caplog):
     drafts = SimpleNamespace(operators={"conv2d", "matmul"}, own=(), predict=scores)
     drafts.fine_tune = lambda records: drafts
     helpful.draft = drafts
-    judge = Judge(helpful, HERE, seed=0)
-    judge.learn(measured(range(6), FIRST_FIT))
-    assert judge.source is not None and helpful.draft is drafts
-    assert judge.model is not None and judge.model.draft is not None
-    assert (judge.model.draft is drafts) is right
+    guidance = ModelGuidance(helpful, HERE, seed=0)
+    guidance.learn(measured(range(6), FIRST_FIT))
+    assert guidance.source is not None and helpful.draft is drafts
+    assert guidance.model is not None and guidance.model.draft is not None
+    assert (guidance.model.draft is drafts) is right
     assert ("drafts are dropped" in caplog.text) is not right
-    search = Evolution(stores.task(0), None, None, 0)
-    judge.guide(search, stores.task(0), None)
-    assert search.in_turns  # which sketches the source had learnt is not forgotten
+    explored = guidance.for_task(stores.task(0)).exploration
+    assert explored.reserve_custom_sketches  # which sketches the source had learnt is not forgotten
 
 
 @pytest.mark.parametrize(
@@ -105,53 +105,68 @@ def test_drafts_that_mislead_are_learnt_anew(right, caplog):
 )
 def test_a_source_is_not_dropped_for_what_may_be_luck(monkeypatch, kept, fresh, drops):
     found = np.array(kept), np.array(fresh)
-    monkeypatch.setattr(Judge, "_cross_validated", lambda *_: found)
-    judge = Judge(source(), HERE, seed=0)
-    judge.learn(measured(range(6), FIRST_FIT))
-    assert (judge.source is None) is drops
+    monkeypatch.setattr(ModelGuidance, "_cross_validated", lambda *_: found)
+    guidance = ModelGuidance(source(), HERE, seed=0)
+    guidance.learn(measured(range(6), FIRST_FIT))
+    assert (guidance.source is None) is drops
 
 
 def test_the_gate_is_asked_now_and_then(monkeypatch):
-    judge, asked = Judge(source(), HERE, seed=0), []
-    monkeypatch.setattr(judge, "_gate", lambda model, records: asked.append(len(records)))
+    guidance, asked = ModelGuidance(source(), HERE, seed=0), []
+    monkeypatch.setattr(guidance, "_gate", lambda model, records: asked.append(len(records)))
     for count in range(16, 1025, 16):
-        judge.learn(measured(range(6), count))
+        guidance.learn(measured(range(6), count))
     assert asked == [FIRST_FIT, GATE_FACTOR * FIRST_FIT, GATE_FACTOR**2 * FIRST_FIT]
 
 
 def test_without_a_source_a_model_comes_once_there_is_enough_to_learn_from():
-    judge = Judge(None, HERE, seed=0)
-    judge.learn(measured(range(6), FIRST_FIT - 1))
-    assert judge.model is None
-    judge.learn(measured(range(6), 4 * FIRST_FIT))
-    assert pca(judge) > 0.7
-    assert judge.model is not None and judge.model.draft is not None
-    search = Evolution(stores.task(0), None, None, 0)
-    judge.guide(search, stores.task(0), None)
-    assert search.judges_starts
+    guidance = ModelGuidance(None, HERE, seed=0)
+    guidance.learn(measured(range(6), FIRST_FIT - 1))
+    assert guidance.model is None
+    guidance.learn(measured(range(6), 4 * FIRST_FIT))
+    assert pca(guidance) > 0.7
+    assert guidance.model is not None and guidance.model.draft is not None
+    assert guidance.for_task(stores.task(0)).exploration.score_warm_starts
 
 
 def test_measurements_that_teach_nothing_leave_it_without_a_model():
     same = [replace(m, latencies_s=(1e-3,)) for m in measured(range(1), FIRST_FIT)]
-    judge = Judge(None, HERE, seed=0)
-    judge.learn(same)
-    assert judge.model is None
+    guidance = ModelGuidance(None, HERE, seed=0)
+    guidance.learn(same)
+    assert guidance.model is None
 
 
 @pytest.mark.parametrize("draft", ["of its operator", "of others", None])
 def test_a_search_is_guided_by_what_there_is(draft, monkeypatch):
-    judge = Judge(source(), HERE, seed=0)
-    assert judge.model is not None
+    guidance = ModelGuidance(source(), HERE, seed=0)
+    assert guidance.model is not None
     if draft:
         many = 1 if draft == "of its operator" else 10_000
         monkeypatch.setattr("hetfeat.models.trace_ranker.KNOWN_RECORDS", many)
         known = examples(measured(range(12, 30), 360))
-        judge.model.learn_drafts(known, known)
-    search = Evolution(stores.task(0), None, None, 0)
-    judge.guide(search, stores.task(0), None)
+        guidance.model.learn_drafts(known, known)
+    asked = guidance.for_task(stores.task(0))
     programs = stores.programs(stores.task(0), 5, seed=3)
-    assert np.array_equal(search.score(programs), judge.model.predict(batch_of(programs, HERE)))
-    assert (search.draft is not None) is (draft == "of its operator")
+    assert np.array_equal(asked.score(programs), guidance.model.predict(batch_of(programs, HERE)))
+    assert (asked.rank_traces is not None) is (draft == "of its operator")
+
+
+def test_what_a_search_is_told_is_of_the_model_of_now():
+    guidance = ModelGuidance(None, HERE, seed=0)
+    asked = guidance.for_task(stores.task(0))
+    assert asked.score is asked.rank_traces is None
+    guidance.learn(measured(range(6), 4 * FIRST_FIT))
+    assert asked.score is not None
+
+
+def test_it_learns_at_once_and_then_when_there_is_enough_that_is_new(monkeypatch):
+    guidance = ModelGuidance(None, HERE, 0, GuidanceConfig(refit_every=10))
+    learnt = []
+    monkeypatch.setattr(guidance, "learn", lambda records: learnt.append(len(records)))
+    records = measured(range(6), 40)
+    for count in (0, 4, 9, 10, 15, 21, 30, 31):
+        guidance.learn_when_due(records[:count])
+    assert learnt == [0, 10, 21, 31]
 
 
 @pytest.mark.parametrize("draft", ["of both", "of TVM's", None])
@@ -161,12 +176,15 @@ def test_sketches_that_a_source_has_not_learnt_take_turns(draft, monkeypatch):
         monkeypatch.setattr("hetfeat.models.trace_ranker.KNOWN_RECORDS", 1)
         known = examples([as_ours(m, draft == "of both") for m in measured(range(12, 30), 360)])
         taught.learn_drafts(known, known)
-    judge, search = Judge(taught, HERE, seed=0), Evolution(task, None, None, 0)
-    judge.guide(search, task, None)
-    assert search.in_turns is (draft == "of TVM's") and not search.judges_starts
-    judge.hear([as_ours(m, True) for m in measured(range(1), FIRST_FIT)])
-    judge.guide(search, task, None)
-    assert not search.in_turns
+    guidance = ModelGuidance(taught, HERE, seed=0)
+    monkeypatch.setattr(guidance, "_gate", lambda *_: None)
+    asked = guidance.for_task(task)
+    assert asked.exploration == Exploration(reserve_custom_sketches=draft == "of TVM's")
+    records = [as_ours(m, True) for m in measured(range(1), FIRST_FIT)]
+    guidance.learn(records[:-1])
+    assert asked.exploration.reserve_custom_sketches is (draft == "of TVM's")
+    guidance.learn(records)
+    assert not asked.exploration.reserve_custom_sketches
 
 
 def as_ours(found, ours: bool):
@@ -178,15 +196,14 @@ def as_ours(found, ours: bool):
 
 
 def test_the_measured_programs_of_a_task_are_its_support_set(monkeypatch):
-    judge = Judge(source(), HERE, seed=0)
+    guidance = ModelGuidance(source(), HERE, seed=0)
     read = []
     monkeypatch.setattr(
         XgbModel, "predict", lambda self, batch, support: read.append(sorted(support.program))
     )
-    search, mine = Evolution(stores.task(0), None, None, 0), measured(range(1), 4)
-    judge.guide(search, stores.task(0), None)
+    asked, mine = guidance.for_task(stores.task(0)), measured(range(1), 4)
     for heard in (measured(range(1, 2), 3), mine[:2], mine[2:]):
-        judge.hear(heard)
-        search.score(stores.programs(stores.task(0), 5, seed=3))
+        guidance.add_to_support_sets(heard)
+        asked.score(stores.programs(stores.task(0), 5, seed=3))
     keys = [m.program.key for m in mine]
     assert read == [[], sorted(keys[:2]), sorted(keys)]

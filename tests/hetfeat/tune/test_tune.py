@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import FrozenInstanceError, dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -15,18 +15,16 @@ from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceLost
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.trace import is_ours
-from hetfeat.search.evolution import (
-    APPLIED_PER_PICK,
-    CURIOUS_SHARE,
-    GENERATIONS,
-    PARENTS,
-    SKETCH_SAMPLES,
-    START_SHARE,
-    Evolution,
-)
+from hetfeat.search.base import Exploration, FixedGuidance
+from hetfeat.search.evolution import Evolution, EvolutionConfig
 from hetfeat.transfer.schedule_library import Donor, ScheduleLibrary
-from hetfeat.tune.tuner import BATCH, FIRST_GAIN, LEAST_GAIN, MEMORY, RIVAL_TRIALS, Budget, tune
+from hetfeat.tune.guidance import GuidanceConfig
+from hetfeat.tune.scheduler import SchedulerConfig
+from hetfeat.tune.session import Budget
+from hetfeat.tune.tuner import TuningOptions, tune
 
+BATCH = 8
+CONFIG = EvolutionConfig()
 DEVICE = stores.profile("a")
 TASKS = [
     (Task(f"{number:016d}", "conv2d", ((1, 8), (number, 8)), "float32", flops), weight)
@@ -105,7 +103,8 @@ def journal(tmp_path) -> RecordStore:
 
 
 def run(device, journal, trials, seconds=60.0, tasks=TASKS, **others):
-    return tune(tasks, device, None, journal, Budget(seconds, 0, trials), seed=0, **others)
+    budget = Budget(seconds, 0, trials)
+    return tune(tasks, measurer=device, journal=journal, budget=budget, **others)
 
 
 class TestLoop:
@@ -122,10 +121,12 @@ class TestLoop:
         device = FakeDevice()
         tuned = run(device, journal, trials)
         assert len(device.measured) == tuned.trials == trials == journal.read().num_rows
+        assert tuned.ended == "budget"
 
     def test_the_budget_of_seconds_is_kept_to(self, journal):
         device = FakeDevice()
-        assert run(device, journal, 1000, seconds=-1.0).trials == 0
+        tuned = run(device, journal, 1000, seconds=-1.0)
+        assert (tuned.trials, tuned.ended) == (0, "budget")
         assert device.measured == []
 
     def test_nothing_is_measured_twice(self, journal):
@@ -135,7 +136,7 @@ class TestLoop:
 
     def test_a_small_space_ends_before_the_budget(self, journal):
         tuned = run(FakeDevice(programs=10), journal, trials=1000)
-        assert tuned.trials == 30
+        assert (tuned.trials, tuned.ended) == (30, "exhausted")
         assert [m.latency_s for m in tuned.best.values()] == pytest.approx([1e-6] * len(TASKS))
 
     def test_a_journal_is_gone_on_from(self, journal):
@@ -170,8 +171,9 @@ class TestLoop:
     def test_an_interrupt_keeps_what_was_measured_and_the_best(self, journal, after, error):
         device = FakeDevice(interrupt_after=after, interrupt=error)
         tuned = run(device, journal, trials=100)
-        assert tuned.interrupted
-        assert tuned.stopped == isinstance(error, KeyboardInterrupt)
+        by_user = isinstance(error, KeyboardInterrupt)
+        assert tuned.ended == ("interrupted" if by_user else "device_lost")
+        assert tuned.is_partial
         assert tuned.trials == after == journal.read().num_rows
         fastest: dict[str, int] = {}
         for program in device.measured:
@@ -187,7 +189,7 @@ class TestLoop:
         assert TASKS[1][0].hash not in tuned.best
         assert min(counts["0"], counts["2"]) > BATCH
 
-    def test_a_way_that_is_far_behind_its_rivals_is_not_pursued(self, journal):
+    def test_a_way_that_is_far_behind_its_alternatives_is_not_pursued(self, journal):
         """Both compute the same; the second needs twice the time whatever is tried."""
         fast, slow = TASKS[1][0], TASKS[2][0]
 
@@ -200,10 +202,11 @@ class TestLoop:
 
         device = TwoWays()
         ways = {fast.hash: ("conv", None), slow.hash: ("conv", 2)}
-        run(device, journal, trials=150, ways=ways)
+        options = TuningOptions(scheduler=SchedulerConfig(alternative_trials=24))
+        run(device, journal, trials=150, alternatives=ways, options=options)
         trials = Counter(p.task.hash for p in device.measured)
-        assert trials[slow.hash] == RIVAL_TRIALS
-        assert trials[fast.hash] > 2 * RIVAL_TRIALS
+        assert trials[slow.hash] == 24
+        assert trials[fast.hash] > 48
 
     def test_a_task_without_a_design_space_leaves_the_others(self, journal):
         class Refusing(FakeDevice):
@@ -222,7 +225,7 @@ class TestLoop:
         device = FakeDevice()
         model = KnowsBest()
         model.predict = lambda batch, support=None: TestEvolution.right(batch)
-        tuned = tune(TASKS, device, model, journal, Budget(60.0, 0), seed=0, ways=ways)
+        tuned = run(device, journal, 0, model=model, alternatives=ways)
         assert device.measured == [] and tuned.best == {} and tuned.trials == 0
         assert {h: quality(p) for h, p in tuned.picked.items()} == {
             TASKS[0][0].hash: 7,
@@ -245,8 +248,8 @@ class TestLoop:
         model = KnowsBest()
         model.predict = lambda batch, support=None: TestEvolution.right(batch)
         tasks = [(direct, 2), (other_way, 2)]
-        none = Budget(60.0, 0)
-        tuned = tune(tasks, FakeDevice(), model, journal, none, 0, ways=ways, library=library)
+        others = {"model": model, "alternatives": ways, "library": library}
+        tuned = run(FakeDevice(), journal, 0, tasks=tasks, **others)
         assert tuned.expected_s == pytest.approx({direct.hash: 4e-3, "other way": 1e-9 * flops})
         assert set(tuned.picked) == {"other way" if flops == 1e6 else direct.hash}
 
@@ -260,8 +263,8 @@ class TestLoop:
         model.predict = lambda batch, support=None: TestEvolution.right(batch)
         library = ScheduleLibrary([Donor(other_way, "a", "[[],[]]", 1e-9)])
         tasks = [(direct, 1), (other_way, 1)]
-        none = Budget(60.0, 0)
-        tuned = tune(tasks, FakeDevice(), model, journal, none, 0, ways=ways, library=library)
+        others = {"model": model, "alternatives": ways, "library": library}
+        tuned = run(FakeDevice(), journal, 0, tasks=tasks, **others)
         assert set(tuned.best) == {direct.hash}
         assert tuned.expected_s == tuned.picked == {}
 
@@ -273,7 +276,7 @@ class TestLoop:
         model, asked = KnowsBest(), []
         model.valid_pca = 0.5
         model.predict = lambda batch, support=None: asked.append(1) or TestEvolution.right(batch)
-        tune(TASKS, FakeDevice(), model, journal, Budget(60.0, 0, trials), seed=0)
+        run(FakeDevice(), journal, trials, model=model)
         assert bool(asked) is (trials == 0)
 
     def test_without_a_model_nothing_is_picked(self, journal):
@@ -288,10 +291,16 @@ class TestLoop:
                     yield replace(found, latencies_s=(1e-3,))
 
         tuned = run(Level(programs=5000), journal, trials=5000)
-        share = LEAST_GAIN * sum(weight for _, weight in TASKS) / max(w for _, w in TASKS)
-        rounds = math.log(share / FIRST_GAIN) / math.log(MEMORY)
+        config = SchedulerConfig()
+        share = config.least_gain * sum(weight for _, weight in TASKS) / max(w for _, w in TASKS)
+        rounds = math.log(share / config.first_gain) / math.log(config.gain_memory)
         assert BATCH * rounds < tuned.trials < BATCH * len(TASKS) * (rounds + 2)
-        assert not tuned.interrupted
+        assert tuned.ended == "exhausted"
+
+    def test_a_result_is_not_changed(self, journal):
+        tuned = run(FakeDevice(), journal, trials=1)
+        with pytest.raises(FrozenInstanceError):
+            tuned.trials = 2
 
     def test_rounds_are_told(self, journal):
         told = []
@@ -300,8 +309,10 @@ class TestLoop:
 
 
 class TestEvolution:
-    def search(self, score=None, seed=0, device=None):
-        return Evolution(TASKS[0][0], device or FakeDevice(), score, seed)
+    def search(self, score=None, seed=0, device=None, rank=None, config=CONFIG, **explored):
+        guidance = FixedGuidance(score, rank, Exploration(**explored))
+        device = device or FakeDevice()
+        return Evolution(TASKS[0][0], device, seed, guidance=guidance, config=config)
 
     @staticmethod
     def right_of(program):
@@ -328,16 +339,19 @@ class TestEvolution:
         device = FakeDevice()
         drawn = device.sample(TASKS[0][0], 100, 0)
         starts = [program for program in drawn if quality(program) in numbers]
-        search = Evolution(TASKS[0][0], device, self.right if model else None, 0, lambda: starts)
-        search.judges_starts = model != "does not"
+        explored = Exploration(score_warm_starts=model != "does not")
+        guidance = FixedGuidance(self.right if model else None, exploration=explored)
+        search = Evolution(TASKS[0][0], device, 0, guidance=guidance, warm_starts=lambda: starts)
         found = {program.key for program in search.ask(BATCH)}
         taken = sum(program.key in found for program in starts)
         fast = 7 in numbers
         assert len(found) == BATCH
         if model == "judges them":
-            assert taken > BATCH // 2 if fast else taken <= round(CURIOUS_SHARE * BATCH)
+            assert taken > BATCH // 2 if fast else taken <= round(CONFIG.random_share * BATCH)
         else:
-            assert {program.key for program in starts[: round(START_SHARE * BATCH)]} <= found
+            assert {
+                program.key for program in starts[: round(CONFIG.warm_start_share * BATCH)]
+            } <= found
         again = {program.key for program in search.ask(BATCH)}
         assert not again & found
 
@@ -350,7 +364,7 @@ class TestEvolution:
 
         chosen = self.search(score).ask(BATCH)
         best = sorted(self.right(seen), reverse=True)
-        trusted = BATCH - round(CURIOUS_SHARE * BATCH)
+        trusted = BATCH - round(CONFIG.random_share * BATCH)
         found = sorted(self.right(chosen), reverse=True)
         assert found[:trusted] == best[:trusted]
 
@@ -366,10 +380,11 @@ class TestEvolution:
             judged.append(sorted(programs, key=lambda p: abs(quality(p) - 7)))
             return self.right(programs)
 
-        self.search(score, device=Noting(programs=5000)).ask(BATCH)
-        assert len(parents) == GENERATIONS[0]
+        config = EvolutionConfig(generations=(4, 1), parents=5)
+        self.search(score, device=Noting(programs=5000), config=config).ask(BATCH)
+        assert len(parents) == 4
         for favourites, given in zip(judged, parents, strict=False):
-            assert {p.trace for p in favourites[:PARENTS]} == set(given)
+            assert {p.trace for p in favourites[:5]} == set(given)
         assert quality(judged[1][0]) != quality(judged[0][0])
 
     def test_a_wrong_model_is_doubted_a_little(self):
@@ -381,7 +396,7 @@ class TestEvolution:
 
         chosen = set(self.search(score, device=FakeDevice(programs=5000)).ask(BATCH))
         favourites = set(sorted(judged, key=self.right_of)[:BATCH])
-        assert len(chosen - favourites) >= round(CURIOUS_SHARE * BATCH)
+        assert len(chosen - favourites) >= round(CONFIG.random_share * BATCH)
 
     @pytest.mark.parametrize("in_turns", [True, False])
     def test_a_model_that_knows_no_sketch_of_ours_does_not_keep_them_out(self, in_turns):
@@ -404,8 +419,8 @@ class TestEvolution:
         def even(programs):
             return np.array([-float(is_ours(program.trace)) for program in programs])
 
-        search = self.search(even, device=OddAreOurs(programs=5000))
-        search.in_turns = in_turns
+        device = OddAreOurs(programs=5000)
+        search = self.search(even, device=device, reserve_custom_sketches=in_turns)
         for _ in range(2):
             chosen = search.ask(BATCH)
             ours = sum(is_ours(program.trace) for program in chosen)
@@ -422,12 +437,12 @@ class TestEvolution:
                 return super().sample(task, count, seed)
 
         device, usual = Counting(), Counting()
-        search, other = (self.search(self.right, device=one) for one in (device, usual))
-        search.in_turns = True
+        search = self.search(self.right, device=device, reserve_custom_sketches=True)
+        other = self.search(self.right, device=usual)
         for _ in range(3):
             other.ask(BATCH)
             assert len(set(search.ask(BATCH))) == BATCH
-        assert device.drawn == usual.drawn + SKETCH_SAMPLES
+        assert device.drawn == usual.drawn + CONFIG.sketch_samples
 
     def test_the_same_seed_asks_alike(self):
         one, same, other = (self.search(self.right, seed).ask(BATCH) for seed in (1, 1, 2))
@@ -445,7 +460,7 @@ class TestEvolution:
         assert len(keys) == len(set(keys)) == 80
         assert not set(keys) & {m.program.key for m in told}
 
-    def test_drafts_take_the_place_of_variations(self):
+    def test_unapplied_traces_take_the_place_of_variations(self, monkeypatch):
         asked = []
 
         class NeverVaries(FakeDevice):
@@ -454,23 +469,24 @@ class TestEvolution:
 
         device = NeverVaries(programs=5000)
 
-        def draft(parents, count, rng):
+        def mutate(parents, rank, count, rng, config):
             asked.append((list(parents), count))
-            return device.sample(TASKS[0][0], count, rng.randrange(99))
+            return [p.trace for p in device.sample(TASKS[0][0], count, rng.randrange(99))]
 
-        search = self.search(self.right, device=device)
-        search.draft = draft
+        monkeypatch.setattr("hetfeat.search.evolution.mutate_traces", mutate)
+        config = EvolutionConfig(applied_per_pick=3, sketch_samples=5)
+        search = self.search(self.right, device=device, rank=len, config=config)
         chosen = search.ask(BATCH)
         search.tell(list(device.measure_each(chosen)))
         search.ask(BATCH)
         (first, count), (second, _) = asked
-        assert len(first) == SKETCH_SAMPLES and count == APPLIED_PER_PICK * BATCH
-        fastest = sorted(chosen, key=self.right_of, reverse=True)[:PARENTS]
-        assert second[:PARENTS] == [program.trace for program in fastest]
+        assert len(first) == 5 and count == 3 * BATCH
+        fastest = sorted(chosen, key=self.right_of, reverse=True)[: CONFIG.parents]
+        assert second[: CONFIG.parents] == [program.trace for program in fastest]
 
-    def test_drafts_that_lead_nowhere_are_made_up_for(self):
-        search = self.search(self.right)
-        search.draft = lambda parents, count, rng: []
+    def test_unapplied_traces_that_lead_nowhere_are_made_up_for(self, monkeypatch):
+        monkeypatch.setattr("hetfeat.search.evolution.mutate_traces", lambda *_: [])
+        search = self.search(self.right, rank=len)
         asked = []
         while found := search.ask(BATCH):
             asked += found
@@ -496,11 +512,11 @@ def test_the_model_chooses_and_is_refitted(journal, monkeypatch):
     model = KnowsBest()
     monkeypatch.setattr("hetfeat.tune.guidance.batch_of", lambda programs, profile: list(programs))
     monkeypatch.setattr("hetfeat.tune.guidance.examples_of", lambda known, profile: known)
-    monkeypatch.setattr("hetfeat.tune.guidance.Judge._gate", lambda *_: None)
-    monkeypatch.setattr("hetfeat.tune.guidance.Judge._sides", lambda *_: ((), ()))
+    monkeypatch.setattr("hetfeat.tune.guidance.ModelGuidance._gate", lambda *_: None)
+    monkeypatch.setattr("hetfeat.tune.guidance.ModelGuidance._split", lambda *_: ((), ()))
     model.predict = lambda batch, support=None: TestEvolution.right(batch)
     device = FakeDevice(programs=100)
-    tuned = tune(TASKS, device, model, journal, Budget(60, 0, 72), seed=0)
+    tuned = run(device, journal, 72, model=model)
     first = [abs(quality(p) - 7) for p in device.measured[:BATCH]]
     assert sorted(first)[BATCH - 2] < 15
     assert [m.latency_s for m in tuned.best.values()] == pytest.approx([1e-6] * len(TASKS))
@@ -511,8 +527,9 @@ def test_without_a_source_the_tuner_learns_meanwhile(journal, monkeypatch):
     """From the records of each refit, not only from what a journal held to begin with."""
     learnt = []
     monkeypatch.setattr(
-        "hetfeat.tune.guidance.Judge._scratch",
+        "hetfeat.tune.guidance.ModelGuidance._fit_from_scratch",
         lambda self, records: learnt.append(len(records)),
     )
-    run(FakeDevice(), journal, trials=150)
-    assert learnt == [64, 128]
+    options = TuningOptions(guidance=GuidanceConfig(refit_every=48))
+    run(FakeDevice(), journal, trials=150, options=options)
+    assert learnt == [96, 144]
