@@ -148,3 +148,8 @@ def test_the_patent_is_named_beside_what_it_describes(project: Path):
     beside = (project / "hetfeat" / "search" / "README.md").read_text()
     for text in (beside, (project / "docs" / "search.md").read_text()):
         assert "US patent 11,842,178 B2" in text
+
+
+def test_the_picture_of_rooms_is_drawn_from_the_contracts(project: Path):
+    drawn = subprocess.run([sys.executable, project / "tools" / "rooms_picture.py", "--check"])
+    assert drawn.returncode == 0, "run `python tools/rooms_picture.py`"
