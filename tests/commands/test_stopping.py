@@ -86,6 +86,27 @@ def test_a_hangup_that_nohup_ignores_stays_ignored(tmp_path):
     assert (process.returncode, out) == (0, b"went  on\n"), errors
 
 
+def test_a_signal_while_text_is_executed_has_its_own_code_too(tmp_path):
+    code = """
+        import os, signal, sys
+        from registry.cli import app
+
+        @app.command("work")
+        def work():
+            exec("os.kill(os.getpid(), signal.SIGTERM)")
+
+        sys.exit(app.run(work, []))
+    """
+    (tmp_path / "door.py").write_text(textwrap.dedent(code))
+    done = subprocess.run(
+        [sys.executable, "-m", "door"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+    )
+    assert done.returncode == 143, done.stderr
+
+
 def test_handlers_are_put_back():
     @app.command("work")
     def work():
