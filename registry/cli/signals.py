@@ -53,6 +53,6 @@ def stopped_as_by_ctrl_c() -> Iterator[Stop]:
     finally:
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
-        # Where `exec` was interrupted, as dataclasses call it, CPython keeps that in a mark and ends
-        # `python -m` by SIGINT, whatever its exit code; each `exec` of text begins without the mark.
+        # Where an `exec` was interrupted, of dataclasses say, CPython keeps a mark, and ends
+        # `python -m` by SIGINT whatever its exit code; each `exec` of text takes the mark away.
         exec("")
