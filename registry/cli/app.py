@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 from hetfeat.errors import HetfeatError, RequestError, WorkFailed
 from registry.cli import output as _output
 from registry.cli import signals
+from registry.cli.options import click_parameters, read_options
 from registry.cli.params import (
     COUNTS,
     DEVICE_NAME,
@@ -76,7 +77,12 @@ class Result:
 
 
 def command(
-    name: str, *, render: Render = _output.as_text, interrupted: str = "", **settings: Any
+    name: str,
+    options: type[Any] | None = None,
+    *,
+    render: Render = _output.as_text,
+    interrupted: str = "",
+    **settings: Any,
 ) -> Callable[[Callable[..., Value | Result | None]], click.Command]:
     """Makes a function the command of its file: adds `--json`, prints what it returns, once.
 
@@ -84,6 +90,7 @@ def command(
 
     Args:
         name: The command's name, as in the table of commands.
+        options: Dataclass of the command's options; one of them is what the function is given.
         render: The result as text for people; control characters in it are escaped before.
         interrupted: What is left of the work when a signal ends it, and how to go on.
         **settings: As in `click.command`.
@@ -97,7 +104,9 @@ def command(
         def run_and_print(as_json: bool, **given: Any) -> None:
             try:
                 with _output.stdout_kept_for_the_result():
-                    returned = function(**given)
+                    returned = (
+                        function(read_options(options, given)) if options else function(**given)
+                    )
             except KeyboardInterrupt as error:
                 raise KeyboardInterrupt(interrupted) from error
             result = returned if isinstance(returned, Result) else Result(returned or {})
@@ -107,7 +116,7 @@ def command(
             click.get_current_context().exit(result.exit_code)
 
         made: click.Command = click.command(name, cls=click.Command, **settings)(run_and_print)
-        made.params.append(_json_option())
+        made.params += [*(click_parameters(options) if options else ()), _json_option()]
         return made
 
     return decorate

@@ -18,12 +18,12 @@ def _without_empty(value: Any) -> Any:
     return tuple(one for one in value if one != "") if several else value
 
 
-class _Option(_EmptyIsUnset, click.Option):
-    pass
+class Option(_EmptyIsUnset, click.Option):
+    """An option for which an empty text is the same as not given."""
 
 
-class _Argument(_EmptyIsUnset, click.Argument):
-    pass
+class Argument(_EmptyIsUnset, click.Argument):
+    """An argument for which an empty text is the same as not given."""
 
 
 class _Switch(click.ParamType[bool]):
@@ -99,7 +99,7 @@ def option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Calla
         *names: As in `click.option`.
         **settings: As in `click.option`; `show_default` is on.
     """
-    return click.option(*names, cls=_Option, **({"show_default": True} | settings))
+    return click.option(*names, cls=Option, **({"show_default": True} | settings))
 
 
 def argument(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -109,7 +109,7 @@ def argument(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Cal
         *names: As in `click.argument`.
         **settings: As in `click.argument`.
     """
-    return click.argument(*names, cls=_Argument, **settings)
+    return click.argument(*names, cls=Argument, **settings)
 
 
 seed = option("--seed", type=click.IntRange(0), default=0, help="Makes the run repeatable.")
