@@ -86,12 +86,14 @@ def command(options: DeployOptions) -> dict[str, Any] | app.Result:
         return app.Result(report, app.INTERRUPTED if report.get("stopped") else 0)
     from registry.jobs.deploy_batch import deploy_all, read_jobs
 
-    parameters = {one.name: one for one in click.get_current_context().command.params}
+    context, defaults = click.get_current_context(), DeployOptions()
+    parameters = {parameter.name: parameter for parameter in context.command.params}
 
     def parse(name: str, text: str) -> Any:
-        context, parameter = click.get_current_context(), parameters[name]
-        given = [text] if text and parameter.multiple else text
-        return parameter.process_value(context, given or parameter.get_default(context))
+        if not text:
+            return getattr(defaults, name)
+        parameter = parameters[name]
+        return parameter.process_value(context, [text] if parameter.multiple else text)
 
     rows = deploy_all(read_jobs(config, parse, wanted))
     failed = sum(row["error"] is not None for row in rows)
