@@ -2,13 +2,15 @@
 
 Tags, journals, bundles, logs, caches and replies of servers pass through `decode` (JSON) or
 `parse` (a value that is in memory already) before they are used: they never become a path, a
-module, a process id or a number unchecked.
+module, a process id or a number unchecked. Files of YAML are read by `read_yaml`.
 """
 
 import functools
 import math
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, overload
 
+import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -25,6 +27,10 @@ from hetfeat.errors import DataError
 MAX_BYTES = 1 << 20
 """Longest JSON text that `decode` takes unless told otherwise, in bytes."""
 SHOWN_CHARACTERS = 80
+_MOST_VALUES = 100_000
+"""In a file of YAML: by aliases a few lines become gigabytes, or a ring."""
+_DEEPEST = 100
+"""Levels of a file of YAML: the time that PyYAML takes grows with their square."""
 
 _CONFIG = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -143,6 +149,49 @@ def parse(value: object, kind: Any, *, what: str, action: str) -> Any:
         return _adapter(kind).validate_python(value)
     except ValidationError as error:
         raise _refused(what, f"{printable(repr(value))}: {_first(error)}", kind, action) from None
+
+
+def read_yaml(path: Path) -> Any:
+    """What a file of YAML holds: plain values of a sensible number, no integer of over 64 bits.
+
+    Raises:
+        ValueError: It cannot be read, or is something else; the message is one line.
+    """
+    try:
+        with path.open() as file:
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise ValueError(f"over {MAX_BYTES} characters")
+        _refuse_deep(text)
+        content = yaml.safe_load(text)
+    except OSError as error:
+        raise ValueError(error.strerror) from error
+    except Exception as error:  # whatever PyYAML makes of a scalar that is not of its tag
+        known = isinstance(error, yaml.YAMLError | ValueError)
+        why = str(error) if known else type(error).__name__
+        raise ValueError(" ".join(why.split())) from error
+    rest, count = [content], 0
+    while rest:
+        value, count = rest.pop(), count + 1
+        if count > _MOST_VALUES:
+            raise ValueError(f"over {_MOST_VALUES} values, perhaps by aliases")
+        match value:
+            case dict():
+                rest += [*value, *value.values()]
+            case list() | tuple() | set():
+                rest += value
+            case int() if value.bit_length() > 64:
+                raise ValueError("an integer of over 64 bits")
+    return content
+
+
+def _refuse_deep(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise ValueError(f"nested over {_DEEPEST} deep")
 
 
 def printable(text: str, most: int | None = SHOWN_CHARACTERS) -> str:

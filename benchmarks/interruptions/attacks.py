@@ -46,7 +46,7 @@ def cut_short(
         wrong += [f"a run is left: {row['what']}" for row in place.ask("doctor")["findings"]]
     place.check("doctor", "--repair", "true")
     wrong += [f"not repaired: {row['what']}" for row in place.ask("doctor")["findings"]]
-    wrong += place.run(*scenario.line).faults(0)
+    wrong += place.run(*scenario.line).faults(*scenario.again)
     lost = kept - scenario.kept(place)
     return wrong + scenario.wrong(place) + [f"lost: {what}" for what in list(lost)[:1]]
 
@@ -63,7 +63,7 @@ def on_a_full_disk(scenario: Scenario, place: Place, rng: random.Random) -> list
         grow()
         kept = scenario.kept(place)
         place.check("doctor", "--repair", "true")
-        wrong += place.run(*scenario.line).faults(0)
+        wrong += place.run(*scenario.line).faults(*scenario.again)
         lost = kept - scenario.kept(place)
         return wrong + scenario.wrong(place) + [f"lost: {what}" for what in list(lost)[:1]]
 

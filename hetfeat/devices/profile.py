@@ -12,6 +12,7 @@ import yaml
 
 from hetfeat.durable import write_file
 from hetfeat.errors import DataError, RequestError
+from hetfeat.parsing import read_yaml
 
 FAMILIES = ("cpu-x86", "cpu-arm", "gpu-nvidia", "gpu-amd", "gpu-apple")
 PROFILE_VERSION = 2
@@ -220,11 +221,8 @@ def load_profile(path: Path) -> DeviceProfile:
         DataError: The file is missing, is not YAML or is not a profile.
     """
     try:
-        text = path.read_text()
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise yaml.YAMLError("an alias, by which a few lines become gigabytes")
-        data = yaml.safe_load(text)
-    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+        data = read_yaml(path)
+    except ValueError as error:
         raise DataError(
             f"device profile {path}", "a readable YAML file", f"check it ({error})"
         ) from error

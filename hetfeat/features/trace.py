@@ -208,10 +208,10 @@ def _resolved(
         if kind in _LOOKUPS:
             continue
         if kind in _TILES:
-            values.update(zip(outputs, chosen.get(index, ()), strict=False))
+            values.update(zip(outputs, map(float, chosen.get(index, ())), strict=False))
         elif kind == "SampleCategorical":
             if index in chosen:
-                values[outputs[0]] = attributes[0][chosen[index]]
+                values[outputs[0]] = float(attributes[0][chosen[index]])
         elif kind == "Split":
             factors = [_number(value, values) for value in inputs[1:]]
             extent = values.get(inputs[0], 0.0)
@@ -228,13 +228,21 @@ def _resolved(
             places = {loop: place for place, loop in enumerate(sorted(inputs, key=_order))}
             yield kind, "", [float(places[loop]) for loop in inputs]
         elif kind in _ON_LOOPS:
-            yield kind, attributes[0] if attributes else "", [values.get(inputs[0], 0.0)]
+            yield kind, _word(attributes[:1]), [values.get(inputs[0], 0.0)]
         elif kind == "SampleComputeLocation":
             yield kind, "", [float(chosen.get(index, -1))]
         else:
-            word = next((word for word in attributes if type(word) is str), "")
             about = inputs[1:] if kind == "Annotate" else inputs  # whatever it is put on
-            yield kind, word, [_number(x, values) for x in (*about, *attributes) if _counts(x)]
+            yield (
+                kind,
+                _word(attributes),
+                [_number(x, values) for x in (*about, *attributes) if _counts(x)],
+            )
+
+
+def _word(attributes: list[Any]) -> str:
+    """The first text; empty where there is none."""
+    return next((word for word in attributes if type(word) is str), "")
 
 
 def _number(value: Any, values: dict[str, float]) -> float:

@@ -1,7 +1,8 @@
 """Files of native parsers, parsed by a child of limited means before this process parses them.
 
-XGBoost and LightGBM read a file without checking all of it: a changed one can end the process.
-What a child has parsed is remembered by its digest, under `HETFEAT_HOME`.
+XGBoost and LightGBM read a file without checking all of it: a changed one can end the process,
+when it is read or when its trees are followed. What a child found sound is remembered by its
+digest, under `HETFEAT_HOME`.
 """
 
 import contextlib
@@ -16,14 +17,12 @@ from hetfeat.errors import DataError
 MEMORY_BYTES = 8 << 30
 CPU_S = 20
 TIMEOUT_S = 120.0
-_PARSE = {
-    ".ubj": "import sys, xgboost as x; b = x.Booster(model_file=sys.argv[1]); b.save_raw('ubj')",
-    ".txt": "import sys, lightgbm as l; l.Booster(model_file=sys.argv[1]).model_to_string()",
-}
+_NATIVE = (".ubj", ".txt")
+_CHILD = Path(__file__).with_name("native_child.py")
 
 
 def check_native(path: Path, digest: str) -> None:
-    """Refuses a booster's file that does not parse in a child.
+    """Refuses a booster's file that a child cannot parse, or whose trees are none.
 
     Args:
         path: A file; one that no native parser reads is passed over.
@@ -32,10 +31,9 @@ def check_native(path: Path, digest: str) -> None:
     Raises:
         DataError: The child ended badly, or not in time.
     """
-    program = _PARSE.get(path.suffix)
-    if program is None or _mark(digest).is_file():
+    if path.suffix not in _NATIVE or _mark(digest).is_file():
         return
-    command = [sys.executable, "-P", "-c", program, str(path)]
+    command = [sys.executable, "-P", str(_CHILD), str(path)]
     try:
         done = subprocess.run(
             command,
@@ -52,7 +50,7 @@ def check_native(path: Path, digest: str) -> None:
 
 
 def trust(digest: str) -> None:
-    """Remembers that a file of this digest parses: a child has parsed it, or this process wrote it.
+    """Remembers that a file of this digest is sound: a child said so, or this process wrote it.
 
     Where nothing can be written, the next process asks a child again.
     """
@@ -62,7 +60,7 @@ def trust(digest: str) -> None:
 
 
 def _mark(digest: str) -> Path:
-    return home() / "parsed" / digest
+    return home() / "trees" / digest
 
 
 def _limit() -> None:

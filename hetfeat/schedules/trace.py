@@ -8,13 +8,49 @@ import copy
 import json
 import math
 import random
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from hetfeat.parsing import Count, Json, PositiveInt, decode, parse, printable
 
 Trace = list[Any]
 
 POSTPROC = "EnterPostproc"
 TILE, CATEGORICAL = "SamplePerfectTile", "SampleCategorical"
 LOCATION = "SampleComputeLocation"
+
+
+_Instruction = tuple[str, list[Json], list[Json], list[Json]]
+_Recorded = tuple[list[_Instruction], list[tuple[Count, Json]]]
+_FACTORS = Annotated[list[PositiveInt], Field(min_length=1)]
+
+
+def _of_its_instructions(found: _Recorded) -> _Recorded:
+    instructions, decisions = found
+    if len({index for index, _ in decisions}) < len(decisions):
+        raise ValueError("two decisions of an instruction")
+    for index, value in decisions:
+        if index >= len(instructions):
+            raise ValueError("a decision of an instruction that is not there")
+        if instructions[index][0] == TILE:
+            parse(value, _FACTORS, what="factors", action=_ACTION)
+    return found
+
+
+_RECORDED = Annotated[_Recorded, AfterValidator(_of_its_instructions)]
+_ACTION = "leave the record out"
+
+
+def recorded(text: str) -> Trace:
+    """The trace of a record, which others can write.
+
+    Raises:
+        DataError: It is none.
+    """
+    decode(text, _RECORDED, what=f"trace {printable(text, 60)!r}", action=_ACTION)
+    trace: Trace = json.loads(text)
+    return trace
 
 
 def dump(trace: Any) -> str:

@@ -26,6 +26,7 @@ from hetfeat.schedules.trace import (
     Trace,
     dump,
     innermost_limit,
+    recorded,
     without_postproc,
 )
 
@@ -154,11 +155,14 @@ def carry_over(donor: str, templates: Sequence[str]) -> str | None:
     which stays within the skeleton's limit; compute locations are left to be sampled anew.
 
     Args:
-        donor: A trace.
+        donor: A trace of a record.
         templates: Traces of the new task, one at least of each of its sketches: their decisions
             tell the extents.
+
+    Raises:
+        DataError: The donor is no trace.
     """
-    source = without_postproc(json.loads(donor))
+    source = without_postproc(recorded(donor))
     for text in templates:
         template = without_postproc(json.loads(text))
         if (decisions := _matched(source, template)) is not None:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hetfeat.devices.probe import find_profile
 from hetfeat.errors import DataError, HetfeatError, RequestError
+from hetfeat.parsing import read_yaml
 from hetfeat.workloads.networks import network_slug
 from registry.jobs.deploy import Wanted, deploy_and_register
 
@@ -39,9 +38,9 @@ def read_jobs(path: Path, parse: Callable[[str, str], Any], defaults: Settings) 
         RequestError: A value is not one of its option.
     """
     try:
-        content = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise _unreadable(path, " ".join(str(error).split())) from error
+        content = read_yaml(path)
+    except ValueError as error:
+        raise _unreadable(path, str(error)) from error
     groups = content if isinstance(content, list) else [content]
     if not groups or not all(isinstance(group, dict) and group for group in groups):
         raise _unreadable(path, "neither a mapping of options nor a list of such mappings")

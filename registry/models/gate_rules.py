@@ -4,11 +4,10 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StringConstraints
 
 from hetfeat.errors import DataError
-from hetfeat.parsing import Schema, parse
+from hetfeat.parsing import Schema, parse, read_yaml
 
 DEFAULTS = Path(__file__).with_name("gates.yaml")
 _ACTION = "write a file like registry/models/gates.yaml, or correct HETFEAT_GATES"
@@ -76,8 +75,8 @@ def load_rules(path: Path | None = None) -> Rules:
     """
     path = path or Path(os.environ.get("HETFEAT_GATES") or DEFAULTS)
     try:
-        content = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        given = f"gates file '{path}', which cannot be read ({type(error).__name__})"
+        content = read_yaml(path)
+    except ValueError as error:
+        given = f"gates file '{path}', which cannot be read ({error})"
         raise DataError(given, "a file in YAML", _ACTION) from error
     return parse(content, Rules, what=f"gates file '{path}'", action=_ACTION)

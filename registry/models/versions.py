@@ -52,7 +52,8 @@ def register(
         model_uri_or_logged_model: `models:/m-...`, `runs:/RUN/PATH`, another artifact URI, or
             what `log_model` returned.
         folder_manifest_sha256: What `write_manifest` returned for the model's folder.
-        tags: Of the version; see the `..._TAG` names of `registry.models.version` and `metric_tags`.
+        tags: Of the version; see `metric_tags` and the `..._TAG` names of
+            `registry.models.version`.
         parent_uri: The version it was made from, kept pinned.
         run_id: Of the run that made it; a logged model brings its own.
         client: Where to register; by default where MLflow's variables say.
@@ -126,7 +127,7 @@ def model_names(client: "MlflowClient") -> list[str]:
 
 
 def search_versions(client: "MlflowClient", *conditions: str) -> Iterator[Any]:
-    """MLflow's versions that meet all conditions, each from `registry.models.mlflow_client.condition`."""
+    """MLflow's versions that meet all conditions, each from `mlflow_client.condition`."""
     search = functools.partial(client.search_model_versions, " AND ".join(conditions))
     return pages(search, VERSIONS_A_PAGE)
 

@@ -6,6 +6,7 @@
 import argparse
 import contextlib
 import hashlib
+import importlib.util
 import random
 import resource
 import shutil
@@ -24,14 +25,15 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import ALLOWED, TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
-MOST_S = 5
+MOST_CPU_S, MOST_S = 5, 60
+"""Of an input. Other processes may slow this one down; what waits takes no CPU time."""
 MOST_GROWTH_KB = 200 * 1024
 LONGEST = 64 * 1024
 """Inputs are kept below this, in bytes."""
 
 
 class Slow(BaseException):
-    """An input took longer than `MOST_S`."""
+    """An input took longer than `MOST_CPU_S` or `MOST_S`."""
 
 
 def trial(name: str, data: bytes, folder: Path) -> str | None:
@@ -39,6 +41,7 @@ def trial(name: str, data: bytes, folder: Path) -> str | None:
     place = Path(tempfile.mkdtemp(dir=folder))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     signal.alarm(MOST_S)
+    signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
     try:
         TARGETS[name](data, place)
     except ALLOWED:
@@ -47,6 +50,7 @@ def trial(name: str, data: bytes, folder: Path) -> str | None:
         return traceback.format_exc(limit=-4)
     finally:
         signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         shutil.rmtree(place, ignore_errors=True)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     return f"{grown // 1024} MB for {len(data)} bytes\n" if grown > MOST_GROWTH_KB else None
@@ -56,36 +60,47 @@ def fuzz(
     name: str, seconds: float, seed: int, most: int | None = None
 ) -> tuple[int, dict[str, tuple[bytes, str]]]:
     """Inputs tried, and the first input and report of each place at which something went wrong."""
-    signal.signal(signal.SIGALRM, _too_slow)
+    catch_alarms()
     rng = random.Random(f"{name} {seed}")
     seeds = [path.read_bytes() for path in sorted((CORPUS / name).iterdir())]
     pool, tried = list(seeds), 0
     found: dict[str, tuple[bytes, str]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for data in seeds:  # imports happen before anything is timed
-            with contextlib.suppress(Exception):
-                TARGETS[name](data, Path(tempfile.mkdtemp(dir=folder)))
+        warm_up(name, Path(folder))
         end = time.monotonic() + seconds
         while time.monotonic() < end and (most is None or tried < most):
             data = seeds[tried] if tried < len(seeds) else mutated(rng.choice(pool), rng)[:LONGEST]
             tried += 1
             if trouble := trial(name, data, Path(folder)):
-                found.setdefault(_place(trouble), (data, trouble))
+                found.setdefault(place_of(trouble), (data, trouble))
             elif rng.random() < 0.05:
                 pool.append(data)  # changes add up
                 del pool[len(seeds) : -200]
     return tried, found
 
 
-def _place(trouble: str) -> str:
+def warm_up(name: str, folder: Path) -> None:
+    """Imports happen before anything is timed."""
+    for path in sorted((CORPUS / name).iterdir()):
+        with contextlib.suppress(Exception):
+            TARGETS[name](path.read_bytes(), Path(tempfile.mkdtemp(dir=folder)))
+
+
+def place_of(trouble: str) -> str:
     """The line at which it was raised, and what."""
     lines = trouble.strip().splitlines()
     at = [line.strip() for line in lines if line.strip().startswith("File ")]
     return f"{at[-1] if at else ''} {lines[-1].partition(':')[0]}"
 
 
-def _too_slow(*_: Any) -> None:
-    raise Slow(f"over {MOST_S} s")
+def catch_alarms() -> None:
+    """An alarm of `trial` ends what is tried."""
+    for number in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, _too_slow)
+
+
+def _too_slow(number: int, _: Any) -> None:
+    raise Slow(f"over {MOST_CPU_S} s of CPU" if number == signal.SIGPROF else f"over {MOST_S} s")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,6 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10, help="in all, split over targets")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
+    parser.add_argument("--guide", choices=("chance", "coverage"), default="chance")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     parser.add_argument("--out", type=Path, default=Path("out/fuzz"), help="folder of findings")
     parser.add_argument("--again", type=Path, help="run one finding, OUT/TARGET/FILE, once")
@@ -101,11 +117,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.again:
         TARGETS[given.again.parent.name](given.again.read_bytes(), Path(tempfile.mkdtemp()))
         return 0
+    from tests.fuzz import guided  # which imports this module
+
     seconds = given.minutes * 60 * given.jobs / len(given.targets)
+    if given.guide == "coverage" and importlib.util.find_spec("atheris") is None:
+        parser.error("--guide coverage wants atheris: pip install 'hetfeat[fuzz]'")
+    attempt = guided.fuzz if given.guide == "coverage" else fuzz
     print(f"seed {given.seed}", flush=True)
     total = 0
     with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
-        runs = {name: pool.submit(fuzz, name, seconds, given.seed) for name in given.targets}
+        runs = {name: pool.submit(attempt, name, seconds, given.seed) for name in given.targets}
         for name, run in runs.items():
             tried, found = run.result()
             total += len(found)

@@ -1,13 +1,17 @@
 """Remakes the seeds in corpus/, all of our own making: `python -m tests.fuzz.seeds`."""
 
+import gzip
 import io
 import json
+import re
 import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
+import yaml
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -16,10 +20,18 @@ import legacy
 import spaces
 import stores
 
-from hetfeat.dataset.schema import to_row
+from hetfeat.dataset.schema import to_row, to_table
 
 CORPUS = Path(__file__).parent / "corpus"
 DIGEST = "0" * 64
+TRACE = (
+    '[[["GetSBlock",[],["b","main"],["b0"]],["GetLoops",["b0"],[],["l1"]],'
+    '["SamplePerfectTile",["l1"],[2,64],["v1","v2"]],["Split",["l1","v1","v2"],[1],["l2","l3"]],'
+    '["SampleCategorical",[],[[0,16],[0.5,0.5]],["v3"]],["Annotate",["b0","v3"],["unroll"],[]],'
+    '["Reorder",["l3","l2"],[],[]],["Fuse",["l2","l3"],[1],["l4"]],["Vectorize",["l4"],[],[]],'
+    '["SampleComputeLocation",["b0"],[],["l5"]],["EnterPostproc",[],[],[]]],'
+    "[[2,[8,8]],[4,1],[9,-1]]]"
+)
 
 
 def js(value: Any) -> bytes:
@@ -28,7 +40,7 @@ def js(value: Any) -> bytes:
 
 
 def seeds() -> dict[str, bytes]:
-    """Seed by TARGET."""
+    """Seed by TARGET or TARGET/NAME."""
     row = to_row(stores.measured(stores.programs(stores.task(1), 1, 1)[0], stores.profile("a")))
     row["stores"] = None
     table, array, image = io.BytesIO(), io.BytesIO(), io.BytesIO()
@@ -61,7 +73,7 @@ def seeds() -> dict[str, bytes]:
     urls = {"manifest.json": "http://h/m"}
     report = {
         "machine": "x86_64", "cpu": "c", "missing": [], "threads": 2, "cores": 2, "gflops": 1.0,
-        "tvm": "0.27", "instance": "i",
+        "tvm": "0.27", "instance": "i", "crashes": 0,
     }  # fmt: skip
     return {
         "ansor": b"\n".join([*ansor_lines.log(2, 1), *ansor_lines.log(2, 2, ansor_lines.on_gpu)]),
@@ -93,8 +105,90 @@ def seeds() -> dict[str, bytes]:
     }  # fmt: skip
 
 
+def more_seeds() -> dict[str, bytes]:
+    """Those of `tests.fuzz.more`, and JSON, whose structure is changed, where YAML is read."""
+    row = to_row(stores.measured(stores.programs(stores.task(1), 1, 1)[0], stores.profile("a")))
+    row |= {"stores": None, "trace": TRACE}
+    shard, arrays = io.BytesIO(), io.BytesIO()
+    pq.write_table(to_table([row]), shard, compression="zstd", use_dictionary=False)
+    np.savez(arrays, p0=np.zeros((2, 3), np.float32))
+    server = {"machine": "x86_64", "cpu": "c", "features": ["avx2"], "cores": 2, "threads": 2}
+    server |= {"tvm": "0.27", "instance": "i", "crashes": 0}
+    at_work = {"key": "server:a", "addr": ["127.0.0.1", 9090]}
+    queue = {"queue_info": {"a": {"free": 1, "pending": 0}}, "server_info": [at_work]}
+    job = {"network": ["resnet18", "vgg16"], "device": "lab", "batch": [1, 4], "refresh": True}
+    profile = stores.profile("a").to_dict()
+    profile["route"] = {"kind": "rpc", "key": "a", "tracker": "127.0.0.1:9190"}
+    version = {"name": "m", "version": 1, "run_id": None, "source": "s", "stage": "none"}
+    version |= {"aliases": [], "tags": {}}
+    entry = {"op_code": 0, "worker_id": "w", "study_name": "s", "directions": [1]}
+    rules = yaml.safe_load(
+        (Path(__file__).parents[2] / "registry" / "models" / "gates.yaml").read_text()
+    )
+    return {
+        "sealed": js(row) + b"\n" + js(row) + b"\n",
+        "evaluation": js({"tasks": [DIGEST]}),
+        "anchors": js(row) + b"\n",
+        "quarantine": js({"reason": "slow", "quarantined_unix_s": 1.0} | row) + b"\n",
+        "spent": js({"seconds": {"resnet18": 1.5}}),
+        "networks": js({"resnet18": {DIGEST: 2}}),
+        "store-head": js({"schema_version": 1}),
+        "workloads": gzip.compress(js([DIGEST, "module"]) + b"\n", mtime=0),
+        "parquet": shard.getvalue(),
+        "trace": TRACE.encode(),
+        "donor": TRACE.encode(),
+        "tracker": js([0, queue]),
+        "description": js(server),
+        "reply": js({"value": [1e-3, 2e-3]}),
+        "reply/failure": js({"error": "build", "message": "m"}),
+        "deployments": js([job, {"trials": 3, "out": "bundles"}]),
+        "answer": js({"version": version, "manifest_sha256": DIGEST}),
+        "study": js(entry) + b"\n",
+        "pickles": b"\x80\x04\x95\x05\x00\x00\x00\x00\x00\x00\x00K\x01.",
+        "pickles/archive": arrays.getvalue(),
+        "npz": arrays.getvalue(),
+        "onnx": network(),
+        "booster-xgb": xgboost_trees(),
+        "booster-lgbm": lightgbm_trees(),
+        "profile/json": js(profile),
+        "gates/json": js(rules),
+    }
+
+
+def network() -> bytes:
+    """One operator and one initializer."""
+    from onnx import TensorProto, helper
+
+    given, made = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 3]) for n in "xy")
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 3], [1.0, 2.0, 3.0])
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [given], [made])
+    graph.initializer.append(weight)
+    opset = helper.make_opsetid("", 17)
+    return bytes(helper.make_model(graph, opset_imports=[opset]).SerializeToString())
+
+
+def xgboost_trees() -> bytes:
+    import xgboost
+
+    rng = np.random.default_rng(0)
+    data = xgboost.DMatrix(rng.random((200, 5)), rng.random(200))
+    trees = xgboost.train({"max_depth": 2, "verbosity": 0, "nthread": 1}, data, 2)
+    return bytes(trees.save_raw("ubj"))
+
+
+def lightgbm_trees() -> bytes:
+    import lightgbm
+
+    rng = np.random.default_rng(0)
+    data = lightgbm.Dataset(rng.random((200, 5)), rng.random(200))
+    trees = lightgbm.train({"num_leaves": 4, "verbose": -1, "num_threads": 1}, data, 2)
+    text = trees.model_to_string()
+    # Without sizes, a change may make a tree longer.
+    return re.sub("tree_sizes=.*\n", "", text.partition("\nfeature_importances")[0]).encode()
+
+
 if __name__ == "__main__":
-    for name, data in seeds().items():
-        path = CORPUS / name / "seed"
+    for name, data in (seeds() | more_seeds()).items():
+        path = CORPUS / (name if "/" in name else f"{name}/seed")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hetfeat.errors import HetfeatError
+from tests.fuzz import more
 
 Target = Callable[[bytes, Path], object]
 
@@ -102,10 +103,12 @@ def _presigned(data: bytes, folder: Path) -> None:
 
 def _ledger(data: bytes, folder: Path) -> None:
     from registry.models import ledger
+    from registry.models.recorded_alias import recorded_states
 
     tags = _tags(data)
     ledger.entries(tags)
     ledger.faults("m", tags, list(tags.values()))
+    recorded_states("m", tags)
     ledger.manifests(ledger.standing("m", tags))
 
 
@@ -130,10 +133,11 @@ def _owner(data: bytes, folder: Path) -> None:
 
 
 def _profile(data: bytes, folder: Path) -> None:
+    from hetfeat.devices.fleet.route import route_of
     from hetfeat.devices.profile import load_profile
 
     (folder / "a.yaml").write_bytes(data)
-    load_profile(folder / "a.yaml")
+    route_of(load_profile(folder / "a.yaml"))
 
 
 def _image(data: bytes, folder: Path) -> None:
@@ -207,5 +211,6 @@ TARGETS: dict[str, Target] = {
     "gates": _gates,
     "deploy-request": _deploy_request,
     "report": _report,
+    **more.TARGETS,
 }
 ALLOWED = (HetfeatError,)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetfeat import parsing
+from hetfeat.devices.profile import load_profile
 from hetfeat.errors import DataError
 from hetfeat.parsing import (
     MAX_BYTES,
@@ -19,7 +20,10 @@ from hetfeat.parsing import (
     decode,
     parse,
     printable,
+    read_yaml,
 )
+from registry.jobs.deploy_batch import read_jobs
+from registry.models.gate_rules import load_rules
 
 SHA = "0123456789abcdef" * 4
 
@@ -109,6 +113,40 @@ def test_the_name_of_a_file_leads_nowhere_else(name: str):
 @given(st.text())
 def test_printable_text_is_one_line_without_control_characters(text: str):
     assert printable(text, most=None).isprintable()
+
+
+NO_YAML = (
+    "[" * 30_000,
+    " " * (MAX_BYTES + 1),
+    "a: 2020-13-45",
+    "a: " + "9" * 5000,
+    "a: 1" + ":59" * 5000,
+    "a: !!timestamp x",
+    "a: !!bool x",
+    "a: !!int x",
+    "a: &a [*a]",
+    "\n".join(["0: &a0 [1]", *(f"{i}: &a{i} [{f'*a{i - 1},' * 9}]" for i in range(1, 20))]),
+    "a: [",
+    b"\xff",
+)
+
+
+@pytest.mark.parametrize("text", NO_YAML, ids=range(len(NO_YAML)))
+def test_yaml_that_cannot_be_read_is_one_line_wherever_it_is_read(text: str | bytes, tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError) as refused:
+        read_yaml(path)
+    assert str(refused.value).isprintable()
+    for read in (load_profile, load_rules, lambda at: read_jobs(at, lambda *given: None, {"a": 1})):
+        with pytest.raises(DataError):
+            read(path)
+
+
+def test_gates_with_keys_of_several_kinds_are_refused(tmp_path):
+    (tmp_path / "gates.yaml").write_text("format: 1\n1: 2\nnull: 3\n")
+    with pytest.raises(DataError, match="'1', 'None'"):
+        load_rules(tmp_path / "gates.yaml")
 
 
 def test_the_examples_run():

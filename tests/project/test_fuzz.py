@@ -3,7 +3,7 @@
 import pytest
 
 from hetfeat.errors import DataError
-from tests.fuzz import run, targets
+from tests.fuzz import guided, run, targets
 
 MOST = 150
 TIME_S = 3.0
@@ -31,3 +31,17 @@ def test_a_finding_is_saved_and_can_be_run_again(tmp_path, monkeypatch, capsys):
     assert run.trial("owner", b"x", tmp_path) is None
     tried, found = run.fuzz("owner", TIME_S, seed=1, most=20)
     assert (tried, len(found)) == (20, 1)
+
+
+def test_coverage_guides_where_atheris_is_installed():
+    pytest.importorskip("atheris")
+    tried, found = guided.fuzz("description", TIME_S, seed=1)
+    assert tried
+    assert not found
+
+
+def test_coverage_without_atheris_is_told_how_to_get_it(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        run.main(["--guide", "coverage"])
+    assert "hetfeat[fuzz]" in capsys.readouterr().err

@@ -131,6 +131,26 @@ class TestByHand:
             with pytest.raises(DataError, match="trace"):
                 view([wrong])
 
+    @pytest.mark.parametrize(
+        "choice",
+        [
+            '["SamplePerfectTile",["l1"],[1,64],["v1"]]],[[0,[[8]]]]',
+            '["SampleCategorical",[],[["aaa"],[1]],["v1"]]],[[0,0]]',
+        ],
+    )
+    def test_what_is_drawn_is_a_number(self, choice):
+        drawn, _, decided = choice.partition("],[[")
+        split = '["Split",["l1","v1"],[],["l2"]],["Fuse",["v1"],[],["l3"]]'
+        for view in (features.vectors, features.sequences):
+            with pytest.raises(DataError, match="trace"):
+                view([f"[[{drawn},{split}],[[{decided}]"])
+
+    def test_a_word_that_is_none_is_passed_over(self):
+        found = features.vectors(
+            ['[[["Parallel",["l1"],[["x"]],[]]],[]]', '[[["Parallel",["l1"],[],[]]],[]]']
+        )
+        assert np.array_equal(*found)
+
 
 def test_columns_have_names_of_their_own():
     assert len(set(labels(TRACE))) == len(TRACE) == features.vectors([]).shape[1]

@@ -22,6 +22,7 @@ from hetfeat.features.batch import Examples
 from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.hyperparameters import SPACES, build
+from hetfeat.models.native_child import check_file
 from hetfeat.models.registry import MODELS, load_model, model_class
 from hetfeat.transfer.finetune import mean_pca
 from hetfeat.transfer.gate import is_at_chance
@@ -218,6 +219,11 @@ def test_the_folder_holds_json_and_one_file_in_a_format_of_its_own(name, saved):
     head = json.loads((saved / "model.json").read_text())
     assert head["model"] == name
     assert len(head["columns"]["store"]) == 164
+
+
+def test_trees_of_ours_pass_the_child(saved):
+    for path in (path for path in saved.iterdir() if path.suffix in (".ubj", ".txt")):
+        check_file(path)
 
 
 def change(saved: Path, **values) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
+from hetfeat.errors import DataError
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.records import Task
 from hetfeat.transfer.schedule_library import (
@@ -27,6 +28,23 @@ def test_factors_always_cover_the_extent(factors, extent):
     found = nearest_factors(factors, extent)
     assert math.prod(found) == extent
     assert len(found) == len(factors)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        "no JSON",
+        "[]",
+        "[[],[[0,1]]]",
+        "[[[1,[],[],[]]],[]]",
+        '[[["SamplePerfectTile",[],[2,64],[]]],[[0,[0,8]]]]',
+        '[[["SamplePerfectTile",[],[2,64],[]]],[[0,8]]]',
+        '[[["SampleCategorical",[],[[1],[1]],[]]],[[0,1],[0,null]]]',
+    ],
+)
+def test_a_record_whose_trace_is_none_gives_nothing(trace):
+    with pytest.raises(DataError, match="leave the record out"):
+        carry_over(trace, ["[[],[]]"])
 
 
 @pytest.mark.parametrize(
