@@ -13,6 +13,7 @@ import mlproject
 from hetfeat.errors import DataError, GateRefused, RequestError, WorkFailed
 from registry.cli import app, output
 from registry.cli.options import argument, option, seed_option
+from registry.cli.params import DEVICE_NAME
 
 HELP_LIMIT_S = 0.5
 LISTS_WHAT_HELP_IMPORTS = """
@@ -165,7 +166,7 @@ class TestOutput:
 
 def test_a_name_of_local_is_that_of_this_machine(monkeypatch, device):
     monkeypatch.setattr("hetfeat.devices.probe.find_profile", lambda name: device)
-    named = [app.DEVICE_NAME.convert(given, None, None) for given in ("local", "lab")]
+    named = [DEVICE_NAME.convert(given, None, None) for given in ("local", "lab")]
     assert named == [device.name, "lab"]
 
 
