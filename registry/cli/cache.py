@@ -16,14 +16,14 @@ def command() -> None:
 
 
 @dataclass(frozen=True)
-class PruneOptions:
+class CachePruneOptions:
     """Options of `hetfeat cache prune`."""
 
     max_gb: float = option(5.0, "What may stay, in 1e9 bytes.", type=click.FloatRange(0))
 
 
-@app.command("prune", PruneOptions)
-def prune(options: PruneOptions) -> dict[str, Any]:
+@app.command("prune", CachePruneOptions)
+def prune(options: CachePruneOptions) -> dict[str, Any]:
     """Remove copies used longest ago until the rest fits, and what interrupted pulls left.
 
     What was used within the last hour stays: another process may be reading it.
