@@ -11,6 +11,11 @@ class HetfeatError(Exception):
         given: What was asked for or found.
         expected: What would have been right.
         action: What to do about it.
+
+    Examples:
+        >>> import hetfeat
+        >>> print(hetfeat.HetfeatError("batch 0", "a batch of at least 1", "pass 1 or more"))
+        batch 0; expected a batch of at least 1; pass 1 or more
     """
 
     exit_code = 1

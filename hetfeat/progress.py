@@ -5,7 +5,9 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Protocol
 
 from tqdm import tqdm
@@ -25,6 +27,42 @@ class At(Protocol):
         """See `progress`."""
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far a piece of work has come, as `on_progress` hears it.
+
+    Attributes:
+        done: How much is done.
+        total: How much there is at most; None where nobody knows.
+        unit: What is counted, in the singular, such as `program` or `round`.
+        note: What else there is to say; may be empty.
+
+    Examples:
+        >>> import hetfeat
+        >>> hetfeat.Progress(done=3, total=None, unit="program")
+        Progress(done=3, total=None, unit='program', note='')
+    """
+
+    done: int
+    total: int | None
+    unit: str
+    note: str = ""
+
+
+OnProgress = Callable[[Progress], None]
+_listener: ContextVar[OnProgress | None] = ContextVar("listener", default=None)
+
+
+@contextlib.contextmanager
+def reported_to(on_progress: OnProgress | None) -> Iterator[None]:
+    """Tells a caller how far work has come, instead of showing it; nobody where that is None."""
+    token = _listener.set(on_progress or (lambda _: None))
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
 @contextlib.contextmanager
 def progress(total: int | None, unit: str) -> Iterator[At]:
     """A bar on a terminal, elsewhere a line now and then; nothing with HETFEAT_QUIET.
@@ -38,6 +76,9 @@ def progress(total: int | None, unit: str) -> Iterator[At]:
     Yields:
         To be called with how much is done in all, and perhaps what else there is to say.
     """
+    if (listener := _listener.get()) is not None:
+        yield lambda done, note="", /: listener(Progress(done, total, unit, note))
+        return
     quiet = bool(os.environ.get("HETFEAT_QUIET"))
     started = said = time.monotonic()
     with tqdm(

@@ -78,18 +78,28 @@ class ShardLine(Schema):
 
 
 class RecordStore:
-    """Measured records on disk. `open` reads an existing store, `create` makes or opens one."""
+    """Measured records on disk. `open` reads an existing store, `create` makes or opens one.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Examples:
+        >>> import hetfeat
+        >>> records = hetfeat.RecordStore.open("records")
+        >>> sorted(records.devices())
+        ['a', 'b']
+        >>> sum(table.num_rows for table in records.scan(device="a"))
+        72
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
 
     @classmethod
-    def open(cls, path: Path, whole: bool = True) -> "RecordStore":
+    def open(cls, path: Path | str, whole: bool = True) -> "RecordStore":
         """An existing store, its shards checked for presence if it must be `whole`.
 
         Raises:
             DataError: No store, a newer schema, or a shard that is missing.
         """
+        path = Path(path)
         head = path / HEAD
         if not head.is_file():
             raise DataError(f"record store '{path}'", "a folder with a store.json", COLLECT_HINT)
@@ -112,12 +122,13 @@ class RecordStore:
         return store
 
     @classmethod
-    def create(cls, path: Path) -> "RecordStore":
+    def create(cls, path: Path | str) -> "RecordStore":
         """The store at `path`, made if there is none.
 
         Raises:
             DataError: The folder holds something else.
         """
+        path = Path(path)
         held = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
         if (path / HEAD).exists():  # looked at last: another process may make the store meanwhile
             return cls.open(path)

@@ -111,6 +111,7 @@ def prove(
     draft: Path,
     references: Sequence[Reference],
     keep: Quarantine,
+    peers: Sequence[str] | None = None,
 ) -> Proof:
     """Verifies a bundle where it is to run, then times it beside all else that runs there.
 
@@ -121,6 +122,7 @@ def prove(
         draft: The bundle; it is told whether it takes any number of rows.
         references: What each network should compute.
         keep: Puts aside the records of a server that is not the device.
+        peers: Engines to time beside it where that is here; None for all of them.
 
     Raises:
         DeviceLost: No server of the device could be had to verify on.
@@ -130,7 +132,7 @@ def prove(
         bundle.add_facts(draft, {"any_rows": True})  # only so are the other sizes reached
     if profile.route.is_local:
         verified = _verify(request, networks, references, draft, bundle.load_bundle(draft))
-        return _timed_here(request, profile, draft, verified)
+        return _timed_here(request, profile, draft, verified, peers)
     first, *others = request.batches
 
     def there(loaded: DeviceBundle) -> tuple[Verified, dict[int, Latency | None], Latency]:
@@ -170,7 +172,11 @@ def _verify(
 
 
 def _timed_here(
-    request: DeployRequest, profile: DeviceProfile, draft: Path, verified: Verified
+    request: DeployRequest,
+    profile: DeviceProfile,
+    draft: Path,
+    verified: Verified,
+    peers: Sequence[str] | None,
 ) -> Proof:
     first, *others = request.batches
     gpu = profile.target.is_gpu
@@ -178,8 +184,11 @@ def _timed_here(
     own = {"engine": "bundle", "bundle": str(draft), **where}
     network = {"network": request.network, "batch": first, "seed": request.seed}
     network |= {"outputs": request.outputs}
-    rivals = {n: {"engine": n, **network, **where} for n in (GPU_PEERS if gpu else PEERS)}
-    log.info("comparing with %s, %d threads each", ", ".join(rivals), profile.threads)
+    if peers is None:
+        peers = GPU_PEERS if gpu else PEERS
+    rivals = {name: {"engine": name, **network, **where} for name in peers}
+    if rivals:
+        log.info("comparing with %s, %d threads each", ", ".join(rivals), profile.threads)
     timed = compare({"bundle": own, **rivals}, profile.threads, ROUNDS[request.effort])
     latency = timed.pop("bundle")
     assert latency is not None  # `compare` needs the first to work

@@ -54,6 +54,7 @@ def deploy(
     source: SourceModel | None,
     out: Path,
     journal: Path | None = None,
+    peers: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Tunes and compiles a network for a device and writes the bundle.
 
@@ -70,6 +71,7 @@ def deploy(
         out: Folder of the bundle.
         journal: Of another deployment of this request, perhaps one that still runs: nothing is
             tuned, and what it has found so far is compiled.
+        peers: Engines to compare with, each of which loads the network by its name; None for all.
 
     Returns:
         The report, as the manifest keeps it.
@@ -131,7 +133,7 @@ def deploy(
         bundle.write_bundle(draft, variants, profile, sample, facts)
         build_s = time.monotonic() - build_started
 
-        proof = prove(request, networks, profile, draft, references, keep)
+        proof = prove(request, networks, profile, draft, references, keep, peers)
         report = {
             "network": networks[0].network.name,
             "device": profile.name,

@@ -101,6 +101,12 @@ class DeviceProfile:
         datasheet_gb_s: The maker's memory bandwidth, in 1e9 bytes/s; never measured.
         source: Where the figures come from.
         route: How to reach the device; a plain mapping becomes one.
+
+    Examples:
+        >>> import hetfeat
+        >>> board = hetfeat.DeviceProfile("board", "cpu-arm", {"kind": "llvm"}, threads=4)
+        >>> board.name, board.threads, board.peak_gflops
+        ('board', 4, None)
     """
 
     name: str

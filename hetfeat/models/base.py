@@ -79,11 +79,11 @@ class CostModel(Protocol):
     def importance(self) -> Mapping[str, float]:
         """What each feature column is worth to the model, by name; empty if it cannot tell."""
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Writes the model into an empty folder."""
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: Path | str) -> Self:
         """The model of a folder written by `save`.
 
         Raises:

@@ -176,7 +176,7 @@ class EngineModel:
         """What each feature column is worth, by name; empty if the engine cannot tell."""
         return self.fitted().importance()
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Writes the model into an absent or empty folder, in one step."""
         fitted = self.fitted()
         assert self._calibration is not None
@@ -196,15 +196,16 @@ class EngineModel:
             if self.draft:
                 self.draft.write(into)
 
-        write_folder(folder, head, write)
+        write_folder(Path(folder), head, write)
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: Path | str) -> Self:
         """The model of a folder written by `save`.
 
         Raises:
             DataError: The folder is not such a model, is damaged, or is of other features.
         """
+        folder = Path(folder)
         head = read_head(folder)
         engine = cls._engine()
         misfits: tuple[type[Exception], ...] = (

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hetfeat.errors import RequestError
 from hetfeat.models.aggregate import TABLES
 from hetfeat.models.base import CostModel
 from hetfeat.models.registry import model_class
@@ -68,12 +69,21 @@ not, for the valid side ends the training."""
 def space_of(model: str, effort: str = "standard") -> Mapping[str, Range | Choice]:
     """What to search for a model; the rounds of a quick training stay those of its effort.
 
+    A plug-in's model says so by its attribute `space`.
+
     Raises:
-        RequestError: No such model.
+        RequestError: No such model, or one with nothing to search.
     """
-    model_class(model)
-    kept = {name: space for name, space in SPACES[model].items() if name != ROUNDS}
-    return kept if effort == "quick" else SPACES[model]
+    found = model_class(model)
+    space: Mapping[str, Range | Choice] = SPACES.get(model) or getattr(found, "space", {})
+    if not space:
+        raise RequestError(
+            f"model '{model}', which says of no hyperparameter what to search",
+            "a plug-in's model with the attribute `space`",
+            "train it with `hetfeat train --set`",
+        )
+    kept = {name: space for name, space in space.items() if name != ROUNDS}
+    return kept if effort == "quick" else space
 
 
 def build(model: str, effort: str, seed: int, values: Mapping[str, Any]) -> CostModel:

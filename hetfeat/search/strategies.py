@@ -1,22 +1,25 @@
 """The strategies there are, by name."""
 
-import pkgutil
 from collections.abc import Sequence
 from typing import cast
 
 from hetfeat.errors import not_one_of
+from hetfeat.plugins import resolve, with_plugins
 from hetfeat.search.base import Space, StateSearch
 
-STRATEGIES = {
-    "random": "hetfeat.search.random:RandomSearch",
-    "annealing": "hetfeat.search.annealing:Annealing",
-    "gbfs": "hetfeat.search.gbfs:GreedyBestFirst",
-    "na2c": "hetfeat.search.na2c:NeighbourhoodA2C",
-    "rnn": "hetfeat.search.rnn:RnnSearch",
-    "xgb": "hetfeat.search.xgb:XgbSearch",
-    "evolution": "hetfeat.search.space_evolution:SpaceEvolution",
-    "surrogate": "hetfeat.search.surrogate:SurrogateSearch",
-}
+STRATEGIES = with_plugins(
+    "hetfeat.searches",
+    {
+        "random": "hetfeat.search.random:RandomSearch",
+        "annealing": "hetfeat.search.annealing:Annealing",
+        "gbfs": "hetfeat.search.gbfs:GreedyBestFirst",
+        "na2c": "hetfeat.search.na2c:NeighbourhoodA2C",
+        "rnn": "hetfeat.search.rnn:RnnSearch",
+        "xgb": "hetfeat.search.xgb:XgbSearch",
+        "evolution": "hetfeat.search.space_evolution:SpaceEvolution",
+        "surrogate": "hetfeat.search.surrogate:SurrogateSearch",
+    },
+)
 """Name -> import string, loaded when asked for; each is made of a space and a seed."""
 
 
@@ -38,4 +41,4 @@ def make_search(name: str, space: Space, seed: int) -> StateSearch:
     """
     if space.size == 1:
         name = "random"
-    return cast(StateSearch, pkgutil.resolve_name(STRATEGIES[name])(space, seed))
+    return cast(StateSearch, resolve("strategy", name, STRATEGIES)(space, seed))

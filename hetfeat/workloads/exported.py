@@ -61,17 +61,29 @@ def function_digest(name: str, batches: Sequence[int], seed: int) -> str | None:
     """
     if not is_function(name):
         return None
-    import torch
-
     total = hashlib.sha256()
     for batch in batches:
-        network = load_network(name, batch, seed)
-        program = exported(network)
-        total.update(program.graph_module.code.encode())
-        shapes = [f"{value.dtype} {list(value.shape)}" for value in network.inputs]
-        total.update(" ".join(shapes).encode())
-        for key, value in sorted({**program.state_dict, **program.constants}.items()):
-            if isinstance(value, torch.Tensor):
-                total.update(f"{key} {value.dtype} {list(value.shape)}".encode())
-                total.update(value.detach().flatten().view(torch.uint8).numpy().tobytes())
+        _add(total, load_network(name, batch, seed))
     return total.hexdigest()
+
+
+def network_digest(network: Network) -> str | None:
+    """The same of a network at hand; None for one of a file, whose name has a digest already."""
+    if network.kind != "torch":
+        return None
+    total = hashlib.sha256()
+    _add(total, network)
+    return total.hexdigest()
+
+
+def _add(total: "hashlib._Hash", network: Network) -> None:
+    import torch
+
+    program = exported(network)
+    total.update(program.graph_module.code.encode())
+    shapes = [f"{value.dtype} {list(value.shape)}" for value in network.inputs]
+    total.update(" ".join(shapes).encode())
+    for key, value in sorted({**program.state_dict, **program.constants}.items()):
+        if isinstance(value, torch.Tensor):
+            total.update(f"{key} {value.dtype} {list(value.shape)}".encode())
+            total.update(value.detach().flatten().view(torch.uint8).numpy().tobytes())

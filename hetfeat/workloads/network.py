@@ -19,6 +19,12 @@ class Network:
         kind: `torch`, `ONNX` or `TFLite`: what it is imported from. That of a TFLite model runs
             it in LiteRT.
         outputs: Names of its outputs, if some of them were asked for.
+
+    Examples:
+        >>> import torch, hetfeat
+        >>> network = hetfeat.Network("relu", torch.nn.ReLU().eval(), (torch.zeros(1, 8),))
+        >>> network.kind
+        'torch'
     """
 
     name: str

@@ -8,10 +8,10 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from hetfeat.workloads.library_errors import refusals
@@ -31,6 +31,8 @@ OTHER_TYPES = {"float16", "bfloat16", "int8", "uint8"}
 
 BEGINNING_STD = 0.02
 """Standard deviation of weights drawn here; that of torchvision's and timm's transformers."""
+
+_FUNCTION = "the function taking the batch size and returning (torch.nn.Module, (tensor, ...))"
 
 INPUT_SIDES = {"inception_v3": 299}
 """Image side where it is not 224."""
@@ -74,10 +76,10 @@ def _loaded(name: str, batch: int, seed: int) -> Network:
         from hetfeat.workloads.example_inputs import exercised
         from hetfeat.workloads.files import load_file
 
-        network = _of_float32(load_file(Path(name), network_slug(name), batch))
+        network = of_float32(load_file(Path(name), network_slug(name), batch))
         return network if network.kind == "torch" else exercised(network, seed)
     if is_function(name):
-        return _of_float32(_from_function(name, batch))
+        return of_float32(_from_function(name, batch))
     if name.startswith("bert_"):
         return _bert(name, batch)
     if name.startswith(TIMM):
@@ -145,7 +147,12 @@ def is_plain_name(name: str) -> bool:
     return not is_file_name(name) and not is_function(name)
 
 
-def _of_float32(network: Network) -> Network:
+def of_float32(network: Network) -> Network:
+    """The network.
+
+    Raises:
+        RequestError: It is of half precision, or quantised.
+    """
     weights = [*network.module.parameters(), *network.module.buffers()]
     types = {str(value.dtype) for value in weights}
     types |= {str(value.dtype) for value in network.inputs} - {"torch.uint8"}  # an image may be
@@ -212,10 +219,7 @@ def _drawn(module: "torch.nn.Module") -> "torch.nn.Module":
 
 
 def _from_function(name: str, batch: int) -> Network:
-    import torch
-
-    expected = "module:function, the function taking the batch size and returning " \
-        "(torch.nn.Module, (tensor, ...))"  # fmt: skip
+    expected = f"module:function, {_FUNCTION}"
     module_name, _, function_name = name.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -225,13 +229,24 @@ def _from_function(name: str, batch: int) -> Network:
         raise RequestError(f"network '{name}' ({error})", expected, "correct --network") from error
     if not inspect.isfunction(function):
         raise RequestError(f"network '{name}', not a function", expected, "correct --network")
+    return made_by(function, name, batch)
+
+
+def made_by(function: Callable[..., Any], name: str, batch: int) -> Network:
+    """The network that a function of the batch size returns.
+
+    Raises:
+        RequestError: It returns something else.
+    """
+    import torch
+
     made = function(batch)
     match made:
         case (torch.nn.Module() as module, tuple() as inputs) if inputs and all(
             isinstance(value, torch.Tensor) for value in inputs
         ):
             return Network(network_slug(name), module.eval(), inputs)
-    raise RequestError(f"network '{name}' returning {type(made)}", expected, "change the function")
+    raise RequestError(f"network '{name}' returning {type(made)}", _FUNCTION, "change the function")
 
 
 def _torchvision() -> ModuleType:

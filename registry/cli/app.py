@@ -235,7 +235,7 @@ def log_to_stderr() -> None:
     for package in ("hetfeat", "registry"):
         logger = logging.getLogger(package)
         logger.setLevel(logging.INFO)
-        if not logger.handlers:
+        if not any(isinstance(handler, _StderrHandler) for handler in logger.handlers):
             logger.addHandler(_StderrHandler())
 
 

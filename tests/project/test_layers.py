@@ -38,6 +38,10 @@ TORCH_AT_MODULE_LEVEL = {
     "hetfeat/models/engines/mlp.py",
     "hetfeat/models/engines/net.py",
     "hetfeat/workloads/transformers.py",
+    "hetfeat/torch_compile/backend.py",
+    "hetfeat/torch_compile/graph.py",
+    "hetfeat/torch_compile/stored.py",
+    "hetfeat/torch_compile/watch.py",
 }
 """What trains a network may import torch at once; everything else imports it where it is used."""
 

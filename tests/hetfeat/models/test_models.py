@@ -24,6 +24,7 @@ from hetfeat.models.evaluate import evaluate
 from hetfeat.models.hyperparameters import SPACES, build
 from hetfeat.models.native_child import check_file
 from hetfeat.models.registry import MODELS, load_model, model_class
+from hetfeat.testing.models import ModelConformance
 from hetfeat.transfer.finetune import mean_pca
 from hetfeat.transfer.gate import is_at_chance
 from registry.files.pickle_check import looks_like_pickle
@@ -89,6 +90,20 @@ def rows(examples: Examples, wanted: np.ndarray) -> Examples:
     return examples.take(np.flatnonzero(wanted))
 
 
+class TestConformance(ModelConformance):
+    """Of every model of the table."""
+
+    @pytest.fixture(scope="class", params=list(MODELS))
+    @classmethod
+    def kind(cls, request) -> str:
+        return request.param
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def untrained(cls, kind):
+        return lambda seed=0: small(kind, seed)
+
+
 def test_it_learns_what_the_latencies_follow_from(model, sides):
     found = evaluate(model, *sides, {"small_net": {stores.task(n).hash: 1 for n in range(24)}})
     assert found.metrics["pca"] > 0.75
@@ -97,25 +112,6 @@ def test_it_learns_what_the_latencies_follow_from(model, sides):
     assert found.baselines["constant"]["pca"] == 0.5
     assert 0 < found.metrics["top1_networks_ratio_of_sums"] <= 1
     assert set(found.operator_rmse) == set(sides[2].operator)
-
-
-def test_scores_are_positive_and_follow_order(model, sides):
-    scores = model.predict(sides[2].batch)
-    assert scores.dtype == np.float64
-    assert (scores > 0).all()
-    backwards = np.arange(len(scores))[::-1].copy()
-    turned = model.predict(sides[2].batch.take(backwards))
-    np.testing.assert_allclose(turned, scores[::-1], rtol=ROUNDING)
-
-
-def test_no_programs_have_no_scores(model):
-    assert model.predict(batch_of([], stores.profile("a"))).shape == (0,)
-
-
-def test_calibrated_scores_are_shares(model, sides):
-    estimates = model.calibrate(model.predict(sides[2].batch))
-    assert estimates.min() >= 0
-    assert estimates.max() <= 1
 
 
 def test_every_model_has_settings_to_search_and_a_row_here():
@@ -295,50 +291,12 @@ def test_an_interrupted_save_leaves_nothing(model, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_fine_tuning_adapts_a_copy(model, sides):
-    test = sides[2]
-    part = rows(test, test.device == "a")
-    reversed_speed = dataclasses.replace(part, latency_s=1e-8 / part.latency_s)
-    before = model.predict(part.batch)
-    adapted = model.fine_tune(reversed_speed)
-    np.testing.assert_array_equal(model.predict(part.batch), before)
-    valid = np.isfinite(part.latency_s)
-    speed = 1 / reversed_speed.latency_s[valid]
-
-    def agreement(scores):
-        return np.corrcoef(scores[valid], speed)[0, 1]
-
-    assert agreement(adapted.predict(part.batch)) > agreement(before) + 0.1
-
-
-def test_fine_tuning_on_nothing_to_compare_changes_nothing(model, sides):
-    one = sides[2].take(np.arange(1))
-    adapted = model.fine_tune(one)
-    assert adapted is not model
-    np.testing.assert_array_equal(adapted.predict(sides[2].batch), model.predict(sides[2].batch))
-
-
 def test_a_fine_tuned_model_saves_and_loads(model, sides, tmp_path):
     adapted = model.fine_tune(sides[2])
     adapted.save(tmp_path / "adapted")
     np.testing.assert_array_equal(
         load_model(tmp_path / "adapted").predict(sides[0].batch), adapted.predict(sides[0].batch)
     )
-
-
-def latencies(value: float):
-    """All records with one latency: NaN is a program that failed."""
-    return lambda e: dataclasses.replace(e, latency_s=np.full(len(e), value))
-
-
-@pytest.mark.parametrize(
-    "spoil", [lambda e: e.take(np.arange(0)), latencies(1e-3), latencies(np.nan)]
-)
-def test_sides_with_nothing_to_learn_are_refused(name, sides, spoil):
-    with pytest.raises(DataError, match="a train side"):
-        small(name).fit(spoil(sides[0]), sides[1])
-    with pytest.raises(DataError, match="a valid side"):
-        small(name).fit(sides[0], spoil(sides[1]))
 
 
 def spoilt(examples: Examples, part: str) -> Examples:
@@ -375,27 +333,6 @@ def test_failed_programs_are_learnt_as_the_slowest(name, sides):
     assert np.median(scores[doomed]) < np.median(scores[~doomed])
 
 
-def test_one_task_is_enough_to_fit(name, sides):
-    one = rows(sides[0], sides[0].task == sides[0].task[0])
-    made = small(name)
-    made.fit(one, sides[1])
-    assert np.isfinite(made.predict(sides[2].batch)).all()
-
-
-def test_an_unseen_device_is_scored(model, sides):
-    """Of another class of hardware, with figures that no training device had and without others."""
-    unseen = np.where(np.isnan(sides[2].batch.hardware), 10, np.nan).astype(np.float32)
-    scores = model.predict(dataclasses.replace(sides[2].batch, hardware=unseen))
-    assert (np.isfinite(scores) & (scores > 0)).all()
-
-
-def test_programs_without_stores_are_scored(model):
-    n = 3
-    batch = batch_of(stores.programs(stores.task(1), n, seed=1), stores.profile("a"))
-    none = dataclasses.replace(batch, stores=batch.stores[:0], offsets=np.zeros(n + 1, np.int64))
-    assert np.isfinite(model.predict(none)).all()
-
-
 def test_programs_known_by_their_traces_alone_are_learnt_from(name, tmp_path):
     """As other schedulers' records are: what decides is how a loop was split."""
     store = stores.make_traced_store(tmp_path / "s", tasks=6, per_task=32)
@@ -421,11 +358,6 @@ def test_stores_mean_nothing_to_a_model_that_learnt_without(name, tmp_path):
         assert model.with_stores is False
         scores = model.predict(batch)
         np.testing.assert_array_equal(scores, model.predict(batch.without_stores()))
-
-
-def test_an_untrained_model_says_so(name, sides):
-    with pytest.raises(DataError, match="untrained"):
-        model_class(name)().predict(sides[0].batch)
 
 
 def test_an_unknown_model_is_refused():

@@ -8,103 +8,14 @@ from hetfeat.search.base import Timed
 from hetfeat.search.runner import evaluations_of, run_search
 from hetfeat.search.space import gemm_space
 from hetfeat.search.strategies import STRATEGIES, check_strategies, make_search
-from hetfeat.search.warm_start import Warmed
+from hetfeat.testing.searches import SearchConformance, measured, small_recorded
 
 SMALL, LARGE = 40, 110
 
 
-def small_recorded(folder):
-    space = spaces.recorded(folder)
-    return space, space.time_s
-
-
-def unconnected(folder):
-    space = spaces.islands(folder)
-    return space, space.time_s
-
-
-def tiles(folder):
-    found = spaces.TimedTiles(24, 8, 4)
-    return found.space, found.time_s
-
-
-def primes(folder):
-    found = spaces.TimedTiles(7, 1, 13)
-    return found.space, found.time_s
-
-
-def one_state(folder):
-    space = spaces.recorded(folder, spaces.cache({"8,8,1,0,32": 1.0}))
-    return space, space.time_s
-
-
-def all_fail_but_one(folder):
-    space = spaces.recorded(folder)
-    last = space.states[-1]
-    return space, lambda state: 1.0 if state == (8, 8, 1, 0) else None if state != last else 2.0
-
-
-KINDS = [small_recorded, unconnected, tiles, primes, one_state, all_fail_but_one]
-every_strategy = pytest.mark.parametrize("name", STRATEGIES)
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-
-
-def measured(name, space, time_s, budget, seed=0):
-    """The states in the order in which they were asked for, and the run."""
-    asked = []
-
-    def measure(states):
-        asked.extend(states)
-        return [Timed(state, time_s(state)) for state in states]
-
-    return asked, run_search(make_search(name, space, seed), measure, budget)
-
-
-@every_strategy
-@every_kind
-class TestConformance:
-    def test_states_are_legal_distinct_and_all_of_them_in_the_end(self, name, kind, tmp_path):
-        space, time_s = kind(tmp_path)
-        asked, trial = measured(name, space, time_s, space.size + 10)
-        assert len(set(asked)) == len(asked) == trial.evaluations
-        assert set(asked) == {space.state_at(i) for i in range(space.size)}
-        times = [time_s(state) for state in asked]
-        assert trial.best_s == min(t for t in times if t is not None)
-
-    def test_the_budget_is_kept(self, name, kind, tmp_path):
-        space, time_s = kind(tmp_path)
-        for budget in (1, min(19, space.size)):
-            assert measured(name, space, time_s, budget)[1].evaluations == budget
-
-
-@every_strategy
-class TestSeeds:
-    def test_a_seed_gives_one_sequence(self, name, tmp_path):
-        space, time_s = small_recorded(tmp_path)
-        first, again, other = (measured(name, space, time_s, 60, s)[0] for s in (3, 3, 4))
-        assert first == again
-        assert first != other
-
-    def test_all_failing_is_survived(self, name, tmp_path):
-        space, _ = small_recorded(tmp_path)
-        asked, trial = measured(name, space, lambda state: None, 200)
-        assert len(asked) == space.size
-        assert trial.best is None
-        assert trial.curve_s == [None] * space.size
-
-    def test_what_others_measured_is_not_asked_for(self, name, tmp_path):
-        space, time_s = small_recorded(tmp_path)
-        search = make_search(name, space, 0)
-        told = space.states[::2]
-        warmed = Warmed(search, told)
-        asked = []
-        while states := warmed.ask(7):
-            asked += states
-            warmed.tell([Timed(state, time_s(state)) for state in states])
-        assert sorted(asked) == space.states
-
-    def test_nothing_is_asked_for_when_nothing_is_wanted(self, name, tmp_path):
-        assert list(make_search(name, small_recorded(tmp_path)[0], 0).ask(0)) == []
+@pytest.mark.parametrize("search", STRATEGIES)
+class TestConformance(SearchConformance):
+    """Of every strategy of the table."""
 
 
 @pytest.mark.parametrize("name", ["annealing", "gbfs", "evolution", "surrogate"])

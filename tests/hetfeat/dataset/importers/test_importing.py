@@ -4,6 +4,7 @@ import codecs
 import gzip
 import io
 import json
+import random
 import zipfile
 from collections import Counter
 from dataclasses import replace
@@ -23,6 +24,7 @@ from hetfeat.dataset.importers.sniff import look
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import RequestError
+from hetfeat.testing.importers import ImporterConformance
 from registry.cli import app
 
 DEVICE = stores.profile("a")
@@ -47,6 +49,14 @@ def measurements(*seeds: int, failed: bool = False):
 
 def batch(*seeds: int, profile=DEVICE, failed: bool = False, **skipped: int):
     return batch_of(measurements(*seeds, failed=failed), Counter(skipped), profile)
+
+
+class TestAnsorConforms(ImporterConformance):
+    format, device = "ansor", "a"
+    lines = tuple(
+        json.dumps(ansor_lines.on_cpu(64, 32, 128, random.Random(seed))).encode()
+        for seed in range(3)
+    )
 
 
 class TestCounting:

@@ -1,0 +1,1 @@
+"""What `hetfeat` offers in Python: thin functions over the layers below."""

@@ -1,0 +1,163 @@
+"""Deployment of the Python API: `hetfeat deploy` without a registry."""
+
+import hashlib
+import json
+import logging
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hetfeat
+from hetfeat.api.bundles import Bundle
+from hetfeat.api.devices import Device, as_profile
+from hetfeat.api.models import source_model
+from hetfeat.api.networks import load_network
+from hetfeat.deploy.pipeline import deploy
+from hetfeat.deploy.request import (
+    DeployRequest,
+    Imported,
+    SourceModel,
+    discard,
+    existing,
+    refuse_unguided,
+)
+from hetfeat.deploy.signing import signing_key
+from hetfeat.devices.host import need_cross_compiler
+from hetfeat.devices.probe import home
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import RequestError, not_one_of
+from hetfeat.measure.base import need_measurable
+from hetfeat.progress import OnProgress, reported_to
+from hetfeat.tune.tuner import BUDGETS
+from hetfeat.workloads.exported import network_digest
+from hetfeat.workloads.network import Network
+
+if TYPE_CHECKING:
+    from hetfeat.api.models import CostModel
+
+log = logging.getLogger(__name__)
+
+KEY_DIGITS = 16
+NO_PEERS: tuple[str, ...] = ()
+"""`hetfeat bench` compares a bundle with other engines; each would load the network by its name."""
+
+
+def deploy_network(
+    network: Network | str,
+    device: Device = "local",
+    *,
+    model: "CostModel | Path | str | None" = None,
+    effort: str = "quick",
+    trials: int | None = None,
+    out: Path | str | None = None,
+    seed: int = 0,
+    refresh: bool = False,
+    journal: Path | None = None,
+    on_progress: OnProgress | None = None,
+) -> Bundle:
+    """Tunes and compiles a network for a device, and verifies it against its own framework.
+
+    The same request is found again at once. Ctrl-C ends the tuning: the bundle is of the best so
+    far, its report says `interrupted`, and the same call goes on.
+
+    Args:
+        network: From `load_network`, or a name that it takes.
+        device: From `probe`; or `local`, a preset's name, or the path of a profile's file.
+        model: Cost model to tune with: a model, or the folder of one; None for the packaged one,
+            trained once from the packaged records of the device's family and kept (where there are
+            none of it, none); `none` to tune without one.
+        effort: `quick`, `standard` or `full`: for ResNet-50 on 2 cores at most 5, 25, 60 minutes.
+        trials: Programs to measure in all; None for what the effort allows, 0 to trust the model.
+        out: Folder of the bundle, measurements in `OUT.journal` beside it; by default one in the
+            user's cache folder.
+        seed: Of the search.
+        refresh: Measure and compile anew what lies there.
+        journal: `OUT.journal` of the same network with other weights: nothing is measured, what it
+            has found is compiled.
+        on_progress: Called as programs are measured.
+
+    Returns:
+        The bundle; for a device that is not here it can be copied there, not called.
+
+    Raises:
+        RequestError: No such network, device or effort, a network that cannot be imported, a
+            device that cannot be measured, no trials and no model, or a bundle of another request
+            at `out`.
+        DataError: What lies at `out` is no bundle or has changed.
+        WorkFailed: The compiled network is wrong or does not run.
+
+    Examples:
+        >>> import torch, hetfeat
+        >>> module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
+        >>> network = hetfeat.load_network(module, torch.randn(2, 8))
+        >>> bundle = hetfeat.deploy_network(network, model="none", trials=1)
+        >>> x = torch.randn(2, 8)
+        >>> torch.allclose(bundle(x), module(x), atol=1e-4)
+        True
+    """
+    if effort not in BUDGETS:
+        raise not_one_of("effort", effort, BUDGETS, "choose one of them")
+    if trials is not None and trials < 0:
+        raise RequestError(f"trials {trials}", "none, 0 or more", "correct it")
+    signing_key()  # one that cannot be used shows before anything is tuned
+    profile = as_profile(device)
+    need_measurable(profile)
+    need_cross_compiler(profile.name, profile.target)
+    with reported_to(on_progress):
+        loaded = network if isinstance(network, Network) else load_network(network, seed=seed)
+        name, source = source_model(model, profile)
+        request = DeployRequest(
+            network=loaded.name,
+            slug=loaded.name,
+            batches=(rows_of(loaded),),
+            device=profile.name,
+            model=name,
+            effort=effort,
+            trials=trials,
+            seed=seed,
+            digest=network_digest(loaded),
+        )
+        refuse_unguided(request, source is not None)
+        folder = (
+            Path(out) if out else home() / "bundles" / f"{loaded.name}-{_key(request, profile)}"
+        )
+        return _deployed(request, loaded, profile, source, folder, refresh, journal)
+
+
+def rows_of(network: Network) -> int:
+    """The batch size that a network's example inputs have."""
+    first = network.inputs[0]
+    return max(1, int(first.shape[0])) if first.ndim else 1
+
+
+def _deployed(
+    request: DeployRequest,
+    network: Network,
+    profile: DeviceProfile,
+    source: SourceModel | None,
+    out: Path,
+    refresh: bool,
+    journal: Path | None,
+) -> Bundle:
+    from hetfeat.workloads.relax import import_network
+
+    if not refresh and existing(request, out):
+        log.info("'%s' is this bundle already", out)
+        return Bundle(out)
+    imported = Imported(request.batches[0], network, import_network(network))
+    if refresh:
+        discard(out)
+    deploy(request, [imported], profile, source, out, journal, NO_PEERS)
+    return Bundle(out)
+
+
+def _key(request: DeployRequest, profile: DeviceProfile) -> str:
+    """What tells a bundle in the cache from others: the request, the device and the versions."""
+    facts: list[Any] = [request.as_json(), profile.to_dict(), versions()]
+    text = json.dumps(facts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
+
+
+def versions() -> list[str]:
+    """Of what decides what a network is compiled to."""
+    return [hetfeat.__version__, *map(version, ("apache-tvm", "apache-tvm-ffi", "torch"))]

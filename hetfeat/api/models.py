@@ -1,0 +1,221 @@
+"""Cost models of the Python API: trained, loaded, or the one that comes with the package."""
+
+import hashlib
+import logging
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, Self, cast
+
+import numpy as np
+
+from hetfeat.dataset.packaged import packaged_store
+from hetfeat.dataset.splits import split_examples
+from hetfeat.dataset.store import RecordStore
+from hetfeat.deploy.request import SourceModel
+from hetfeat.devices.families import common_family, devices_of_family
+from hetfeat.devices.probe import home
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.errors import DataError, RequestError
+from hetfeat.features.assemble import assemble, no_records
+from hetfeat.features.columns import FEATURES_VERSION
+from hetfeat.features.out_of_core import room_bytes
+from hetfeat.models import base
+from hetfeat.models.hyperparameters import build
+from hetfeat.models.persist import HEAD
+from hetfeat.models.registry import load_model as load_any
+from hetfeat.progress import OnProgress, progress, reported_to
+
+log = logging.getLogger(__name__)
+
+FROM_SCRATCH = "none"
+"""Instead of a model: tune without one."""
+_PACKAGED_KIND, _PACKAGED_EFFORT, _SEED = "xgb", "quick", 0
+_SPLIT_OF_FEW_TASKS = "within_task"
+"""How records are divided where they are of too few tasks to leave some out."""
+
+
+class CostModel(base.CostModel, Protocol):
+    """Predicts which program of a task is faster on a device, without running any.
+
+    `predict` gives scores, float64 [n], strictly positive, higher is faster; `calibrate` makes of
+    them estimates of the best latency of the task / latency; `fine_tune` adapts a model to a few
+    measurements; `valid_pca` is the share of pairs of programs, of tasks that training did not see,
+    whose order it tells. `save` writes a folder without pickles, which `load` reads.
+
+    Examples:
+        >>> import hetfeat
+        >>> records = hetfeat.RecordStore.open("records")
+        >>> model = hetfeat.train_cost_model(records, effort="quick")
+        >>> model.save("model")
+        >>> again = hetfeat.CostModel.load("model")
+        >>> again.parameters == model.parameters
+        True
+    """
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Self:
+        """The model of a folder written by `save`, of whatever kind.
+
+        Raises:
+            DataError: The folder is not a model, is damaged, or is of other features.
+        """
+        return cast(Self, load_any(Path(folder)))
+
+
+def load_model(folder: Path | str) -> CostModel:
+    """The cost model of a folder that `save`, or `hetfeat pull --out`, has written.
+
+    Args:
+        folder: The folder. Its files are checked against their digests; nothing is unpickled.
+
+    Raises:
+        DataError: The folder is not a model, is damaged, or is of other features.
+
+    Examples:
+        >>> import hetfeat
+        >>> try:
+        ...     hetfeat.load_model("no-such-folder")
+        ... except hetfeat.HetfeatError as error:
+        ...     print(error.given)
+        'no-such-folder'
+    """
+    return CostModel.load(folder)
+
+
+def train_cost_model(
+    records: RecordStore | Path | str,
+    model: str = "xgb",
+    *,
+    family: str | None = None,
+    effort: str = "standard",
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
+) -> CostModel:
+    """Learns from measured programs how fast others will be.
+
+    A tenth of the tasks decides when to stop and calibrates; `valid_pca` is of them. Nothing is
+    held out for a test: `hetfeat train` and `registry.train` do that, and register the model.
+
+    Args:
+        records: A record store, or its folder.
+        model: Kind of model: `xgb`, `lgbm`, `mlp`, `attention`, or a plug-in's.
+        family: Family of devices (`cpu-x86`) or union (`cpu`) to learn from; by default that of
+            all devices of the records.
+        effort: `quick`, `standard` or `full`: rounds of training at most.
+        seed: Of training.
+        settings: Hyperparameters that are not those of the effort, by name.
+        on_progress: Called after each round.
+
+    Raises:
+        RequestError: No such kind, family, effort or hyperparameter, or records of CPUs and GPUs
+            together.
+        DataError: Records that are missing, damaged or too few.
+
+    Examples:
+        >>> import hetfeat
+        >>> records = hetfeat.RecordStore.open("records")
+        >>> model = hetfeat.train_cost_model(records, model="xgb", effort="quick")
+        >>> 0.5 < model.valid_pca <= 1
+        True
+    """
+    store = records if isinstance(records, RecordStore) else RecordStore.open(records)
+    untrained = _untrained(model, effort, seed, settings or {})
+    with reported_to(on_progress):
+        return _trained(store, untrained, family)
+
+
+def _untrained(model: str, effort: str, seed: int, settings: Mapping[str, Any]) -> base.CostModel:
+    efforts = ("quick", "standard", "full")
+    if effort not in efforts:
+        raise RequestError(f"effort '{effort}'", f"one of {', '.join(efforts)}", "choose one")
+    try:
+        return build(model, effort, seed, settings)
+    except TypeError as error:  # of `dataclasses.replace`, which names it
+        raise RequestError(
+            f"settings of model '{model}' ({error})", "its hyperparameters", "correct them"
+        ) from error
+
+
+def _trained(store: RecordStore, model: base.CostModel, family: str | None) -> CostModel:
+    measured = store.measured_devices()
+    if not measured:
+        raise no_records(store)
+    profiles = {name: p for name, p in store.devices().items() if name in measured}
+    devices = devices_of_family(profiles, family or common_family(profiles))
+    with store.undisturbed():
+        examples = assemble(store, room_bytes=room_bytes(), devices=devices).examples
+    try:
+        split = split_examples(examples, "by_task", _SEED)
+    except DataError:  # too few tasks
+        split = split_examples(examples, _SPLIT_OF_FEW_TASKS, _SEED)
+    valid = examples.take(split.valid)
+    train = examples.take(np.sort(np.concatenate([split.train, split.test])))
+    with progress(model.parameters["rounds"], "round") as at:
+        model.fit(train, valid, lambda epoch, _: at(epoch + 1))
+    model.learn_drafts(train, valid)
+    return model
+
+
+def source_model(
+    model: "CostModel | Path | str | None", device: DeviceProfile
+) -> tuple[str | None, SourceModel | None]:
+    """The model to tune with, and what tells it from others.
+
+    Args:
+        model: As `deploy_network` takes it.
+        device: What is tuned for.
+
+    Returns:
+        A name of its contents and the model; twice None to tune without one.
+
+    Raises:
+        DataError: A folder that is no model.
+    """
+    if model == FROM_SCRATCH:
+        return None, None
+    if model is None:
+        return _packaged(device)
+    if isinstance(model, str | Path):
+        model = load_model(model)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(Path(folder) / "model")
+        digest = hashlib.sha256((Path(folder) / "model" / HEAD).read_bytes()).hexdigest()
+    return f"sha256:{digest}", SourceModel(model, "")
+
+
+def _packaged(device: DeviceProfile) -> tuple[str | None, SourceModel | None]:
+    """The model of the packaged records of a device's family, trained once and then kept."""
+    store = RecordStore.open(packaged_store())
+    if device.family not in {profile.family for profile in store.devices().values()}:
+        log.info("no packaged records of %s: tuning without a cost model", device.family)
+        return None, None
+    digest = store.digest()
+    untrained = _untrained(_PACKAGED_KIND, _PACKAGED_EFFORT, _SEED, {})
+    facts = [
+        digest,
+        device.family,
+        str(FEATURES_VERSION),
+        str(sorted(untrained.parameters.items())),
+    ]
+    key = hashlib.sha256("\n".join([*facts, *_versions(untrained)]).encode()).hexdigest()[:16]
+    folder = home() / "models" / f"packaged-{device.family}-{key}"
+    if not folder.exists():
+        log.info("training the packaged cost model of %s, once: minutes at most", device.family)
+        _keep(_trained(store, untrained, device.family), folder)
+    return f"packaged:{key}", SourceModel(load_model(folder), digest)
+
+
+def _keep(model: CostModel, folder: Path) -> None:
+    try:
+        model.save(folder)
+    except (OSError, DataError):
+        if not folder.exists():  # or another process was first
+            raise
+
+
+def _versions(model: base.CostModel) -> list[str]:
+    from importlib.metadata import version
+
+    return [f"{name} {version(name)}" for name in model.packages]

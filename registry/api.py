@@ -1,0 +1,276 @@
+"""What `registry` offers in Python: the commands of the same names, as functions.
+
+All of them work where MLflow's own variables say, by default in `sqlite:///mlflow.db`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hetfeat.api.bundles import Bundle
+from hetfeat.errors import not_one_of
+from hetfeat.models.settings import parsed
+from hetfeat.progress import OnProgress, reported_to
+from hetfeat.tune.tuner import BUDGETS, EVOLUTION
+
+SOURCE_STAGE = "production"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A cost model that `train` has registered.
+
+    Attributes:
+        name: Of the registered model, such as `costmodel.cpu-x86`.
+        version: Its number.
+        run_id: Of the training.
+        metrics: `pca`, `rmse`, `r2`, `top1`, `top5` on the test side.
+    """
+
+    name: str
+    version: int
+    run_id: str
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A bundle that `deploy` has registered.
+
+    Attributes:
+        bundle: Called like a function.
+        version: URI of its version.
+        run_id: Of the deployment.
+        report: What `hetfeat deploy --json` prints.
+    """
+
+    bundle: Bundle
+    version: str
+    run_id: str
+    report: Mapping[str, Any]
+
+
+def train(
+    records: Path | str | None = None,
+    *,
+    model: str = "xgb",
+    family: str | None = None,
+    split: str = "by_task",
+    holdout: Sequence[str] = (),
+    effort: str = "standard",
+    seed: int = 0,
+    pruned: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
+) -> Trained:
+    """Trains a cost model, judges it on what it has not seen, logs it and registers it.
+
+    Args:
+        records: Folder of a record store; None for the packaged one.
+        model: Kind of model: `xgb`, `lgbm`, `mlp`, `attention`, or a plug-in's.
+        family: Family or union of devices; by default that of the records.
+        split: What is held out: `within_task`, `by_task` or `by_target`.
+        holdout: Devices (of by_target) or networks (of by_task) to test on.
+        effort: `quick`, `standard` or `full`.
+        seed: Of training.
+        pruned: Prune the training side.
+        settings: Hyperparameters that are not those of the effort, by name.
+        on_progress: Called after each round.
+
+    Raises:
+        RequestError: Unknown model, family, split, holdout or hyperparameter.
+        DataError: Records that are missing, damaged or too few.
+
+    Examples:
+        >>> import registry
+        >>> trained = registry.train("records", effort="quick")
+        >>> trained.name, 0 < trained.metrics["pca"] <= 1
+        ('costmodel.cpu-x86', True)
+    """
+    from registry.jobs.train import TrainingRequest, train_and_register
+
+    _check_effort(effort)
+    request = TrainingRequest(
+        records=Path(records) if records is not None else None,
+        family=family,
+        model=model,
+        split=split,
+        holdout=tuple(holdout),
+        effort=effort,
+        seed=seed,
+        pruned=pruned,
+        settings=parsed(model, [f"{name}={_text(v)}" for name, v in (settings or {}).items()]),
+    )
+    with reported_to(on_progress):
+        report = train_and_register(request)
+    return Trained(report["model"], report["version"], report["run_id"], report["metrics"])
+
+
+def deploy(
+    network: str,
+    device: str = "local",
+    *,
+    model: str | None = None,
+    stage: str | None = None,
+    effort: str = "quick",
+    trials: int | None = None,
+    batch: Sequence[int] = (1,),
+    out: Path | str = "bundle",
+    seed: int = 0,
+    refresh: bool = False,
+    search: str = EVOLUTION,
+    unrecorded: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Deployed:
+    """Tunes and compiles a network with a registered cost model, compares it, and registers it.
+
+    Ctrl-C ends the tuning: the bundle is of the best so far, and the same call goes on.
+
+    Args:
+        network: A name of torchvision's or timm's, a file, or `module:function`.
+        device: `local`, a preset's name, or the path of a profile's file.
+        model: Registered name, or a version such as `models:/costmodel.cpu-x86@production`; None
+            for the one of the device's family, `none` to tune without one.
+        stage: Stage of the model; by default production if there is one, else none.
+        effort: `quick`, `standard` or `full`.
+        trials: Programs to measure; None for what the effort allows, 0 to trust the model.
+        batch: Batch sizes, the one to compare with other engines first.
+        out: Folder of the bundle.
+        seed: Of weights, inputs and search.
+        refresh: Replace a bundle that is there.
+        search: Strategy that proposes programs; only `evolution` asks the model.
+        unrecorded: Follow an alias to where no promotion put it, too.
+        on_progress: Called as programs are measured.
+
+    Raises:
+        RequestError: No such device, network, model or stage, or a device that cannot be measured.
+        DataError: What lies at `out` is no bundle or has changed.
+        WorkFailed: The compiled network is wrong or does not run.
+
+    Examples:
+        >>> import torch, registry
+        >>> module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
+        >>> torch.export.save(torch.export.export(module, (torch.randn(1, 8),)), "small.pt2")
+        >>> model = "models:/costmodel.cpu-x86@production"
+        >>> deployed = registry.deploy("small.pt2", model=model, trials=1)
+        >>> deployed.version, deployed.report["model_version"]
+        ('models:/network.small_....here/1', 'models:/costmodel.cpu-x86/1')
+    """
+    from registry.jobs.deploy import Wanted, deploy_and_register
+
+    _check_effort(effort)
+    wanted = Wanted(
+        device=device,
+        network=network,
+        model=model,
+        stage=stage,
+        effort=effort,
+        trials=trials,
+        batch=tuple(batch),
+        refresh=refresh,
+        out=Path(out),
+        seed=seed,
+        search=search,
+        unrecorded=unrecorded,
+    )
+    with reported_to(on_progress):
+        report = deploy_and_register(wanted)
+    return Deployed(Bundle(out), report["bundle_version"], report["run_id"], report)
+
+
+def promote(
+    name: str, version: int, to: str = "staging", *, reason: str = "", force: bool = False
+) -> bool:
+    """Moves a version of a registered model to a stage, through its gates.
+
+    Args:
+        name: Of the registered model.
+        version: Its number.
+        to: `staging`, `production` or `archived`.
+        reason: Kept in the history; an override needs one.
+        force: Override gates that refuse, but for that of its files.
+
+    Returns:
+        Whether it moved; False where it was there already.
+
+    Raises:
+        RequestError: No such model, version or move, or not allowed to this user.
+        GateRefused: A gate said no; its `outcome` says what each said.
+
+    Examples:
+        >>> import registry
+        >>> registry.promote("costmodel.cpu-x86", 1, "production")
+        False
+    """
+    from registry.models.stages import promote as move
+
+    return move(name, version, to, reason=reason, force=force).entry is not None
+
+
+def pull_version(
+    model: str,
+    out: Path | str,
+    *,
+    stage: str | None = None,
+    device: str | None = None,
+    unrecorded: bool = False,
+) -> str:
+    """Brings the files of a version here, each checked against the digest it was registered with.
+
+    Args:
+        model: Registered name, or a version such as `models:/costmodel.cpu-x86/1`.
+        out: A new folder; `hetfeat.load_model` or `hetfeat.load_bundle` reads it.
+        stage: Of a plain name; production if nothing else is said.
+        device: Prefer the version for this device.
+        unrecorded: Follow an alias to where no promotion put it, too.
+
+    Returns:
+        URI of the version.
+
+    Raises:
+        RequestError: No such version, or `out` is in use.
+        DataError: A file is not what was registered, and nothing is kept.
+        WorkFailed: The registry does not answer and nothing is known from before.
+
+    Examples:
+        >>> import hetfeat, registry
+        >>> registry.pull_version("costmodel.cpu-x86", "pulled")
+        'models:/costmodel.cpu-x86/1'
+        >>> model = hetfeat.load_model("pulled")
+    """
+    from registry.files.pull import pull
+
+    if stage is None and "/" not in model and "@" not in model:
+        stage = SOURCE_STAGE
+    return pull(model, stage, device=device, out=Path(out), unrecorded=unrecorded).version.uri
+
+
+def list_versions(name: str | None = None) -> list[dict[str, Any]]:
+    """The registered models, or the versions of one, newest first, a dictionary each.
+
+    Args:
+        name: Of a registered model; None for all models.
+
+    Raises:
+        RequestError: No such model.
+
+    Examples:
+        >>> import registry
+        >>> [model["name"] for model in registry.list_versions()]
+        ['costmodel.cpu-x86']
+        >>> registry.list_versions("costmodel.cpu-x86")[-1]["stage"]
+        'production'
+    """
+    from registry.tracking import listing
+
+    return listing.models() if name is None else listing.versions(name)
+
+
+def _check_effort(effort: str) -> None:
+    if effort not in BUDGETS:
+        raise not_one_of("effort", effort, BUDGETS, "choose one of them")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
