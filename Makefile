@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo python3)
 VENV_PYTHON := .venv/bin/python
 
-.PHONY: help env quickstart test lint docs format gate clean distclean \
+.PHONY: help env quickstart test lint docs mlproject format gate clean distclean \
 	services services-stop test-services races crashes interruptions scale maintenance store-scale searches test-fleet \
 	fleet-faults test-arm mutants fuzz
 .DEFAULT_GOAL := help
@@ -28,6 +28,9 @@ lint: env ## What the gate checks without running tests
 
 docs: env ## The documentation as a site in site/; a broken link or anchor is an error
 	NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict
+
+mlproject: env ## Writes MLproject of the commands' options
+	$(VENV_PYTHON) tools/mlproject_file.py
 
 format: env ## Rewrites the sources as the gate wants them
 	.venv/bin/ruff check --fix .

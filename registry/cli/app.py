@@ -14,39 +14,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from hetfeat.errors import HetfeatError, RequestError, WorkFailed
-from registry.cli import output as _output
-from registry.cli import signals
-from registry.cli.params import (
-    COUNTS,
-    DEVICE_NAME,
-    EFFORT,
-    NAMES,
-    SWITCH,
-    argument,
-    option,
-    output,
-    seed,
-    unrecorded,
-)
-
-__all__ = [
-    "COUNTS",
-    "DEVICE_NAME",
-    "EFFORT",
-    "NAMES",
-    "SWITCH",
-    "Group",
-    "LazyGroup",
-    "Result",
-    "argument",
-    "command",
-    "fail",
-    "option",
-    "output",
-    "run",
-    "seed",
-    "unrecorded",
-]
+from registry.cli import output, signals
+from registry.cli.options import click_parameters, read_options
 
 PROGRAM = "hetfeat"
 INTERRUPTED = 130
@@ -76,7 +45,12 @@ class Result:
 
 
 def command(
-    name: str, *, render: Render = _output.as_text, interrupted: str = "", **settings: Any
+    name: str,
+    options: type[Any] | None = None,
+    *,
+    render: Render = output.as_text,
+    interrupted: str = "",
+    **settings: Any,
 ) -> Callable[[Callable[..., Value | Result | None]], click.Command]:
     """Makes a function the command of its file: adds `--json`, prints what it returns, once.
 
@@ -84,30 +58,32 @@ def command(
 
     Args:
         name: The command's name, as in the table of commands.
+        options: Dataclass of the command's options; one of them is what the function is given.
         render: The result as text for people; control characters in it are escaped before.
         interrupted: What is left of the work when a signal ends it, and how to go on.
         **settings: As in `click.command`.
 
     Returns:
-        A decorator that goes above the options.
+        A decorator of a function that is given the options, if there are any.
     """
 
     def decorate(function: Callable[..., Value | Result | None]) -> click.Command:
         @functools.wraps(function)
         def run_and_print(as_json: bool, **given: Any) -> None:
             try:
-                with _output.stdout_kept_for_the_result():
-                    returned = function(**given)
+                with output.stdout_kept_for_the_result():
+                    returned = function(read_options(options, given)) if options else function()
             except KeyboardInterrupt as error:
                 raise KeyboardInterrupt(interrupted) from error
             result = returned if isinstance(returned, Result) else Result(returned or {})
             if result.value:
-                text = _output.as_json if as_json else _output.rendered_by(render)
+                text = output.as_json if as_json else output.rendered_by(render)
                 click.echo(text(result.value))
             click.get_current_context().exit(result.exit_code)
 
-        made: click.Command = click.command(name, cls=click.Command, **settings)(run_and_print)
-        made.params.append(_json_option())
+        parameters = [*(click_parameters(options) if options else []), _json_option()]
+        decorator = click.command(name, cls=click.Command, params=parameters, **settings)
+        made: click.Command = decorator(run_and_print)
         return made
 
     return decorate
@@ -185,7 +161,7 @@ def run(group: click.Command, arguments: Sequence[str] | None = None) -> int:
         130, 129 or 143 interrupted by Ctrl-C, SIGHUP or SIGTERM. Any other exception is a defect
         and passes through.
     """
-    _output.open_closed_streams()
+    output.open_closed_streams()
     log_to_stderr()
     with signals.stopped_as_by_ctrl_c() as stop:
         code = _run(group, arguments)
@@ -249,7 +225,7 @@ def fail(error: HetfeatError) -> int:
 
 
 def _fail(message: str, exit_code: int) -> int:
-    one_line = _output.escaped(" ".join(message.split()))
+    one_line = output.escaped(" ".join(message.split()))
     click.echo(f"{PROGRAM}: {one_line}", err=True)
     return exit_code
 
@@ -270,7 +246,7 @@ class _StderrHandler(logging.StreamHandler[Any]):
         """The message as one line, then the traceback if there is one."""
         text = super().format(record)
         first, traceback = record.message, text[len(record.message) :]
-        return "\n".join(map(_output.escaped, [first, *traceback.splitlines()[1:]]))
+        return "\n".join(map(output.escaped, [first, *traceback.splitlines()[1:]]))
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr

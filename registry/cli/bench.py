@@ -1,11 +1,13 @@
 """`hetfeat bench`: how fast a bundle is, beside other engines."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from registry.cli import app, output
+from registry.cli.options import argument, option
 
 
 def _render(report: Any) -> str:
@@ -13,15 +15,20 @@ def _render(report: Any) -> str:
     return output.table(rows)
 
 
-@app.command("bench", render=_render)
-@app.argument("bundle", type=Path)
-@app.option("--peers", type=app.NAMES, help="Engines to compare with, such as torch,openvino.")
-@app.option("--network", help="What the peers run, if it is a file or module:function.")
-@app.option("--rounds", type=click.IntRange(1), default=20, help="Turns of each engine.")
-def command(
-    bundle: Path, peers: tuple[str, ...] | None, network: str | None, rounds: int
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class BenchOptions:
+    """Options of `hetfeat bench`."""
+
+    bundle: Path = argument()
+    peers: tuple[str, ...] = option((), "Engines to compare with, such as torch,openvino.")
+    network: str | None = option(None, "What the peers run, if it is a file or module:function.")
+    rounds: int = option(20, "Turns of each engine.", type=click.IntRange(1))
+
+
+@app.command("bench", BenchOptions, render=_render)
+def command(options: BenchOptions) -> dict[str, Any]:
     """Time a bundle, each engine in a process of its own, taking turns."""
     from hetfeat.deploy.bench import bench_bundle
 
-    return {"engines": bench_bundle(bundle, peers or (), network, rounds)}
+    engines = bench_bundle(options.bundle, options.peers, options.network, options.rounds)
+    return {"engines": engines}

@@ -1,9 +1,11 @@
 """Prints runs side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from registry.cli import app, output
+from registry.cli.options import argument, option
 
 
 def _as_text(value: Mapping[str, Any]) -> str:
@@ -17,18 +19,24 @@ def _as_text(value: Mapping[str, Any]) -> str:
     return "\n\n".join(filter(None, parts)) or "the runs have no figures and the same parameters"
 
 
-@app.command("compare", render=_as_text, short_help="Print runs side by side.")
-@app.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
-@app.option("--system", type=app.SWITCH, default="false", help="Give samples of the machine, too.")
-def command(runs: Sequence[str], system: bool) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class CompareOptions:
+    """Options of `hetfeat compare`."""
+
+    runs: tuple[str, ...] = argument(nargs=-1, metavar="RUN RUN...")
+    system: bool = option(False, "Give samples of the machine, too.")
+
+
+@app.command("compare", CompareOptions, render=_as_text, short_help="Print runs side by side.")
+def command(options: CompareOptions) -> Mapping[str, Any]:
     """Prints figures of runs side by side, and the parameters in which they differ.
 
     A RUN is the id of a run, or a version that it made, such as models:/NAME/3.
     """
     from registry.tracking.compare import compare
 
-    found = compare(runs, system=system)
-    columns = [given if "/" in given or "@" in given else given[:12] for given in runs]
+    found = compare(options.runs, system=options.system)
+    columns = [given if "/" in given or "@" in given else given[:12] for given in options.runs]
     return {
         "runs": found.runs,
         "columns": columns,

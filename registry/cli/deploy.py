@@ -1,11 +1,14 @@
 """`hetfeat deploy`: tunes and compiles a network for a device with the staged cost model."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from registry.cli import app, output
+from registry.cli.options import option, output_option, seed_option, unrecorded_option
+from registry.cli.params import EFFORT
 
 
 def render(report: Any) -> str:
@@ -33,38 +36,49 @@ def render(report: Any) -> str:
     )
 
 
+@dataclass(frozen=True)
+class DeployOptions:
+    """Options of `hetfeat deploy`."""
+
+    config: Path | None = option(None, "YAML file of several deployments; its values go first.")
+    device: str = option("local", "local, a device's name or a profile's file.")
+    network: str = option("resnet18", "torchvision name, file or module:function.")
+    model: str | None = option(
+        None,
+        "Registered cost model, one version of it, or none.  [default: that of the family]",
+    )
+    stage: str | None = option(
+        None, "Stage of the cost model.  [default: production, or from scratch]"
+    )
+    search: str = option(
+        "evolution", "Strategy of `hetfeat search`; only evolution asks the model."
+    )
+    effort: str = option("quick", "Budget of tuning.", type=EFFORT)
+    trials: int | None = option(
+        None, "Programs to measure; 0 trusts the model.", type=click.IntRange(0)
+    )
+    batch: tuple[int, ...] = option((1,), "Batch sizes, such as 1,2,4,8.")
+    refresh: bool = option(False, "Replace a bundle that is there.")
+    out: Path = option(Path("bundle"), "Folder of the bundle.")
+    output: tuple[str, ...] = output_option()
+    unrecorded: bool = unrecorded_option()
+    seed: int = seed_option()
+
+
 @app.command(
     "deploy",
+    DeployOptions,
     render=render,
     interrupted="what was measured is kept; the same command goes on",
 )
-@app.option("--config", type=Path, help="YAML file of several deployments; its values go first.")
-@app.option("--device", default="local", help="local, a device's name or a profile's file.")
-@app.option("--network", default="resnet18", help="torchvision name, file or module:function.")
-@app.option(
-    "--model",
-    help="Registered cost model, one version of it, or none.  [default: that of the family]",
-)
-@app.option("--stage", help="Stage of the cost model.  [default: production, or from scratch]")
-@app.option(
-    "--search",
-    default="evolution",
-    help="Strategy of `hetfeat search`; only evolution asks the model.",
-)
-@app.option("--effort", type=app.EFFORT, default="quick", help="Budget of tuning.")
-@app.option("--trials", type=click.IntRange(0), help="Programs to measure; 0 trusts the model.")
-@app.option("--batch", type=app.COUNTS, default="1", help="Batch sizes, such as 1,2,4,8.")
-@app.option("--refresh", type=app.SWITCH, default="false", help="Replace a bundle that is there.")
-@app.option("--out", type=Path, default="bundle", help="Folder of the bundle.")
-@app.output
-@app.unrecorded
-@app.seed
-def command(config: Path | None, **wanted: Any) -> dict[str, Any] | app.Result:
+def command(options: DeployOptions) -> dict[str, Any] | app.Result:
     """Tune, compile, verify and compare a network on a device; leave and register a bundle.
 
     Ctrl-C ends the tuning: the bundle is of the best so far, the exit code 130, and the same
     command goes on. With --config, several, each in a folder below --out; 1 if one failed.
     """
+    wanted = vars(options) | {}
+    config = wanted.pop("config")
     if config is None:
         from registry.jobs.deploy import Wanted, deploy_and_register
 
@@ -72,12 +86,14 @@ def command(config: Path | None, **wanted: Any) -> dict[str, Any] | app.Result:
         return app.Result(report, app.INTERRUPTED if report.get("stopped") else 0)
     from registry.jobs.deploy_batch import deploy_all, read_jobs
 
-    options = {one.name: one for one in click.get_current_context().command.params}
+    context, defaults = click.get_current_context(), DeployOptions()
+    parameters = {parameter.name: parameter for parameter in context.command.params}
 
     def parse(name: str, text: str) -> Any:
-        context, option = click.get_current_context(), options[name]
-        given = [text] if text and option.multiple else text
-        return option.process_value(context, given or option.get_default(context))
+        if not text:
+            return getattr(defaults, name)
+        parameter = parameters[name]
+        return parameter.process_value(context, [text] if parameter.multiple else text)
 
     rows = deploy_all(read_jobs(config, parse, wanted))
     failed = sum(row["error"] is not None for row in rows)

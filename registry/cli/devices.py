@@ -1,6 +1,7 @@
 """`hetfeat devices`: profiles of devices, and probing this machine."""
 
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import click
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
 from registry.cli import app
+from registry.cli.options import argument, option
 
 
 @click.group("devices", cls=app.Group)
@@ -32,53 +34,68 @@ def list_devices() -> dict[str, Any]:
     }
 
 
-@app.command("show")
-@app.argument("name")
-def show(name: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ShowOptions:
+    """Options of `hetfeat devices show`."""
+
+    name: str = argument()
+
+
+@app.command("show", ShowOptions)
+def show(options: ShowOptions) -> dict[str, Any]:
     """Show the profile of a device: local, its name, a preset, or a profile's file."""
     from hetfeat.devices.probe import find_profile
 
-    return find_profile(name).to_dict()
+    return find_profile(options.name).to_dict()
 
 
-@app.command("probe")
-@app.option("--name", help="Name of the profile.  [default: made of CPU, ISA and threads]")
-@app.option("--isa", type=click.Choice(["avx512", "avx2", "sse42"]), help="Widest vectors used.")
-@app.option("--threads", type=click.IntRange(1), help="Threads.  [default: all usable cores]")
-@app.option("--tracker", help="HOST:PORT of the tracker by which others reach this machine.")
-@app.option("--gpu", type=app.SWITCH, default="false", help="This machine's NVIDIA GPU instead.")
-@app.option("--out", type=Path, help="YAML file to write.  [default: this machine's cache]")
-def probe_machine(
-    name: str | None,
-    isa: str | None,
-    threads: int | None,
-    tracker: str | None,
-    gpu: bool,
-    out: Path | None,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ProbeOptions:
+    """Options of `hetfeat devices probe`."""
+
+    name: str | None = option(None, "Name of the profile.  [default: made of CPU, ISA and threads]")
+    isa: str | None = option(
+        None, "Widest vectors used.", type=click.Choice(["avx512", "avx2", "sse42"])
+    )
+    threads: int | None = option(
+        None, "Threads.  [default: all usable cores]", type=click.IntRange(1)
+    )
+    tracker: str | None = option(
+        None, "HOST:PORT of the tracker by which others reach this machine."
+    )
+    gpu: bool = option(False, "This machine's NVIDIA GPU instead.")
+    out: Path | None = option(None, "YAML file to write.  [default: this machine's cache]")
+
+
+@app.command("probe", ProbeOptions)
+def probe_machine(options: ProbeOptions) -> dict[str, Any]:
     """Detect this machine and measure its figures anew, or describe its GPU."""
     from hetfeat.devices.fleet.route import Address, rpc_route
     from hetfeat.devices.host import cpu_model
     from hetfeat.devices.probe import probe, remember
     from hetfeat.devices.profile import save_profile
 
-    if (isa or threads or tracker or gpu) and not out:
+    special = options.isa or options.threads or options.tracker
+    if (special or options.gpu) and not options.out:
         raise RequestError(
             "--isa, --threads, --tracker or --gpu without --out",
             "a file, since `local` is the whole CPU, here",
             "add --out FILE",
         )
-    if gpu and (isa or threads or tracker):
+    if options.gpu and special:
         raise RequestError(
             "--gpu true with --isa, --threads or --tracker", "a GPU, or a CPU", "leave one out"
         )
-    address = Address.parse(tracker) if tracker else None
-    profile = _gpu(name) if gpu else probe(name, threads, isa)
+    address = Address.parse(options.tracker) if options.tracker else None
+    if options.gpu:
+        profile = _gpu(options.name)
+    else:
+        profile = probe(options.name, options.threads, options.isa)
     if address:
         route = rpc_route(address, profile.name, cpu_model())
         profile = dataclasses.replace(profile, route=route)
-    if out:
-        save_profile(profile, out)
+    if options.out:
+        save_profile(profile, options.out)
     else:
         remember(profile)
     return profile.to_dict()

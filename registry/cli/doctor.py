@@ -1,12 +1,14 @@
 """Finds and repairs what the UI or a crash left inconsistent, and traps of this machine."""
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
 
 from hetfeat.errors import RequestError
 from registry.cli import app, output
+from registry.cli.options import argument, option
 
 LEFT = 1
 
@@ -25,29 +27,29 @@ def _as_text(value: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", output.columns([["left", str(value["left"])]])])
 
 
-@app.command("doctor", render=_as_text, short_help="Find and repair inconsistencies.")
-@app.argument("names", nargs=-1, metavar="[NAME]...")
-@app.option("--repair", type=app.SWITCH, default="false", help="Repair what is safe to.")
-@app.option(
-    "--to",
-    type=click.Choice(["ledger", "aliases"]),
-    help="What --repair takes for right where history and aliases disagree.",
+@dataclass(frozen=True)
+class DoctorOptions:
+    """Options of `hetfeat doctor`."""
+
+    names: tuple[str, ...] = argument((), nargs=-1, metavar="[NAME]...")
+    repair: bool = option(False, "Repair what is safe to.")
+    to: str | None = option(
+        None,
+        "What --repair takes for right where history and aliases disagree.",
+        type=click.Choice(["ledger", "aliases"]),
+    )
+    every_version: bool = option(
+        False, "Look for the runs and artifacts of all versions, not only of those in use."
+    )
+    environment: bool = option(
+        False, "Examine this machine, and the devices called NAME, not the registry."
+    )
+
+
+@app.command(
+    "doctor", DoctorOptions, render=_as_text, short_help="Find and repair inconsistencies."
 )
-@app.option(
-    "--every-version",
-    type=app.SWITCH,
-    default="false",
-    help="Look for the runs and artifacts of all versions, not only of those in use.",
-)
-@app.option(
-    "--environment",
-    type=app.SWITCH,
-    default="false",
-    help="Examine this machine, and the devices called NAME, not the registry.",
-)
-def command(
-    names: tuple[str, ...], repair: bool, to: str | None, every_version: bool, environment: bool
-) -> app.Result:
+def command(options: DoctorOptions) -> app.Result:
     """Finds what is inconsistent in the registry: in all models, or in those called NAME.
 
     With --environment true, finds what is wrong with this machine, and with devices: NAME is then
@@ -55,12 +57,13 @@ def command(
 
     Exits with 1 if something is left unrepaired.
     """
-    if to and not repair:
-        raise RequestError(f"--to {to} alone", "--repair true with it", "add it, or leave --to out")
-    if environment:
-        return _environment(names, repair or every_version)
-    from dataclasses import asdict
-
+    if options.to and not options.repair:
+        raise RequestError(
+            f"--to {options.to} alone", "--repair true with it", "add it, or leave --to out"
+        )
+    if options.environment:
+        return _environment(options.names, options.repair or options.every_version)
+    names, every_version = options.names, options.every_version
     from registry.maintenance import repair as repairs
     from registry.maintenance.audit import diagnose
     from registry.models.mlflow_client import connect, translated
@@ -72,7 +75,9 @@ def command(
         with translated(f"examine {check_model_name(name)}"):
             check_known(client, name)
     findings = diagnose(client, list(names) or None, every_version)
-    left = repairs.repair(client, findings, every_version, to) if repair else findings
+    left = findings
+    if options.repair:
+        left = repairs.repair(client, findings, every_version, options.to)
     stays = {(finding.model, finding.what) for finding in left}
     gone = [finding for finding in findings if (finding.model, finding.what) not in stays]
     rows = [{**asdict(finding), "repaired": finding in gone} for finding in (*gone, *left)]
@@ -80,8 +85,6 @@ def command(
 
 
 def _environment(devices: tuple[str, ...], repair: bool) -> app.Result:
-    from dataclasses import asdict
-
     from registry.maintenance.environment import diagnose_environment
 
     if repair:

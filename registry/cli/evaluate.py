@@ -1,24 +1,38 @@
 """`hetfeat evaluate`: the figures of a stored model on records."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from registry.cli import app
+from registry.cli.options import REQUIRED, option, seed_option, unrecorded_option
+from registry.cli.params import DEVICE_NAME
 
 
-@app.command("evaluate")
-@app.option("--model", required=True, help="models:/NAME/VERSION, NAME@alias or a folder.")
-@app.option("--records", type=Path, required=True, help="Record store to judge on.")
-@app.option(
-    "--device", type=app.DEVICE_NAME, help="Only the records of this device.  [default: all]"
-)
-@app.option("--per-task", type=app.SWITCH, default="false", help="Figures of each task, too.")
-@app.unrecorded
-@app.seed
-def command(
-    model: str, records: Path, device: str | None, per_task: bool, unrecorded: bool, seed: int
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Options of `hetfeat evaluate`."""
+
+    model: str = option(REQUIRED, "models:/NAME/VERSION, NAME@alias or a folder.")
+    records: Path = option(REQUIRED, "Record store to judge on.")
+    device: str | None = option(
+        None, "Only the records of this device.  [default: all]", type=DEVICE_NAME
+    )
+    per_task: bool = option(False, "Figures of each task, too.")
+    unrecorded: bool = unrecorded_option()
+    seed: int = seed_option()
+
+
+@app.command("evaluate", EvaluateOptions)
+def command(options: EvaluateOptions) -> dict[str, Any]:
     """Judge a stored model on records; nothing is logged or changed."""
     from registry.jobs.evaluate import evaluate_stored
 
-    return evaluate_stored(model, records, device, per_task, seed, unrecorded)
+    return evaluate_stored(
+        options.model,
+        options.records,
+        options.device,
+        options.per_task,
+        options.seed,
+        options.unrecorded,
+    )

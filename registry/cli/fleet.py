@@ -1,11 +1,13 @@
 """`hetfeat fleet`: TVM's RPC tracker and servers, and what a tracker has."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from hetfeat.devices.fleet.route import DEFAULT_TRACKER, LOOPBACK, Address, RpcRoute
 from registry.cli import app
+from registry.cli.options import option
 
 PORT = click.IntRange(1, 2**16 - 1)
 
@@ -15,53 +17,75 @@ def command() -> None:
     """Devices over TVM's RPC: a tracker here, a server on each of them."""
 
 
-@app.command("start-tracker")
-@app.option("--host", default=LOOPBACK, help="Address to listen on.")
-@app.option("--port", type=PORT, default=9190)
-def start_tracker(host: str, port: int) -> app.Result:
+@dataclass(frozen=True)
+class TrackerOptions:
+    """Options of `hetfeat fleet start-tracker`."""
+
+    host: str = option(LOOPBACK, "Address to listen on.")
+    port: int = option(9190, type=PORT)
+
+
+@app.command("start-tracker", TrackerOptions)
+def start_tracker(options: TrackerOptions) -> app.Result:
     """Run a tracker until it is interrupted."""
     from hetfeat.devices.fleet import control
 
-    return app.Result({}, exit_code=control.start_tracker(Address(host, port)))
+    return app.Result({}, exit_code=control.start_tracker(Address(options.host, options.port)))
 
 
-@app.command("start-server")
-@app.option("--device", default="local", help="local, a device's name or a profile's file.")
-@app.option("--tracker", help=f"HOST:PORT.  [default: of the profile's route, {DEFAULT_TRACKER}]")
-@app.option("--key", help="What to be called at the tracker.  [default: of the profile's route]")
-@app.option("--host", default=LOOPBACK, help="Address to listen on.")
-@app.option("--port", type=PORT, default=9090, help="Or the next one that is free.")
-@app.option("--advertise", help="Host that clients are told.  [default: as the tracker sees it]")
-def start_server(
-    device: str, tracker: str | None, key: str | None, host: str, port: int, advertise: str | None
-) -> app.Result:
+@dataclass(frozen=True)
+class ServerOptions:
+    """Options of `hetfeat fleet start-server`."""
+
+    device: str = option("local", "local, a device's name or a profile's file.")
+    tracker: str | None = option(
+        None, f"HOST:PORT.  [default: of the profile's route, {DEFAULT_TRACKER}]"
+    )
+    key: str | None = option(
+        None, "What to be called at the tracker.  [default: of the profile's route]"
+    )
+    host: str = option(LOOPBACK, "Address to listen on.")
+    port: int = option(9090, "Or the next one that is free.", type=PORT)
+    advertise: str | None = option(
+        None, "Host that clients are told.  [default: as the tracker sees it]"
+    )
+
+
+@app.command("start-server", ServerOptions)
+def start_server(options: ServerOptions) -> app.Result:
     """Serve this machine as a device, until it is interrupted."""
     from hetfeat.devices.fleet import control
     from hetfeat.devices.fleet.route import route_of
     from hetfeat.devices.probe import find_profile
 
-    profile = find_profile(device)
+    profile = find_profile(options.device)
     if profile.route.is_local:
         route = RpcRoute(Address.parse(DEFAULT_TRACKER), profile.name)
     else:
         route = route_of(profile)
     code = control.start_server(
-        Address(host, port),
-        Address.parse(tracker) if tracker else route.tracker,
-        key or route.key,
+        Address(options.host, options.port),
+        Address.parse(options.tracker) if options.tracker else route.tracker,
+        options.key or route.key,
         profile.threads,
-        advertise,
+        options.advertise,
     )
     return app.Result({}, exit_code=code)
 
 
-@app.command("status")
-@app.option("--tracker", default=DEFAULT_TRACKER, help="HOST:PORT.")
-def status(tracker: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class StatusOptions:
+    """Options of `hetfeat fleet status`."""
+
+    tracker: str = option(DEFAULT_TRACKER, "HOST:PORT.")
+
+
+@app.command("status", StatusOptions)
+def status(options: StatusOptions) -> dict[str, Any]:
     """List the devices of a tracker and their free servers."""
     from hetfeat.devices.fleet import control
 
-    address = Address.parse(tracker)
+    address = Address.parse(options.tracker)
     return {"tracker": str(address), "devices": control.status(address)}
 
 

@@ -1,9 +1,11 @@
 """Prints what happened to the versions of a model."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from registry.cli import app, output
+from registry.cli.options import argument
 
 
 def _as_text(value: Mapping[str, Any]) -> str:
@@ -29,11 +31,22 @@ def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@app.command("history", render=_as_text, short_help="Print who moved which version, and why.")
-@app.argument("name")
-def command(name: str) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class HistoryOptions:
+    """Options of `hetfeat history`."""
+
+    name: str = argument()
+
+
+@app.command(
+    "history",
+    HistoryOptions,
+    render=_as_text,
+    short_help="Print who moved which version, and why.",
+)
+def command(options: HistoryOptions) -> Mapping[str, Any]:
     """Prints who moved which version of the registered model NAME, when, from, to and why."""
     from registry.models.stages import history
 
-    entries, faults = history(name)
-    return {"name": name, "entries": entries, "faults": faults}
+    entries, faults = history(options.name)
+    return {"name": options.name, "entries": entries, "faults": faults}

@@ -1,45 +1,44 @@
 """`hetfeat hpo`: hyperparameters searched with Optuna, the best trial registered."""
 
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from registry.cli import app
+from registry.cli.options import option, seed_option
+from registry.cli.params import EFFORT
+from registry.cli.train import DataSetOptions
 
 
-@app.command("hpo", interrupted="trials that ended are kept; the same command goes on")
-@app.option(
-    "--records", type=Path, help="Record store to train on.  [default: the packaged data set]"
-)
-@app.option("--family", help="Hardware family or union.  [default: that of the records]")
-@app.option("--model", default="xgb", help="xgb, lgbm, mlp or attention.")
-@app.option("--split", default="by_task", help="within_task, by_task or by_target.")
-@app.option("--holdout", type=app.NAMES, help="Devices (by_target) or networks.")
-@app.option("--effort", type=app.EFFORT, default="standard", help="Budget of each training.")
-@app.option(
-    "--trials", type=click.IntRange(1), default=10, help="Total of the study, over all workers."
-)
-@app.option(
-    "--storage", help="Journal file or database URL of Optuna.  [default: optuna.journal here]"
-)
-@app.option("--study", help="Name.  [default: made of model, split and data set]")
-@app.seed
-def command(
-    records: Path | None,
-    family: str | None,
-    model: str,
-    split: str,
-    holdout: tuple[str, ...] | None,
-    effort: str,
-    trials: int,
-    storage: str | None,
-    study: str | None,
-    seed: int,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class HpoOptions(DataSetOptions):
+    """Options of `hetfeat hpo`."""
+
+    effort: str = option("standard", "Budget of each training.", type=EFFORT)
+    trials: int = option(10, "Total of the study, over all workers.", type=click.IntRange(1))
+    storage: str | None = option(
+        None, "Journal file or database URL of Optuna.  [default: optuna.journal here]"
+    )
+    study: str | None = option(None, "Name.  [default: made of model, split and data set]")
+    seed: int = seed_option()
+
+
+@app.command("hpo", HpoOptions, interrupted="trials that ended are kept; the same command goes on")
+def command(options: HpoOptions) -> dict[str, Any]:
     """Search hyperparameters; go on with a study that is there, alone or beside others."""
     from registry.jobs.hpo import HyperparameterSearch, search_and_register
     from registry.jobs.train import TrainingRequest
 
-    training = TrainingRequest(records, family, model, split, holdout or (), effort, seed)
-    return search_and_register(HyperparameterSearch(training, trials, storage or "", study))
+    training = TrainingRequest(
+        records=options.records,
+        family=options.family,
+        model=options.model,
+        split=options.split,
+        holdout=options.holdout,
+        effort=options.effort,
+        seed=options.seed,
+    )
+    return search_and_register(
+        HyperparameterSearch(training, options.trials, options.storage or "", options.study)
+    )

@@ -1,23 +1,31 @@
 """`hetfeat import`: foreign records into the store."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hetfeat.dataset.importers.formats import FORMATS
 from registry.cli import app
+from registry.cli.options import REQUIRED, argument, option
+from registry.cli.params import DEVICE_NAME
 
 
-@app.command("import", interrupted="what was read is kept")
-@app.argument("path", metavar="PATH...", nargs=-1, required=True)
-@app.option("--format", required=True, help=f"{', '.join(FORMATS)}.")
-@app.option(
-    "--device",
-    required=True,
-    type=app.DEVICE_NAME,
-    help="Its name; a new one is the preset of that name, or what the records say.",
-)
-@app.option("--out", type=Path, default="records", help="Record store; made, or added to.")
-def command(path: tuple[str, ...], format: str, device: str, out: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ImportOptions:
+    """Options of `hetfeat import`."""
+
+    path: tuple[str, ...] = argument(metavar="PATH...", nargs=-1)
+    format: str = option(REQUIRED, f"{', '.join(FORMATS)}.")
+    device: str = option(
+        REQUIRED,
+        "Its name; a new one is the preset of that name, or what the records say.",
+        type=DEVICE_NAME,
+    )
+    out: Path = option(Path("records"), "Record store; made, or added to.")
+
+
+@app.command("import", ImportOptions, interrupted="what was read is kept")
+def command(options: ImportOptions) -> dict[str, Any]:
     """Read records that other tools have measured: files, plain or gzip, and folders of them."""
     from hetfeat.dataset.importers.import_records import Counts, import_records
     from hetfeat.progress import progress
@@ -28,9 +36,11 @@ def command(path: tuple[str, ...], format: str, device: str, out: Path) -> dict[
         def show(counts: Counts) -> None:
             at(counts.read)
 
-        counts = import_records(format, device, _paths(path), out, show, extraction)
+        counts = import_records(
+            options.format, options.device, _paths(options.path), options.out, show, extraction
+        )
     counts.check()
-    return {**counts.summary(), "device": device, "out": out}
+    return {**counts.summary(), "device": options.device, "out": options.out}
 
 
 def _paths(given: tuple[str, ...]) -> list[Path]:

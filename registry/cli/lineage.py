@@ -1,9 +1,11 @@
 """Prints where a version comes from and what was made of it."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from registry.cli import app
+from registry.cli.options import argument
 
 
 def _as_text(value: Mapping[str, Any]) -> str:
@@ -14,16 +16,27 @@ def _as_text(value: Mapping[str, Any]) -> str:
     return as_tree(Lineage(value["asked"], nodes, edges))
 
 
-@app.command("lineage", render=_as_text, short_help="Print what a version comes from and led to.")
-@app.argument("uri")
-def command(uri: str) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class LineageOptions:
+    """Options of `hetfeat lineage`."""
+
+    uri: str = argument()
+
+
+@app.command(
+    "lineage",
+    LineageOptions,
+    render=_as_text,
+    short_help="Print what a version comes from and led to.",
+)
+def command(options: LineageOptions) -> Mapping[str, Any]:
     """Prints the data sets and models a version comes from, and what was made of it.
 
     URI is models:/NAME/VERSION, NAME@alias, or dataset:DIGEST, of which the first 8 digits do.
     """
     from registry.models.lineage import as_tree, lineage
 
-    found = lineage(uri)
+    found = lineage(options.uri)
     return {
         "asked": found.asked,
         "nodes": list(found.nodes.values()),

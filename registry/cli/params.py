@@ -1,6 +1,6 @@
 """Options as MLflow can pass them: always `--key value`, where an empty value means unset."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -18,12 +18,12 @@ def _without_empty(value: Any) -> Any:
     return tuple(one for one in value if one != "") if several else value
 
 
-class _Option(_EmptyIsUnset, click.Option):
-    pass
+class Option(_EmptyIsUnset, click.Option):
+    """An option for which an empty text is the same as not given."""
 
 
-class _Argument(_EmptyIsUnset, click.Argument):
-    pass
+class Argument(_EmptyIsUnset, click.Argument):
+    """An argument for which an empty text is the same as not given."""
 
 
 class _Switch(click.ParamType[bool]):
@@ -77,57 +77,16 @@ class _Counts(click.ParamType[tuple[int, ...]]):
 
 
 SWITCH = _Switch()
-"""`true` or `false`, as a bool. Give the default as a string: `default="false"`."""
+"""`true` or `false`, as a bool."""
 
 NAMES = _Names()
-"""A list separated by commas, as a tuple of strings. Give the default as a string, too."""
+"""A list separated by commas, as a tuple of strings."""
 
 COUNTS = _Counts()
-"""A list of positive numbers separated by commas, as a tuple. Give the default as a string."""
+"""A list of positive numbers separated by commas, as a tuple."""
 
 DEVICE_NAME = _DeviceName()
 """A device's name as records and models have it: `local` becomes that of this machine."""
 
 EFFORT = click.Choice(["quick", "standard", "full"])
 """Budgets of long work."""
-
-
-def option(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`click.option` for which an empty string is the same as not given: the default applies.
-
-    Args:
-        *names: As in `click.option`.
-        **settings: As in `click.option`; `show_default` is on.
-    """
-    return click.option(*names, cls=_Option, **({"show_default": True} | settings))
-
-
-def argument(*names: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`click.argument` for which an empty string is the same as not given.
-
-    Args:
-        *names: As in `click.argument`.
-        **settings: As in `click.argument`.
-    """
-    return click.argument(*names, cls=_Argument, **settings)
-
-
-seed = option("--seed", type=click.IntRange(0), default=0, help="Makes the run repeatable.")
-"""The `--seed` that every command with chance in it takes."""
-
-output = option(
-    "--output",
-    type=NAMES,
-    multiple=True,
-    callback=lambda context, option, values: tuple(name for names in values for name in names),
-    help="Output of the network that is wanted; may be repeated.  [default: all]",
-)
-"""The `--output` of every command that takes a network of several outputs."""
-
-unrecorded = option(
-    "--unrecorded",
-    type=SWITCH,
-    default="false",
-    help="Follow an alias to where no promotion put it, too.",
-)
-"""The `--unrecorded` of every command that takes a version by its alias."""

@@ -1,24 +1,34 @@
 """Moves a model version to another stage."""
 
+from dataclasses import dataclass
+
 import click
 
 from hetfeat.errors import GateRefused
 from registry.cli import app
+from registry.cli.options import argument, option
 
 TARGETS = ("staging", "production", "archived")
 
 
+@dataclass(frozen=True)
+class PromoteOptions:
+    """Options of `hetfeat promote`."""
+
+    name: str = argument()
+    version: int = argument(type=click.IntRange(1))
+    to: str = option("staging", type=click.Choice(TARGETS, case_sensitive=False))
+    reason: str = option("", "Kept in the history; an override needs one.")
+    force: bool = option(False, "Override gates that refuse.")
+
+
 @app.command(
     "promote",
+    PromoteOptions,
     short_help="Move a model version to another stage.",
     interrupted="the next command on the model finishes or drops what this one began",
 )
-@app.argument("name")
-@app.argument("version", type=click.IntRange(1))
-@app.option("--to", type=click.Choice(TARGETS, case_sensitive=False), default="staging")
-@app.option("--reason", default="", help="Kept in the history; an override needs one.")
-@app.option("--force", type=app.SWITCH, default="false", help="Override gates that refuse.")
-def command(name: str, version: int, to: str, reason: str, force: bool) -> app.Result:
+def command(options: PromoteOptions) -> app.Result:
     """Moves VERSION of the registered model NAME to a stage, through its gates.
 
     Exits with 3 if a gate refuses. A version that is there already stays, without a new entry in
@@ -28,12 +38,18 @@ def command(name: str, version: int, to: str, reason: str, force: bool) -> app.R
 
     code = 0
     try:
-        outcome = promote(name, version, to, reason=reason, force=force)
+        outcome = promote(
+            options.name,
+            options.version,
+            options.to,
+            reason=options.reason,
+            force=options.force,
+        )
     except GateRefused as refused:
         outcome, code = refused.outcome, app.fail(refused)
     value = {
-        "name": name,
-        "version": version,
+        "name": options.name,
+        "version": options.version,
         "from": outcome.from_,
         "to": outcome.to,
         "changed": outcome.entry is not None,

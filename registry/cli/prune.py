@@ -1,10 +1,12 @@
 """`hetfeat prune`: fewer records that teach nearly as much."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hetfeat.errors import RequestError
 from registry.cli import app, output
+from registry.cli.options import REQUIRED, argument, option, seed_option
 
 
 def _render(value: Any) -> str:
@@ -20,27 +22,35 @@ def _render(value: Any) -> str:
     return f"{head}\n\n{output.table(rows)}"
 
 
-@app.command("prune", render=_render, interrupted="nothing was written")
-@app.argument("records", metavar="DIR", type=Path)
-@app.option("--out", type=Path, required=True, help="New record store.")
-@app.option("--fraction", type=float, default=0.55, help="Share of the records to keep.")
-@app.seed
-def command(records: Path, out: Path, fraction: float, seed: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class PruneOptions:
+    """Options of `hetfeat prune`."""
+
+    records: Path = argument(metavar="DIR")
+    out: Path = option(REQUIRED, "New record store.")
+    fraction: float = option(0.55, "Share of the records to keep.")
+    seed: int = seed_option()
+
+
+@app.command("prune", PruneOptions, render=_render, interrupted="nothing was written")
+def command(options: PruneOptions) -> dict[str, Any]:
     """Keep the records that teach most; failures and older duplicates go first."""
-    if not 0 < fraction <= 1:
-        raise RequestError(f"--fraction {fraction}", "a share above 0, at most 1", "say 0.55")
+    if not 0 < options.fraction <= 1:
+        raise RequestError(
+            f"--fraction {options.fraction}", "a share above 0, at most 1", "say 0.55"
+        )
     from hetfeat.dataset.prune import prune
     from hetfeat.dataset.store import RecordStore
     from hetfeat.progress import progress
 
-    store = RecordStore.open(records)
+    store = RecordStore.open(options.records)
     with progress(2 * len(list(store.pieces())), "piece") as at:
-        found = prune(store, out, fraction, seed, at)
+        found = prune(store, options.out, options.fraction, options.seed, at)
     return {
         "records": sum(found.before.values()),
         "kept": sum(found.after.values()),
         "before": found.before,
         "after": found.after,
         "tested": found.tested,
-        "dataset_digest": RecordStore.open(out).digest(),
+        "dataset_digest": RecordStore.open(options.out).digest(),
     }

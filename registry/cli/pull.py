@@ -1,32 +1,42 @@
 """Brings a version's files here, verified."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from registry.cli import app
+from registry.cli.options import REQUIRED, argument, option, unrecorded_option
+from registry.cli.params import DEVICE_NAME
 
 
-@app.command("pull", short_help="Bring a version's verified files to this machine.")
-@app.argument("model", metavar="NAME-or-URI")
-@app.option("--stage", default=None, help="For a plain name; production if nothing else is said.")
-@app.option("--device", type=app.DEVICE_NAME, help="Prefer the version for this device.")
-@app.option("--out", required=True, type=click.Path(path_type=Path), help="A new folder.")
-@app.unrecorded
-def command(
-    model: str, stage: str | None, device: str | None, out: Path, unrecorded: bool
-) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class PullOptions:
+    """Options of `hetfeat pull`."""
+
+    model: str = argument(metavar="NAME-or-URI")
+    stage: str | None = option(None, "For a plain name; production if nothing else is said.")
+    device: str | None = option(None, "Prefer the version for this device.", type=DEVICE_NAME)
+    out: Path = option(REQUIRED, "A new folder.", type=click.Path(path_type=Path))
+    unrecorded: bool = unrecorded_option()
+
+
+@app.command("pull", PullOptions, short_help="Bring a version's verified files to this machine.")
+def command(options: PullOptions) -> Mapping[str, Any]:
     """Brings the files of a version here, each checked against the digest it was registered with.
 
     Works without the registry once the same was pulled before.
     """
     from registry.files.pull import pull
 
+    model, stage = options.model, options.stage
     if stage is None and "/" not in model and "@" not in model:
         stage = "production"
-    pulled = pull(model, stage, device=device, out=out, unrecorded=unrecorded)
+    pulled = pull(
+        model, stage, device=options.device, out=options.out, unrecorded=options.unrecorded
+    )
     return {
         "name": pulled.version.name,
         "version": pulled.version.version,

@@ -1,9 +1,12 @@
 """`hetfeat report`: the papers' tables and figures from our own runs."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from registry.cli import app
+from registry.cli.options import option
+from registry.cli.params import EFFORT
 
 
 def _render(value: Any) -> str:
@@ -16,17 +19,24 @@ def _render(value: Any) -> str:
     return "\n".join([*lines, "", ran, f"page {value['page']}"])
 
 
+@dataclass(frozen=True)
+class ReportOptions:
+    """Options of `hetfeat report`."""
+
+    out: Path = option(Path("report"), "Folder of page, tables and figures.")
+    records: Path | None = option(None, "Record store.  [default: the packaged data set]")
+    effort: str = option("quick", "What is run: minutes to days.", type=EFFORT)
+    run_missing: bool = option(True, "Run what is missing.")
+
+
 @app.command(
     "report",
+    ReportOptions,
     render=_render,
     interrupted="runs that ended are kept; the same command goes on",
 )
-@app.option("--out", type=Path, default="report", help="Folder of page, tables and figures.")
-@app.option("--records", type=Path, help="Record store.  [default: the packaged data set]")
-@app.option("--effort", type=app.EFFORT, default="quick", help="What is run: minutes to days.")
-@app.option("--run-missing", type=app.SWITCH, default="true", help="Run what is missing.")
-def command(**wanted: Any) -> dict[str, Any]:
+def command(options: ReportOptions) -> dict[str, Any]:
     """Remake the papers' tables from runs, running what is missing; one page, CSV, figures."""
     from registry.jobs.report import ReportRequest, make_report
 
-    return make_report(ReportRequest(**wanted))
+    return make_report(ReportRequest(**vars(options)))

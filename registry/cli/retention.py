@@ -1,27 +1,37 @@
 """Removes archived versions that nobody needs."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from registry.cli import app
+from registry.cli.options import argument, option
+
+
+@dataclass(frozen=True)
+class RetentionOptions:
+    """Options of `hetfeat retention`."""
+
+    name: str = argument()
+    older_than: float = option(180.0, "In days.", type=click.FloatRange(0))
+    apply: bool = option(False, "Delete, not only list.")
 
 
 @app.command(
     "retention",
+    RetentionOptions,
     short_help="Remove old archived versions that nothing needs.",
     interrupted="what was deleted is in the history; the same command goes on",
 )
-@app.argument("name")
-@app.option("--older-than", type=click.FloatRange(0), default=180.0, help="In days.")
-@app.option("--apply", type=app.SWITCH, default="false", help="Delete, not only list.")
-def command(name: str, older_than: float, apply: bool) -> Mapping[str, Any]:
+def command(options: RetentionOptions) -> Mapping[str, Any]:
     """Lists or deletes archived versions of NAME, with their artifacts.
 
     Never one that `rollback` goes to, nor one that another version was made from.
     """
     from registry.maintenance.retention import candidates, prune
 
-    found = prune(name, older_than) if apply else candidates(name, older_than)
-    return {"name": name, "deleted": apply, "versions": [version.version for version in found]}
+    select = prune if options.apply else candidates
+    numbers = [version.version for version in select(options.name, options.older_than)]
+    return {"name": options.name, "deleted": options.apply, "versions": numbers}

@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +11,28 @@ import click
 
 from hetfeat.errors import RequestError
 from registry.cli import app
+from registry.cli.options import REQUIRED, argument, option, unrecorded_option
 
 MAX_EXPIRES_S = 7 * 24 * 3600
 """More than that S3 does not sign."""
 
 
-@app.command("share", short_help="Put a version in S3, for devices without MLflow.")
-@app.argument("model", metavar="NAME-or-URI")
-@app.option("--bucket", required=True, help="Of an S3 server; it must exist.")
-@app.option("--prefix", default="hetfeat", help="Before the version's own folder in the bucket.")
-@app.option(
-    "--expires",
-    type=click.IntRange(1, MAX_EXPIRES_S),
-    default=3600,
-    help="Seconds for which the URLs hold.",
-)
-@app.option("--out", required=True, type=click.Path(path_type=Path), help="File for the URLs.")
-@app.unrecorded
-def command(
-    model: str, bucket: str, prefix: str, expires: int, out: Path, unrecorded: bool
-) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class ShareOptions:
+    """Options of `hetfeat share`."""
+
+    model: str = argument(metavar="NAME-or-URI")
+    bucket: str = option(REQUIRED, "Of an S3 server; it must exist.")
+    prefix: str = option("hetfeat", "Before the version's own folder in the bucket.")
+    expires: int = option(
+        3600, "Seconds for which the URLs hold.", type=click.IntRange(1, MAX_EXPIRES_S)
+    )
+    out: Path = option(REQUIRED, "File for the URLs.", type=click.Path(path_type=Path))
+    unrecorded: bool = unrecorded_option()
+
+
+@app.command("share", ShareOptions, short_help="Put a version in S3, for devices without MLflow.")
+def command(options: ShareOptions) -> Mapping[str, Any]:
     """Uploads a verified version and writes a file from which `hetfeat fetch` brings it.
 
     A plain name means its version in production. Who has the file can fetch the version.
@@ -38,17 +41,18 @@ def command(
     from registry.files.pull import pull
     from registry.models.version import SIGNATURE_TAG
 
+    model, bucket, out = options.model, options.bucket, options.out
     if out.is_dir():
         raise RequestError(
             f"--out '{out}', a folder", "a file for the URLs", "choose another --out"
         )
     plain = "/" not in model and "@" not in model
-    pulled = pull(model, "production" if plain else None, unrecorded=unrecorded)
+    pulled = pull(model, "production" if plain else None, unrecorded=options.unrecorded)
     client = s3_upload.connect()
     # A folder for each digest: what was shared before keeps working.
-    where = f"{prefix.strip('/')}/{pulled.manifest_sha256}".lstrip("/")
+    where = f"{options.prefix.strip('/')}/{pulled.manifest_sha256}".lstrip("/")
     digest = s3_upload.upload_folder(pulled.folder, bucket, where, client)
-    request = s3_upload.presign(pulled.version.uri, digest, bucket, where, expires, client)
+    request = s3_upload.presign(pulled.version.uri, digest, bucket, where, options.expires, client)
     if signature := pulled.version.tags.get(SIGNATURE_TAG):
         request["signature"] = signature
     _write_private(out, json.dumps(request, indent=1))

@@ -1,9 +1,12 @@
 """`hetfeat train`: a cost model from measured records to a registered version."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from registry.cli import app, output
+from registry.cli.options import option, seed_option
+from registry.cli.params import EFFORT
 
 
 def _render(value: Any) -> str:
@@ -24,45 +27,54 @@ def _render(value: Any) -> str:
     return "\n".join([*notes, "", output.table(rows)])
 
 
+@dataclass(frozen=True)
+class DataSetOptions:
+    """Options of every command that trains: the records, the model and the split."""
+
+    records: Path | None = option(
+        None, "Record store to train on.  [default: the packaged data set]"
+    )
+    family: str | None = option(None, "Hardware family or union.  [default: that of the records]")
+    model: str = option("xgb", "xgb, lgbm, mlp or attention.")
+    split: str = option("by_task", "within_task, by_task or by_target.")
+    holdout: tuple[str, ...] = option((), "Devices (by_target) or networks.")
+
+
+@dataclass(frozen=True)
+class TrainOptions(DataSetOptions):
+    """Options of `hetfeat train`."""
+
+    pruned: bool = option(False, "Prune the training side.")
+    effort: str = option("standard", "Budget of the training.", type=EFFORT)
+    set: tuple[str, ...] = option(
+        (),
+        "Hyperparameters of the model.  [default: those of the effort]",
+        metavar="NAME=VALUE,...",
+    )
+    seed: int = seed_option()
+
+
 @app.command(
     "train",
+    TrainOptions,
     render=_render,
     interrupted="nothing was registered; the same command begins anew",
 )
-@app.option(
-    "--records", type=Path, help="Record store to train on.  [default: the packaged data set]"
-)
-@app.option("--family", help="Hardware family or union.  [default: that of the records]")
-@app.option("--model", default="xgb", help="xgb, lgbm, mlp or attention.")
-@app.option("--split", default="by_task", help="within_task, by_task or by_target.")
-@app.option("--holdout", type=app.NAMES, help="Devices (by_target) or networks.")
-@app.option("--pruned", type=app.SWITCH, default="false", help="Prune the training side.")
-@app.option("--effort", type=app.EFFORT, default="standard", help="Budget of the training.")
-@app.option(
-    "--set",
-    type=app.NAMES,
-    metavar="NAME=VALUE,...",
-    help="Hyperparameters of the model.  [default: those of the effort]",
-)
-@app.seed
-def command(
-    records: Path | None,
-    family: str | None,
-    model: str,
-    split: str,
-    holdout: tuple[str, ...] | None,
-    pruned: bool,
-    effort: str,
-    set: tuple[str, ...] | None,
-    seed: int,
-) -> dict[str, Any]:
+def command(options: TrainOptions) -> dict[str, Any]:
     """Train a cost model, judge it on held-out records, log it and register it."""
     from hetfeat.models.settings import parsed
     from registry.jobs.train import TrainingRequest, train_and_register
 
-    settings = parsed(model, set or ())
     return train_and_register(
         TrainingRequest(
-            records, family, model, split, holdout or (), effort, seed, pruned, settings
+            records=options.records,
+            family=options.family,
+            model=options.model,
+            split=options.split,
+            holdout=options.holdout,
+            effort=options.effort,
+            seed=options.seed,
+            pruned=options.pruned,
+            settings=parsed(options.model, options.set),
         )
     )

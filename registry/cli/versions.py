@@ -1,9 +1,11 @@
 """Lists registered models, or the versions of one."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from registry.cli import app, output
+from registry.cli.options import argument
 
 
 def _as_text(value: Mapping[str, Any]) -> str:
@@ -11,12 +13,24 @@ def _as_text(value: Mapping[str, Any]) -> str:
     return output.table(rows) or "nothing is registered yet; `hetfeat train` does"
 
 
-@app.command("versions", render=_as_text, short_help="List registered models and versions.")
-@app.argument("name", required=False)
-def command(name: str | None) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class VersionsOptions:
+    """Options of `hetfeat versions`."""
+
+    name: str | None = argument(None)
+
+
+@app.command(
+    "versions",
+    VersionsOptions,
+    render=_as_text,
+    short_help="List registered models and versions.",
+)
+def command(options: VersionsOptions) -> Mapping[str, Any]:
     """Lists the registered models, or the versions of the one called NAME."""
     from registry.tracking import listing
 
+    name = options.name
     if name is None:
         return {"models": listing.models()}
     return {"name": name, "versions": listing.versions(name)}

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -11,6 +12,8 @@ import pytest
 import mlproject
 from hetfeat.errors import DataError, GateRefused, RequestError, WorkFailed
 from registry.cli import app, output
+from registry.cli.options import argument, option, seed_option
+from registry.cli.params import DEVICE_NAME
 
 HELP_LIMIT_S = 0.5
 LISTS_WHAT_HELP_IMPORTS = """
@@ -24,17 +27,21 @@ print("IMPORTED", *sorted(after - set(sys.stdlib_module_names)))
 """
 
 
-@app.command("measure")
-@app.option("--device", default="local", help="Where.")
-@app.option("--network", type=app.NAMES, default="resnet18,vgg16", help="What.")
-@app.option("--records", type=click.Path(path_type=Path), help="From where.")
-@app.option("--trials", type=click.IntRange(1), help="How many.")
-@app.option("--force", type=app.SWITCH, default="false", help="Even so.")
-@app.argument("name", required=False)
-@app.seed
-def measure(**given):
+@dataclass(frozen=True)
+class MeasureOptions:
+    device: str = option("local", "Where.")
+    network: tuple[str, ...] = option(("resnet18", "vgg16"), "What.")
+    records: Path | None = option(None, "From where.")
+    trials: int | None = option(None, "How many.", type=click.IntRange(1))
+    force: bool = option(False, "Even so.")
+    name: str | None = argument(None)
+    seed: int = seed_option()
+
+
+@app.command("measure", MeasureOptions)
+def measure(options):
     """Stands for any command: returns what it was given."""
-    return given
+    return vars(options)
 
 
 @app.command("noisy")
@@ -46,10 +53,15 @@ def noisy():
     return {"metrics": {"pca": 0.5}}
 
 
-@app.command("fail")
-@click.argument("how")
-def fail(how):
+@dataclass(frozen=True)
+class FailOptions:
+    how: str = argument()
+
+
+@app.command("fail", FailOptions)
+def fail(options):
     """Fails as asked."""
+    how = options.how
     if how == "findings":
         return app.Result({"findings": []}, exit_code=1)
     raise {
@@ -154,7 +166,7 @@ class TestOutput:
 
 def test_a_name_of_local_is_that_of_this_machine(monkeypatch, device):
     monkeypatch.setattr("hetfeat.devices.probe.find_profile", lambda name: device)
-    named = [app.DEVICE_NAME.convert(given, None, None) for given in ("local", "lab")]
+    named = [DEVICE_NAME.convert(given, None, None) for given in ("local", "lab")]
     assert named == [device.name, "lab"]
 
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import registry.jobs.deploy
 from hetfeat.devices.profile import save_profile
 from hetfeat.errors import WorkFailed
 from registry.cli import app
+from registry.cli.deploy import DeployOptions
 from registry.jobs import deploy_batch
 
 
@@ -86,6 +87,13 @@ class TestAsking:
         line = ("--device", "a.yaml", "--network", "vgg16", "--output", "a", "--output", "b,c")
         deploy(capfd, "--config", "jobs.yaml", *line)
         assert [one.output for one in asked] == [("logits", "present.0.key"), ("a", "b", "c")]
+
+    def test_every_option_but_config_is_a_key(self, asked, capfd):
+        keys = [field.name for field in fields(DeployOptions) if field.name != "config"]
+        write(dict.fromkeys(keys) | {"device": "a.yaml"})
+        assert deploy(capfd, "--config", "jobs.yaml")[0] == 0
+        defaults = vars(DeployOptions(device="a.yaml"))
+        assert {**vars(asked[0]), "config": None, "out": defaults["out"]} == defaults
 
     def test_one_that_fails_does_not_stop_the_others(self, asked, capfd):
         write({"device": "a.yaml", "network": ["m:bad", "m:broken", "no.onnx", "resnet18"]})

@@ -1,5 +1,6 @@
 """MLproject's entry points and the commands: the same names and the same defaults."""
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 import mlproject
-from registry.cli import app
+from registry.cli.params import SWITCH
 
 ENTRY_POINTS: dict[str, dict[str, Any]] = yaml.safe_load(
     (Path(__file__).parents[2] / "MLproject").read_text()
@@ -52,6 +53,15 @@ def parsed(name: str, values: dict[str, str]) -> dict[str, Any]:
         elif arguments[at + 1].strip("{}") in values:
             kept.append(argument)
     return command_of(name).make_context(name, kept).params
+
+
+def test_the_file_is_what_make_mlproject_writes(project: Path):
+    path = project / "tools" / "mlproject_file.py"
+    spec = importlib.util.spec_from_file_location("mlproject_file", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (project / "MLproject").read_text() == module.content(), "run `make mlproject`"
 
 
 @entry_points
@@ -104,7 +114,7 @@ def test_switches_take_true_or_false(name):
         assert not getattr(parameter, "is_flag", False)
         assert not isinstance(parameter.type, type(click.BOOL))
         if str(parameter.default).lower() in ("true", "false"):
-            assert parameter.type is app.SWITCH
+            assert parameter.type is SWITCH
 
 
 def test_mlflow_reads_the_project(project: Path):

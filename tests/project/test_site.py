@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import mlproject
@@ -61,6 +62,15 @@ def test_a_broken_anchor_is_an_error(project: Path, tmp_path: Path):
     done = build(tmp_path, tmp_path / "site")
     assert done.returncode == 1
     assert "no-such-heading" in done.stderr
+
+
+@pytest.mark.parametrize("name", mlproject.COMMANDS)
+def test_the_reference_has_every_option_with_its_help(hook, name):
+    page = " ".join(" ".join(hook.commands()).split())
+    for parameter in mlproject.cli.load(name).params:
+        if isinstance(parameter, click.Option):
+            assert parameter.opts[0] in page
+            assert " ".join((parameter.help or "").split()) in page
 
 
 def test_a_link_of_the_readme_becomes_one_among_the_pages(hook, project):
