@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hetfeat.api.bundles import Bundle, load_bundle
     from hetfeat.api.deploying import deploy_network
     from hetfeat.api.devices import probe
-    from hetfeat.api.models import CostModel, load_model, train_cost_model
+    from hetfeat.api.models import load_model, train_cost_model
     from hetfeat.api.networks import load_network
     from hetfeat.dataset.store import RecordStore
     from hetfeat.devices.profile import DeviceProfile
@@ -40,7 +40,7 @@ __all__ = [
 
 _MODULES = {
     "Bundle": "hetfeat.api.bundles",
-    "CostModel": "hetfeat.api.models",
+    "CostModel": "hetfeat.models.base",
     "DeviceProfile": "hetfeat.devices.profile",
     "HetfeatError": "hetfeat.errors",
     "Network": "hetfeat.workloads.network",

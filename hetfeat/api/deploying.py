@@ -33,7 +33,7 @@ from hetfeat.workloads.exported import network_digest
 from hetfeat.workloads.network import Network
 
 if TYPE_CHECKING:
-    from hetfeat.api.models import CostModel
+    from hetfeat.models.base import CostModel
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import logging
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, Self, cast
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from hetfeat.errors import DataError, RequestError
 from hetfeat.features.assemble import assemble, no_records
 from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.features.out_of_core import room_bytes
-from hetfeat.models import base
+from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.persist import HEAD
 from hetfeat.models.registry import load_model as load_any
@@ -33,34 +33,6 @@ FROM_SCRATCH = "none"
 _PACKAGED_KIND, _PACKAGED_EFFORT, _SEED = "xgb", "quick", 0
 _SPLIT_OF_FEW_TASKS = "within_task"
 """How records are divided where they are of too few tasks to leave some out."""
-
-
-class CostModel(base.CostModel, Protocol):
-    """Predicts which program of a task is faster on a device, without running any.
-
-    `predict` gives scores, float64 [n], strictly positive, higher is faster; `calibrate` makes of
-    them estimates of the best latency of the task / latency; `fine_tune` adapts a model to a few
-    measurements; `valid_pca` is the share of pairs of programs, of tasks that training did not see,
-    whose order it tells. `save` writes a folder without pickles, which `load` reads.
-
-    Examples:
-        >>> import hetfeat
-        >>> records = hetfeat.RecordStore.open("records")
-        >>> model = hetfeat.train_cost_model(records, effort="quick")
-        >>> model.save("model")
-        >>> again = hetfeat.CostModel.load("model")
-        >>> again.parameters == model.parameters
-        True
-    """
-
-    @classmethod
-    def load(cls, folder: Path | str) -> Self:
-        """The model of a folder written by `save`, of whatever kind.
-
-        Raises:
-            DataError: The folder is not a model, is damaged, or is of other features.
-        """
-        return cast(Self, load_any(Path(folder)))
 
 
 def load_model(folder: Path | str) -> CostModel:
@@ -80,7 +52,7 @@ def load_model(folder: Path | str) -> CostModel:
         ...     print(error.given)
         'no-such-folder'
     """
-    return CostModel.load(folder)
+    return load_any(Path(folder))
 
 
 def train_cost_model(
@@ -126,7 +98,7 @@ def train_cost_model(
         return _trained(store, untrained, family)
 
 
-def _untrained(model: str, effort: str, seed: int, settings: Mapping[str, Any]) -> base.CostModel:
+def _untrained(model: str, effort: str, seed: int, settings: Mapping[str, Any]) -> CostModel:
     efforts = ("quick", "standard", "full")
     if effort not in efforts:
         raise RequestError(f"effort '{effort}'", f"one of {', '.join(efforts)}", "choose one")
@@ -138,7 +110,7 @@ def _untrained(model: str, effort: str, seed: int, settings: Mapping[str, Any]) 
         ) from error
 
 
-def _trained(store: RecordStore, model: base.CostModel, family: str | None) -> CostModel:
+def _trained(store: RecordStore, model: CostModel, family: str | None) -> CostModel:
     measured = store.measured_devices()
     if not measured:
         raise no_records(store)
@@ -215,7 +187,7 @@ def _keep(model: CostModel, folder: Path) -> None:
             raise
 
 
-def _versions(model: base.CostModel) -> list[str]:
+def _versions(model: CostModel) -> list[str]:
     from importlib.metadata import version
 
     return [f"{name} {version(name)}" for name in model.packages]

@@ -46,6 +46,15 @@ class CostModel(Protocol):
         with_stores: Whether it learnt from per-store features; None where that is not known.
         valid_pca: Pairwise comparison accuracy on the `valid` side of `fit`, mean over tasks; None
             where that is not known. Fine-tuning leaves it as it is.
+
+    Examples:
+        >>> import hetfeat
+        >>> records = hetfeat.RecordStore.open("records")
+        >>> model = hetfeat.train_cost_model(records, effort="quick")
+        >>> model.save("model")
+        >>> again = hetfeat.load_model("model")
+        >>> again.parameters == model.parameters
+        True
     """
 
     packages: ClassVar[tuple[str, ...]]

@@ -70,7 +70,7 @@ class CollectConfig:
 
 
 @dataclass
-class Progress:
+class CollectProgress:
     """What collecting has done so far, in this run and, for `known`, before it."""
 
     programs: int = 0
@@ -104,7 +104,7 @@ def collect(
     tasks: Iterable[Task],
     plan: Plan,
     config: CollectConfig = CollectConfig(),
-) -> Iterator[Progress]:
+) -> Iterator[CollectProgress]:
     """Measures until every task has its programs, or no more are found.
 
     The first device proposes; what ran there is replayed verbatim on the others, batch by batch
@@ -135,7 +135,7 @@ class _Collecting:
         config: CollectConfig,
     ) -> None:
         self._store, self._measurers, self._tasks, self._plan = store, measurers, tasks, plan
-        self._progress, self._config = Progress(), config
+        self._progress, self._config = CollectProgress(), config
         self._answered = {m.profile.name: _load_answered(store, m.profile.name) for m in measurers}
         self._drift_probe = DriftProbe(
             store,
@@ -146,7 +146,7 @@ class _Collecting:
         self._passed_over: WorkFailed | None = None
         self._progress.known = sum(len(self._of(m, t).keys) for m in measurers for t in tasks)
 
-    def run(self) -> Iterator[Progress]:
+    def run(self) -> Iterator[CollectProgress]:
         if self._plan.evaluation_tasks:
             yield from self._evaluation()
         programs = self._plan.programs_per_task
@@ -156,7 +156,7 @@ class _Collecting:
         if self._passed_over and not self._progress.programs + self._progress.known:
             raise self._passed_over
 
-    def _evaluation(self) -> Iterator[Progress]:
+    def _evaluation(self) -> Iterator[CollectProgress]:
         wanted = self._plan.evaluation_programs
         chosen = sidecar_files.evaluation_tasks(self._store.path)
         by_hash = {task.hash: task for task in self._tasks}
@@ -182,7 +182,9 @@ class _Collecting:
             return False
         return len(programs) >= wanted
 
-    def _fill(self, task: Task, wanted: int, attempts: int) -> Generator[Progress, None, bool]:
+    def _fill(
+        self, task: Task, wanted: int, attempts: int
+    ) -> Generator[CollectProgress, None, bool]:
         """Measures until so many programs ran on every device, or so many were tried.
 
         Returns:
@@ -201,7 +203,7 @@ class _Collecting:
         log.warning("%s", error)
         self._passed_over = error
 
-    def _measure_until(self, task: Task, wanted: int, attempts: int) -> Iterator[Progress]:
+    def _measure_until(self, task: Task, wanted: int, attempts: int) -> Iterator[CollectProgress]:
         first, *others = self._measurers
         answered, size = self._of(first, task), self._config.batch
         for measurer in others:
@@ -222,7 +224,7 @@ class _Collecting:
 
     def _measure(
         self, measurer: DeviceMeasurer, task: Task, batch: list[Program]
-    ) -> Iterator[Progress]:
+    ) -> Iterator[CollectProgress]:
         answered = self._of(measurer, task)
         incumbent_s = {task.hash: min(answered.latency_s.values(), default=float("inf"))}
         for measurement in measurer.measure_each(batch, incumbent_s):

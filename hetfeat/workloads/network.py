@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
+DIGEST_DIGITS = 8
+"""Of a file's digest, or of the outputs asked for, in a network's name."""
+
 
 @dataclass(frozen=True)
 class Network:

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from hetfeat.workloads.library_errors import refusals
-from hetfeat.workloads.network import Network
+from hetfeat.workloads.network import DIGEST_DIGITS, Network
 
 if TYPE_CHECKING:
     import torch
 
 FILES = (".onnx", ".pt2", ".tflite")
 """What names of network files end in."""
-DIGEST_DIGITS = 8
 TIMM = "timm/"
 """What the names of timm's networks begin with here: some are torchvision's, too."""
 

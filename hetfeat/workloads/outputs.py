@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from hetfeat.errors import RequestError
-from hetfeat.workloads.network import Network
-from hetfeat.workloads.networks import DIGEST_DIGITS
+from hetfeat.workloads.network import DIGEST_DIGITS, Network
 
 
 def flat(output: Any) -> Iterator[torch.Tensor]:

@@ -15,7 +15,7 @@ from hetfeat.measure.base import need_measurable
 from hetfeat.measure.factory import measurers_of
 from hetfeat.progress import progress as progress_of
 from hetfeat.records import Task
-from hetfeat.tune.collect import Plan, Progress, collect
+from hetfeat.tune.collect import CollectProgress, Plan, collect
 from hetfeat.tune.drift import drift
 from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.networks import load_network, split_batch
@@ -143,9 +143,9 @@ def measure(
     tasks: dict[str, Task],
     modules: dict[str, str],
     plan: Plan,
-) -> Progress:
+) -> CollectProgress:
     """Measures until every task has its programs; what the store holds counts."""
-    progress = Progress()
+    progress = CollectProgress()
     dense = plan.evaluation_tasks * max(0, plan.evaluation_programs - plan.programs_per_task)
     total = (len(tasks) * plan.programs_per_task + dense) * len(profiles)
     builders = max(profile.threads for profile in profiles)

@@ -59,7 +59,10 @@ def open_storage(given: str, tracking_uri: str) -> "BaseStorage":
             raise _unusable(given, "not a file in a folder that exists")
         try:
             _refuse_other_files(path)  # Optuna appends to whatever is there
-            return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+            storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+            if not all(study.directions for study in storage.get_all_studies()):
+                raise ValueError("a study without a direction")
+            return storage
         except Exception as error:  # Optuna believes every line
             raise _unusable(given, f"{type(error).__name__}: no journal of Optuna") from error
     from sqlalchemy.exc import SQLAlchemyError

@@ -30,6 +30,7 @@ TVM_AT_MODULE_LEVEL = {
 
 TORCH_AT_MODULE_LEVEL = {
     "hetfeat/workloads/files.py",
+    "hetfeat/workloads/outputs.py",
     "hetfeat/workloads/tflite.py",
     "hetfeat/models/engines/attention.py",
     "hetfeat/models/engines/attention_net.py",

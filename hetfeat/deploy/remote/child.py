@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax
 
 from hetfeat.deploy import runtime
-from hetfeat.measure.remote.child import Session
+from hetfeat.measure.remote.child import ServerSession
 from hetfeat.measure.worker_loop import serve
 
 LONGEST_S = 60.0
@@ -28,7 +28,7 @@ class _There(runtime.LoadedBundle):
         session: An open session with the server.
     """
 
-    def __init__(self, folder: Path, session: Session) -> None:
+    def __init__(self, folder: Path, session: ServerSession) -> None:
         self._session = session
         super().__init__(folder)
 
@@ -70,15 +70,15 @@ class BundleService:
     """Answers requests about one bundle on one server."""
 
     def __init__(self, target: dict[str, Any]) -> None:
-        self._session = Session(target)
+        self._session = ServerSession(target)
         self._bundle: Any = None
 
     def connect(self, **given: Any) -> dict[str, Any]:
-        """See `Session.connect`."""
+        """See `ServerSession.connect`."""
         return self._session.connect(**given)
 
     def gflops(self, enough: float) -> float | None:
-        """See `Session.gflops`."""
+        """See `ServerSession.gflops`."""
         return self._session.gflops(enough)
 
     def load(self, folder: str) -> None:

@@ -21,7 +21,7 @@ from hetfeat.measure import child as here
 from hetfeat.parsing import decode
 
 
-class Session:
+class ServerSession:
     """A session with a server of the device.
 
     Args:
@@ -114,7 +114,7 @@ class RemoteService(here.Service):
     def __init__(self, target: dict[str, Any], cache_line_bytes: int) -> None:
         super().__init__(target, cache_line_bytes)
         self._linker = linker(target)
-        self._session = Session(target)
+        self._session = ServerSession(target)
 
     def build(self, task: str, program: str, trace: str, path: str = "") -> Any:
         """Compiles a program into the library `path`; returns its arguments' shapes and types."""
@@ -123,12 +123,12 @@ class RemoteService(here.Service):
         return arguments
 
     def connect(self, **given: Any) -> dict[str, Any]:
-        """See `Session.connect`."""
+        """See `ServerSession.connect`."""
         self._arrays.clear()  # they were another session's
         return self._session.connect(**given)
 
     def gflops(self, enough: float) -> float | None:
-        """See `Session.gflops`."""
+        """See `ServerSession.gflops`."""
         return self._session.gflops(enough)
 
     def close(self) -> None:

@@ -60,9 +60,7 @@ def test_an_answer_of_a_size_that_cannot_be_is_not_waited_for(size):
         status(answering(size, b""))
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 1500, "a: &a [1]\nb: *a\n", "a: 2001-99-99\n", "a: " + "9" * 5000 + "\n"]
-)
+@pytest.mark.parametrize("text", ["[" * 1500, "a: 2001-99-99\n", "a: " + "9" * 5000 + "\n"])
 def test_a_profile_that_yaml_cannot_read_is_one_line(tmp_path, text):
     path = tmp_path / "device.yaml"
     path.write_text(text)
