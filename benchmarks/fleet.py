@@ -32,7 +32,8 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import FAMILY_OF_MACHINE
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.devices.target import host_target
-from hetfeat.measure.remote.measurer import RemoteMeasurer
+from hetfeat.measure.remote.measurer import RemoteMeasurer, RemoteOptions
+from hetfeat.measure.remote.session import SessionOptions
 from hetfeat.measure.worker import Worker
 from hetfeat.records import Program
 from hetfeat.tune.session import Budget
@@ -44,7 +45,7 @@ FAULT_SIZES, SPEED_SIZES = (128, 160), (512, 768)
 """Of the matrix products, each a task: quick ones; ones slower to run than to build."""
 BREAK_AFTER, BREAK_S = 12, 0.03
 """Programs sent to servers before something is broken, and how long the next one has run then."""
-PATIENCE_S = 45.0
+OPTIONS = RemoteOptions(session=SessionOptions(patience_s=45.0))
 """Of the measurer in `faults`; its default is longer."""
 
 
@@ -152,7 +153,7 @@ def tuned_over(profile: DeviceProfile, sizes: Sequence[int], trials: int) -> dic
     with tempfile.TemporaryDirectory() as folder:
         journal = RecordStore.create(Path(folder) / "journal")
         aside = partial(sidecar_files.quarantine, journal.path)
-        with RemoteMeasurer(profile, aside, patience_s=PATIENCE_S) as measurer:
+        with RemoteMeasurer(profile, aside, OPTIONS) as measurer:
             for task, module in modules.items():
                 measurer.add_task(task, module)
             measure_each = measurer.measure_each

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,33 @@ from hetfeat.parsing import PositiveFloat, decode
 
 log = logging.getLogger(__name__)
 
-PROBE_TIMEOUT_S = 300
-BUSY_PERCENT, LOOK_S = 20.0, 0.5
-"""How much of all processors may be busy, looked at for so long, before figures are too low."""
 FAMILY_OF_MACHINE = {"x86_64": "cpu-x86", "aarch64": "cpu-arm"}
 
 
+@dataclass(frozen=True)
+class ProbeOptions:
+    """Settings of a probe.
+
+    Attributes:
+        timeout_s: Longest that the micro-benchmarks may take, in seconds, default 300.
+        busy_percent: Part of all processors in use, in percent, above which figures would be too
+            low and a warning says so; default 20.
+        look_s: Seconds over which that is looked at, default 0.5.
+    """
+
+    timeout_s: float = 300.0
+    busy_percent: float = 20.0
+    look_s: float = 0.5
+
+
+DEFAULTS = ProbeOptions()
+
+
 def probe(
-    name: str | None = None, threads: int | None = None, isa: str | None = None
+    name: str | None = None,
+    threads: int | None = None,
+    isa: str | None = None,
+    options: ProbeOptions = DEFAULTS,
 ) -> DeviceProfile:
     """This machine's profile, measured now (about ten seconds).
 
@@ -44,6 +64,7 @@ def probe(
         name: Its name; by default a slug of CPU, micro-architecture, ISA and threads.
         threads: Threads to measure with; by default all cores this process may use.
         isa: Vector instructions to restrict programs to; by default the widest there are.
+        options: The settings.
 
     Raises:
         RequestError: Not a machine the probe knows, not a name, or more threads or wider vectors
@@ -71,7 +92,7 @@ def probe(
     target = device_target.restricted(own, isa) if isa else own
     isa, vector_bytes = device_target.vector_isa(target)
     figures: dict[str, Any] = {
-        name: float(f"{value:.4g}") for name, value in _measure(target, threads).items()
+        name: float(f"{value:.4g}") for name, value in _measure(target, threads, options).items()
     }
     return DeviceProfile(
         # The processor's own micro-architecture, whatever the target is restricted to.
@@ -143,8 +164,8 @@ def _cache_path() -> Path:
     return home() / "devices" / f"{key}.yaml"
 
 
-def _measure(target: dict[str, Any], threads: int) -> dict[str, float]:
-    if (busy := psutil.cpu_percent(LOOK_S)) > BUSY_PERCENT:
+def _measure(target: dict[str, Any], threads: int, options: ProbeOptions) -> dict[str, float]:
+    if (busy := psutil.cpu_percent(options.look_s)) > options.busy_percent:
         log.warning(
             "this machine is %.0f %% busy with other work, and its figures will be too low: "
             "probe it again while nothing else runs",
@@ -154,7 +175,7 @@ def _measure(target: dict[str, Any], threads: int) -> dict[str, float]:
     environment = os.environ | {"TVM_NUM_THREADS": str(threads)}
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, timeout=PROBE_TIMEOUT_S, check=True
+            command, env=environment, capture_output=True, timeout=options.timeout_s, check=True
         )
         figures: dict[str, float] = decode(
             done.stdout, dict[str, PositiveFloat], what="figures", action="probe again"

@@ -36,9 +36,6 @@ ISAS = {
 REGISTER_TILES = ((8, 2), (12, 2), (14, 2), (6, 2), (4, 3))
 """Rows x vectors of accumulators tried for the peak; which fits depends on the register file."""
 
-SHORT_TILE, SHORT_REPEATS, SHORT_S = (6, 2), 10, 1.0
-"""The tile of `ShortProbe`, which fits 16 registers, its runs in a row, and how long it tries."""
-
 FILL = "tvm.contrib.random.random_fill"
 """TVM's function that fills an array of floats where it lies."""
 
@@ -59,8 +56,6 @@ cache keeps."""
 
 STREAM_ELEMENTS = 32 * 1024 * 1024
 """128 MiB an array: beyond any cache this toolkit has met."""
-
-ROUNDS = 8
 
 READ_VECTORS = 8
 """Independent sums of a reading thread: enough to hide the latency of an addition."""
@@ -131,19 +126,30 @@ class ShortProbe:
 
     Args:
         target: The device's.
+        tile: Rows and vectors of accumulators, default (6, 2), which fits 16 registers.
+        repeats: Runs in a row, default 10; the fastest counts.
+        longest_s: Seconds for which it tries again while it finds too little, default 1.
     """
 
-    def __init__(self, target: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        target: dict[str, Any],
+        *,
+        tile: tuple[int, int] = (6, 2),
+        repeats: int = 10,
+        longest_s: float = 1.0,
+    ) -> None:
         self._target = target
+        self._tile, self._repeats, self._longest_s = tile, repeats, longest_s
         self._library = bytearray()
 
     def on(self, remote: Any) -> Callable[[float], float]:
         """A function that measures GFLOP/s of an RPC session, which the kernel is sent to.
 
-        It tries again, for `SHORT_S`, while it has found less than its argument.
+        It tries again, for `longest_s`, while it has found less than its argument.
         """
         lanes = vector_isa(self._target)[1] // 4
-        schedule, shapes, work = _multiply_add_schedule(lanes, SHORT_TILE)
+        schedule, shapes, work = _multiply_add_schedule(lanes, self._tile)
         if not self._library:  # kept as bytes: its process may be killed and leave a folder behind
             executable = tvm.compile(schedule.mod, tvm.target.Target(self._target))
             with tempfile.TemporaryDirectory(prefix="hetfeat-probe-") as folder:
@@ -157,19 +163,23 @@ class ShortProbe:
             remote.get_function(FILL)(array)
 
         def gflops(enough: float) -> float:
-            timer = function.time_evaluator("main", device, number=1, repeat=SHORT_REPEATS)
+            timer = function.time_evaluator("main", device, number=1, repeat=self._repeats)
             best, started_s = 0.0, time.monotonic()
-            while (best < enough and time.monotonic() - started_s < SHORT_S) or best == 0.0:
+            while (best < enough and time.monotonic() - started_s < self._longest_s) or best == 0.0:
                 best = max(best, work / float(min(timer(*arrays).results)))
             return best
 
         return gflops
 
 
-def measure(target: dict[str, Any]) -> dict[str, float]:
+def measure(target: dict[str, Any], *, rounds: int = 8) -> dict[str, float]:
     """All figures of a target, by the names of the fields of `DeviceProfile`.
 
     All kernels take turns, so that another process that runs for a second spoils none of them.
+
+    Args:
+        target: TVM's target, with its number of cores.
+        rounds: Turns of each kernel, default 8; the fastest counts.
     """
     lanes = vector_isa(target)[1] // 4
     threads = int(target["num-cores"])
@@ -185,7 +195,7 @@ def measure(target: dict[str, Any]) -> dict[str, float]:
         share = size // threads if level == 3 else size
         kernels[f"l{level}_gb_s"] = [_read(target, lanes, share // 2)]
     best: dict[str, float] = {}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, variants in kernels.items():
             best[name] = max([best.get(name, 0.0), *(kernel.rate() for kernel in variants)])
     return best | {"fork_join_us": 1e6 / best["fork_join_us"]}

@@ -2,29 +2,44 @@
 
 import statistics
 from collections import defaultdict, deque
-
-BUILD_TIMEOUT_S = 8.0
-TIMEOUT_FLOOR_S = 3.0
-TIMEOUT_MEDIANS = 10.0
-BUILDS_TO_LEARN = 16
-"""Most programs build in 0.2 s; a few, unrolled too far, would keep LLVM busy for a minute. Once
-some builds of an operator are known, one may take ten times their median, 3 s at least."""
-_BUILDS_KEPT = 64
+from dataclasses import dataclass
 
 
-class Patience:
+@dataclass(frozen=True)
+class BuildTimeoutOptions:
+    """Settings of `BuildTimeout`.
+
+    Attributes:
+        longest_s: Most seconds for any build, default 8: most programs build in 0.2 s; a few,
+            unrolled too far, would keep LLVM busy for a minute.
+        shortest_s: Seconds that every build gets, default 3: a busy machine is slower by as much.
+        medians: Allowance as a multiple of the operator's median build, default 10.
+        builds_to_learn: Builds of an operator before its median counts, default 16.
+        builds_kept: Latest builds of an operator that the median is of, default 64.
+    """
+
+    longest_s: float = 8.0
+    shortest_s: float = 3.0
+    medians: float = 10.0
+    builds_to_learn: int = 16
+    builds_kept: int = 64
+
+
+class BuildTimeout:
     """Learns from the builds of each operator how long its next may take.
 
     Operators differ: a program of Winograd's F(4,3) builds in 1.2 s, a direct one in 0.25 s
     (`benchmarks/builds.py`).
 
     Args:
-        longest_s: Most that any build may take, and all until some of its operator are known.
+        options: The settings.
     """
 
-    def __init__(self, longest_s: float) -> None:
-        self._longest_s = longest_s
-        self._seconds: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_BUILDS_KEPT))
+    def __init__(self, options: BuildTimeoutOptions) -> None:
+        self._options = options
+        self._seconds: dict[str, deque[float]] = defaultdict(
+            lambda: deque(maxlen=options.builds_kept)
+        )
 
     def learn(self, operator: str, seconds: float) -> None:
         """Takes in what a build took, given up or not."""
@@ -32,8 +47,8 @@ class Patience:
 
     def allowed_s(self, operator: str) -> float:
         """Seconds that a build of the operator may take now."""
-        known = list(self._seconds[operator])
-        if len(known) < BUILDS_TO_LEARN:
-            return self._longest_s
-        usual_s = TIMEOUT_MEDIANS * statistics.median(known)
-        return min(self._longest_s, max(TIMEOUT_FLOOR_S, usual_s))
+        options, seconds = self._options, self._seconds[operator]
+        if len(seconds) < options.builds_to_learn:
+            return options.longest_s
+        usual_s = options.medians * statistics.median(seconds)
+        return min(options.longest_s, max(options.shortest_s, usual_s))

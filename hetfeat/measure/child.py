@@ -12,6 +12,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -25,24 +26,53 @@ from hetfeat.records import ErrorKind, spread
 from hetfeat.schedules.design_space import TaskSpace, as_candidate, replay
 from hetfeat.workloads.relax import load_workload
 
-REPEATS = 3
-REPEAT_S = 0.01
-"""Each repeat runs the program often enough to last this long."""
-SLOW_RATIO, SLOW_S = 3.0, 0.02
-"""A first run over both 3x the best so far and 20 ms settles the matter: no repeats."""
-COLD_RUNS, COLD_S = 20, 4.0
-"""Runs with cold weights, or as many as take so long, within what a child may take."""
 FLUSH = "cache_flush_cpu_non_first_arg"
 BIG_CORES_FIRST = 1
 """How TVM's thread pool chooses cores."""
-STEADY_SPREAD, ROUNDS = 0.1, 3
-"""Repeats that differ by more are taken again, up to so many rounds; the steadiest are kept."""
+
+
+@dataclass(frozen=True)
+class TimingOptions:
+    """How a program is timed.
+
+    Attributes:
+        repeats: Repeats of a round, default 3; each is one latency.
+        repeat_s: Least seconds of a repeat, default 0.01: shorter runs are made several times.
+        slow_ratio: First run, as a multiple of the best so far, above which the first run is the
+            latency, without repeats; default 3. It must be over `slow_s`, too.
+        slow_s: Seconds below which a program is repeated however slow it is, default 0.02.
+        cold_runs: Most runs with cold weights, default 20.
+        cold_s: Seconds that they take together at most, default 4: less than `run_timeout_s`.
+        steady_spread: Spread of repeats above which a round is taken again, default 0.1.
+        rounds: Most rounds, default 3; the steadiest is kept.
+    """
+
+    repeats: int = 3
+    repeat_s: float = 0.01
+    slow_ratio: float = 3.0
+    slow_s: float = 0.02
+    cold_runs: int = 20
+    cold_s: float = 4.0
+    steady_spread: float = 0.1
+    rounds: int = 3
+
+
+TIMING = TimingOptions()
 
 
 class Service:
-    """State of the child: the tasks it knows and the programs it has built."""
+    """State of the child: the tasks it knows and the programs it has built.
 
-    def __init__(self, target: dict[str, Any], cache_line_bytes: int) -> None:
+    Args:
+        target: TVM's target of the device.
+        cache_line_bytes: Cache line of the device in bytes.
+        timing: How programs are timed.
+    """
+
+    def __init__(
+        self, target: dict[str, Any], cache_line_bytes: int, timing: TimingOptions = TIMING
+    ) -> None:
+        self._timing = timing
         self._target = tvm.target.Target(target)
         self._cache_line_bytes = cache_line_bytes
         self._spaces: dict[str, TaskSpace] = {}
@@ -109,18 +139,25 @@ class Service:
         (first,) = self._timed(library, arguments, number=1, repeat=1)
         if not SHORTEST_S <= first < float("inf"):
             return [first]  # no time at all: whoever asked will not believe it
+        timing = self._timing
         if cold:
-            repeat = max(1, min(COLD_RUNS, int(COLD_S / first)))
+            repeat = max(1, min(timing.cold_runs, int(timing.cold_s / first)))
             return self._timed(library, arguments, number=1, repeat=repeat, cold=True)
-        if first > max(SLOW_RATIO * (incumbent_s or float("inf")), SLOW_S):
+        if first > max(timing.slow_ratio * (incumbent_s or float("inf")), timing.slow_s):
             return [first]
-        return self._steady(library, arguments, runs_of(first))
+        return self._steady(library, arguments, self._runs_of(first))
 
     def _steady(self, library: Any, arguments: Any, number: int) -> list[float]:
-        rounds: list[list[float]] = []
-        while not rounds or (spread(rounds[-1]) > STEADY_SPREAD and len(rounds) < ROUNDS):
-            rounds.append(self._timed(library, arguments, number, REPEATS))
+        timing, rounds = self._timing, list[list[float]]()
+        while not rounds or (
+            spread(rounds[-1]) > timing.steady_spread and len(rounds) < timing.rounds
+        ):
+            rounds.append(self._timed(library, arguments, number, timing.repeats))
         return min(rounds, key=spread)
+
+    def _runs_of(self, first_s: float) -> int:
+        """Runs of a repeat."""
+        return max(1, round(self._timing.repeat_s / first_s))
 
     def _compiled(self, task: str, trace: str) -> tuple[Any, list[tuple[tuple[int, ...], str]]]:
         """A program's executable, and the shape and type of each of its arguments."""
@@ -146,11 +183,6 @@ class Service:
             values = np.random.default_rng(position).random(shape).astype(dtype)
             self._arrays[key] = tvm.runtime.tensor(values, self._device)
         return self._arrays[key]
-
-
-def runs_of(first_s: float) -> int:
-    """Runs of a repeat."""
-    return max(1, round(REPEAT_S / first_s))
 
 
 @contextlib.contextmanager

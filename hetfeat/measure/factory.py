@@ -32,7 +32,7 @@ def measurers_of(
     for profile in profiles:
         for other in made:
             if isinstance(other, LocalMeasurer) and _runs_code_of(profile, other.profile):
-                made.append(other.beside(profile))
+                made.append(other.with_threads(profile))
                 break
         else:
             made.append(measurer_of(profile, store, builders))

@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import tvm
 from tvm import te
 from tvm.s_tir.schedule import Schedule
 
-from hetfeat.measure.child import BIG_CORES_FIRST, SLOW_S, Service, error_kind, main, runs_of
+from hetfeat.measure.child import BIG_CORES_FIRST, TIMING, Service, TimingOptions, error_kind, main
 from hetfeat.measure.fork import Fork
 from hetfeat.records import ErrorKind
 
@@ -28,11 +29,28 @@ UNROLLED = 64
 """Most vectors of the innermost tile that is unrolled; more would not fit registers and take LLVM
 minutes."""
 VECTOR = 16
-RANKED_RATIO, SLOW_RANKED_RATIO = 1.5, 1.2
-"""A state this much slower than the best need only be ranked: one run, or repeat, does it. Runs of
-over `SLOW_S` cost more, and one alone is near the median of steady repeats (docs/search.md)."""
-KILL_RATIO, KILL_FLOOR_S = 10.0, 0.3
-"""A state whose first run takes as many times the best time, and this long, is killed."""
+
+
+@dataclass(frozen=True)
+class RankingOptions:
+    """When the first run of a state tells enough.
+
+    Attributes:
+        ranked_ratio: Multiple of the best time above which a state need only be ranked, default
+            1.5: one repeat does it.
+        slow_ranked_ratio: The same of runs over `TimingOptions.slow_s`, default 1.2: they cost
+            more, and one alone is near the median of steady repeats (docs/search.md).
+        kill_ratio: Multiple of the best time at which a first run is killed, default 10.
+        kill_floor_s: Seconds that every first run gets, default 0.3.
+    """
+
+    ranked_ratio: float = 1.5
+    slow_ranked_ratio: float = 1.2
+    kill_ratio: float = 10.0
+    kill_floor_s: float = 0.3
+
+
+RANKING = RankingOptions()
 
 
 def matmul(m: int, n: int, k: int, state: Sequence[int]) -> tvm.IRModule:
@@ -96,10 +114,24 @@ def compiled(
 
 
 class GemmService(Service):
-    """The measuring child's service, for GEMM states instead of traces."""
+    """The measuring child's service, for GEMM states instead of traces.
 
-    def __init__(self, target: dict[str, Any], cache_line_bytes: int) -> None:
-        super().__init__(target, cache_line_bytes)
+    Args:
+        target: TVM's target of the device.
+        cache_line_bytes: Cache line of the device in bytes.
+        timing: How programs are timed.
+        ranking: When a first run tells enough.
+    """
+
+    def __init__(
+        self,
+        target: dict[str, Any],
+        cache_line_bytes: int,
+        timing: TimingOptions = TIMING,
+        ranking: RankingOptions = RANKING,
+    ) -> None:
+        super().__init__(target, cache_line_bytes, timing)
+        self._ranking = ranking
         self._shapes: dict[str, tuple[int, int, int]] = {}
         self._fork: Fork | None = None
         self._forked: set[str] = set()
@@ -128,11 +160,12 @@ class GemmService(Service):
         if program not in self._forked:
             self._fork_anew()
         assert self._fork is not None
-        best = incumbent_s or float("inf")
-        allowed_s = max(KILL_FLOOR_S, KILL_RATIO * incumbent_s) if incumbent_s else None
+        best, ranking = incumbent_s or float("inf"), self._ranking
+        longest_s = max(ranking.kill_floor_s, ranking.kill_ratio * best)
+        allowed_s = longest_s if incumbent_s else None
         try:
             first = self._fork.ask(allowed_s, "once", program=program)
-            if first > max(SLOW_RANKED_RATIO * best, SLOW_S):
+            if first > max(ranking.slow_ranked_ratio * best, self._timing.slow_s):
                 return [first]
             return list(self._fork.ask(None, "more", program=program, first_s=first, best_s=best))
         except (TimeoutError, EOFError, ConnectionError):
@@ -164,12 +197,12 @@ class GemmService(Service):
     def more(self, program: str, first_s: float, best_s: float) -> list[float]:
         """In the fork: seconds of one repeat where the state is slower than the best, or of all."""
         library, arguments = self._built[program]
-        enough = RANKED_RATIO * best_s
+        enough = self._ranking.ranked_ratio * best_s
         if first_s > enough:
-            (first_s,) = self._timed(library, arguments, runs_of(first_s), repeat=1)
+            (first_s,) = self._timed(library, arguments, self._runs_of(first_s), repeat=1)
             if first_s > enough:
                 return [first_s]
-        return self._steady(library, arguments, runs_of(first_s))
+        return self._steady(library, arguments, self._runs_of(first_s))
 
 
 def kind_of(request: str, error: Exception) -> ErrorKind:

@@ -11,22 +11,28 @@ from hetfeat.records import Task
 
 SHORTEST_S = 1e-9
 """No program is as quick as this."""
-BEYOND_PEAK = 100.0
-"""A latency by which a device would be so many times as fast as its profile's peak is an error."""
 MOST = 1000
 _LATENCIES = Annotated[list[PositiveFloat], Field(min_length=1, max_length=MOST)]
 _ACTION = "update and restart the server, and set its clock right"
 
 
-def latencies_of(value: object, task: Task, profile: DeviceProfile) -> list[float]:
+def latencies_of(
+    value: object, task: Task, profile: DeviceProfile, *, beyond_peak: float = 100.0
+) -> list[float]:
     """Seconds of a run, a mean per repeat.
+
+    Args:
+        value: The answer of a child or a server.
+        task: Task of the program.
+        profile: The device.
+        beyond_peak: Multiple of the profile's peak, default 100, by which no device is faster.
 
     Raises:
         DataError: No list of such numbers, or one that is too small to be true.
     """
     found: list[float] = parse(value, _LATENCIES, what="latencies", action=_ACTION)
     peak = (profile.peak_gflops or 0.0) * 1e9
-    shortest_s = max(SHORTEST_S, task.flops / (BEYOND_PEAK * peak) if peak else 0.0)
+    shortest_s = max(SHORTEST_S, task.flops / (beyond_peak * peak) if peak else 0.0)
     if min(found) < shortest_s:
         raise DataError(f"a latency of {min(found):g} s", f"{shortest_s:.3g} s or more", _ACTION)
     return [float(s) for s in found]

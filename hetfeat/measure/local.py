@@ -1,36 +1,50 @@
 """Measures on this machine: several children build in parallel, one at a time runs."""
 
 import contextlib
-import copy
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Self
+from typing import Any
 
 from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
-from hetfeat.measure.base import in_order, measured, need_measurable
-from hetfeat.measure.build_timeout import BUILD_TIMEOUT_S
+from hetfeat.measure.base import measured, need_measurable
 from hetfeat.measure.latencies import latencies_of
 from hetfeat.measure.machine_lock import building, timing
-from hetfeat.measure.worker_pool import RESTART_BYTES, Children
+from hetfeat.measure.pool_measurer import PoolMeasurer
+from hetfeat.measure.worker_pool import PoolOptions, WorkerPool
 from hetfeat.records import ErrorKind, Measurement, Program
 
 CHILD = "hetfeat.measure.child"
-BUILDS_AHEAD = 8
-"""Programs a child builds before the running starts."""
-RUN_TIMEOUT_S = 10.0
-SETTLE_S = 0.02
-"""Until the threads of a child that has just run programs sleep (`host.TVM_SPINS`)."""
+
+
+@dataclass(frozen=True)
+class MeasureOptions(PoolOptions):
+    """Settings of measuring on this machine.
+
+    Attributes:
+        run_timeout_s: Longest that a program's runs may take together, in seconds, default 10.
+        builds_ahead: Programs that a child builds before running starts, default 8.
+        settle_s: Pause before another child runs programs, in seconds, default 0.02: the threads
+            of the one before have gone to sleep by then (`host.TVM_SPINS`).
+    """
+
+    run_timeout_s: float = 10.0
+    builds_ahead: int = 8
+    settle_s: float = 0.02
+
+
+DEFAULTS = MeasureOptions()
 
 
 def _builders(profile: DeviceProfile) -> int:
     return host.usable_cores() if profile.target.is_gpu else profile.threads
 
 
-class LocalMeasurer(Children):
+class LocalMeasurer(PoolMeasurer):
     """Proposes and measures programs in persistent children.
 
     Building uses one child a thread of the device, for a GPU one a core, or `builders`; running is
@@ -39,11 +53,11 @@ class LocalMeasurer(Children):
 
     Args:
         profile: The device.
-        build_timeout_s: Longest that a build may take.
-        run_timeout_s: Longest that a program's runs may take together.
-        memory_limit_bytes: Most address space of a child; by default half of the memory.
+        options: The settings.
+        builders: Number of children, default None for one a thread of the device.
         child: Module of the measuring child.
-        builders: Children that build; by default one a thread of the device.
+        pool: Children of a measurer of the same machine code, which may use more threads than the
+            device; default None for children of its own.
 
     Raises:
         RequestError: Not a device whose route is local, or neither a CPU nor an NVIDIA GPU that
@@ -53,11 +67,11 @@ class LocalMeasurer(Children):
     def __init__(
         self,
         profile: DeviceProfile,
-        build_timeout_s: float = BUILD_TIMEOUT_S,
-        run_timeout_s: float = RUN_TIMEOUT_S,
-        memory_limit_bytes: int | None = None,
+        options: MeasureOptions = DEFAULTS,
+        *,
         builders: int | None = None,
         child: str = CHILD,
+        pool: WorkerPool | None = None,
     ) -> None:
         if not profile.route.is_local:
             raise RequestError(
@@ -66,30 +80,20 @@ class LocalMeasurer(Children):
                 "pass --device local, or the file of a profile that `hetfeat devices probe` wrote",
             )
         need_measurable(profile)
-        super().__init__(
-            profile, child, builders or _builders(profile), build_timeout_s, memory_limit_bytes
-        )
-        self._run_timeout_s = run_timeout_s
-        self._built: dict[str, tuple[int, int]] = {}
-        self._run_options: dict[str, Any] = {}
-        self._ran_last: list[int] = []  # of `beside`, too
+        self._run_threads = profile.threads if pool else None
+        if pool is None:
+            pool = WorkerPool(profile, child, builders or _builders(profile), options)
+        super().__init__(profile, pool)
+        self._options = options
+        self._keeps_built = False
 
-    def beside(self, profile: DeviceProfile) -> Self:
+    def with_threads(self, profile: DeviceProfile) -> "LocalMeasurer":
         """A measurer of the same machine code with another number of threads, by these children.
 
         What ran here stays built until it has run there, too. It lives as long as this one.
         """
-        other = copy.copy(self)
-        other.profile = profile
-        other._run_options = {"threads": profile.threads}
-        self._run_options = {"threads": self.profile.threads, "keep": True}
-        return other
-
-    def measure(
-        self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None
-    ) -> list[Measurement]:
-        """See `Measurer.measure`."""
-        return in_order(programs, self.measure_each(programs, incumbent_s))
+        self._run_threads, self._keeps_built = self.profile.threads, True
+        return LocalMeasurer(profile, self._options, pool=self.pool)
 
     def measure_each(
         self,
@@ -99,15 +103,15 @@ class LocalMeasurer(Children):
     ) -> Iterator[Measurement]:
         """Yields each measurement as it is made; see `DeviceMeasurer.measure_each`."""
         best = dict(incumbent_s or {})
-        size = BUILDS_AHEAD * len(self._workers)
+        size = self._options.builds_ahead * len(self.pool.workers)
         for start in range(0, len(programs), size):
-            for worker in self._workers:
-                worker.restart_above(RESTART_BYTES)
+            self.pool.restart_grown()
             some = programs[start : start + size]
             queue = deque(program for program in some if self._holder(program) is None)
-            kept = [[p for p in some if self._holder(p) == i] for i in range(len(self._workers))]
+            indices = range(len(self.pool.workers))
+            kept = [[p for p in some if self._holder(p) == i] for i in indices]
             with building():
-                built = self._threads.map(self._build_from, range(len(kept)), kept, repeat(queue))
+                built = self.pool.threads.map(self._build_from, indices, kept, repeat(queue))
                 shares = list(enumerate(built))
             with timing():
                 for index, share in shares:  # a child's programs in a row
@@ -146,15 +150,16 @@ class LocalMeasurer(Children):
                 "program": program.key,
                 "incumbent_s": best.get(program.task.hash),
                 **({"cold": True} if cold else {}),
-                **self._run_options,
+                **({"threads": self._run_threads} if self._run_threads else {}),
+                **({"keep": True} if self._keeps_built else {}),
             }
-            if self._ran_last != [index]:
-                time.sleep(SETTLE_S)
-                self._ran_last[:] = [index]
-            found, error = self._ask(index, program.task, request, self._run_timeout_s)
+            if self.pool.last_runner != index:
+                time.sleep(self._options.settle_s)
+                self.pool.last_runner = index
+            found, error = self.pool.ask(index, program.task, request, self._options.run_timeout_s)
             latencies, error = self._believed(program, found, error)
-            if error is not None or "keep" not in self._run_options:
-                self._built.pop(program.key, None)
+            if error is not None or not self._keeps_built:
+                self.pool.built.pop(program.key, None)
         return measured(program, self.profile.name, latencies, error)
 
     def _believed(
@@ -170,13 +175,13 @@ class LocalMeasurer(Children):
 
     def _holder(self, program: Program) -> int | None:
         """The child that has it built."""
-        index, generation = self._built.get(program.key, (0, -1))
-        return index if self._workers[index].generation == generation else None
+        index, generation = self.pool.built.get(program.key, (0, -1))
+        return index if self.pool.workers[index].generation == generation else None
 
     def _ensure_built(self, index: int, program: Program) -> ErrorKind | None:
         if self._holder(program) == index:
             return None
-        _, error = self._build(index, program)
+        _, error = self.pool.build(index, program)
         if error is None:
-            self._built[program.key] = index, self._workers[index].generation
+            self.pool.built[program.key] = index, self.pool.workers[index].generation
         return error

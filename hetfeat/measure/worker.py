@@ -23,7 +23,6 @@ from hetfeat.errors import WorkFailed
 from hetfeat.measure.worker_loop import received
 from hetfeat.records import ErrorKind
 
-START_TIMEOUT_S = 120.0
 OUT_OF_MEMORY = b"bad_alloc"
 """What C++ says on standard error when it ends a process for want of memory."""
 
@@ -92,14 +91,17 @@ class Worker:
             self.stop()
             raise Lost("crash")
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, timeout_s: float = 120.0) -> None:
         """Waits until a child that was started answers.
+
+        Args:
+            timeout_s: Longest wait in seconds, default 120: beside other work TVM loads slowly.
 
         Raises:
             WorkFailed: It does not come up.
         """
         try:
-            self.ask({"do": "hello"}, START_TIMEOUT_S)
+            self.ask({"do": "hello"}, timeout_s)
         except Lost as lost:
             raise WorkFailed(
                 f"a measuring worker that does not start ({lost.kind})",

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -18,28 +18,53 @@ import psutil
 from hetfeat.dataset.schema import FEATURES_PER_STORE
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
-from hetfeat.measure.build_timeout import BUILD_TIMEOUT_S, Patience
+from hetfeat.measure.build_timeout import BuildTimeout, BuildTimeoutOptions
 from hetfeat.measure.machine_lock import building
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import ErrorKind, Program, Task
 
-RESTART_BYTES = 3 * 2**29
-"""A child grows by about 1.1 MB with each build (TVM's and LLVM's caches) and is replaced here."""
-PROPOSE_TIMEOUT_S = 120.0
-PROPOSE_ATTEMPTS = 2
-FEATURES_AT_ONCE = 32
-"""Programs a child extracts features of in one request."""
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """Settings of a pool of children.
+
+    Attributes:
+        build_timeout: How long builds may take.
+        memory_limit_bytes: Most address space of a child, default None for half of the memory.
+        restart_bytes: Resident memory above which a child is replaced, default 1.5 GiB: it grows
+            by about 1.1 MB with each build (TVM's and LLVM's caches).
+        propose_timeout_s: Longest that one request for programs or features may take, in seconds,
+            default 120.
+        propose_attempts: Times that a child lost while it draws programs is asked, default 2.
+        features_at_once: Programs whose features one request extracts, default 32.
+    """
+
+    build_timeout: BuildTimeoutOptions = field(default_factory=BuildTimeoutOptions)
+    memory_limit_bytes: int | None = None
+    restart_bytes: int = 3 * 2**29
+    propose_timeout_s: float = 120.0
+    propose_attempts: int = 2
+    features_at_once: int = 32
 
 
-class Children:
-    """What measurers of a device share: a child that dies or hangs costs the program it was at.
+DEFAULTS = PoolOptions()
+
+
+class WorkerPool:
+    """Children of a device; one that dies or hangs costs the program it was at.
 
     Args:
-        profile: The device.
+        profile: The device that programs are built for.
         child: Module of the children.
-        count: How many there are.
-        build_timeout_s: Longest that a build may take.
-        memory_limit_bytes: Most address space of a child; by default half of the memory.
+        count: Number of children.
+        options: The settings.
+
+    Attributes:
+        options: The settings.
+        workers: The children.
+        threads: One thread for each child.
+        built: Child, and its generation, that holds a built program, by the program's key.
+        last_runner: Index of the child that last ran a program, None before any did.
     """
 
     def __init__(
@@ -47,30 +72,31 @@ class Children:
         profile: DeviceProfile,
         child: str,
         count: int,
-        build_timeout_s: float = BUILD_TIMEOUT_S,
-        memory_limit_bytes: int | None = None,
+        options: PoolOptions = DEFAULTS,
     ) -> None:
-        self.profile = profile
-        self._patience = Patience(build_timeout_s)
-        limit = memory_limit_bytes or psutil.virtual_memory().total // 2
-        arguments = [json.dumps(dict(profile.target)), str(profile.cache_line_bytes), str(limit)]
-        self._workers = [Worker(child, arguments, profile.threads) for _ in range(count)]
-        self._threads = ThreadPoolExecutor(len(self._workers))
+        self.options = options
+        self.workers = [
+            Worker(child, child_arguments(profile, options), profile.threads) for _ in range(count)
+        ]
+        self.threads = ThreadPoolExecutor(len(self.workers))
+        self.built: dict[str, tuple[int, int]] = {}
+        self.last_runner: int | None = None
+        self._build_timeout = BuildTimeout(options.build_timeout)
         self._tasks: dict[str, tuple[Task, str]] = {}
-        self._known: dict[tuple[int, str], int] = {}
+        self._generation_of: dict[tuple[int, str], int] = {}
 
     def __enter__(self) -> Self:
-        for worker in self._workers:
+        for worker in self.workers:
             worker.start()
-        for worker in self._workers:
+        for worker in self.workers:
             worker.wait_ready()
         return self
 
     def __exit__(self, *error: object) -> None:
-        for worker in self._workers:
+        for worker in self.workers:
             worker.close()  # threads that still ask, after an interrupt, end at once
-        self._threads.shutdown(cancel_futures=True)
-        for worker in self._workers:
+        self.threads.shutdown(cancel_futures=True)
+        for worker in self.workers:
             worker.stop()
 
     def add_task(self, task: Task, module: str) -> None:
@@ -87,19 +113,22 @@ class Children:
 
     def apply(self, task: Task, traces: list[str]) -> list[Program]:
         """The programs of traces without post-processing, less those that do not apply."""
-        count = len(self._workers)
+        count = len(self.workers)
 
         def ask(index: int) -> list[Any]:
             request = {"do": "apply", "task": task.hash, "traces": traces[index::count]}
             try:
                 return list(
-                    _checked(self._worker_of(index, task).ask(request, PROPOSE_TIMEOUT_S), task)
+                    _checked(
+                        self._worker_of(index, task).ask(request, self.options.propose_timeout_s),
+                        task,
+                    )
                 )
             except Lost:
                 return []
 
         with building():
-            shares = list(self._threads.map(ask, range(min(count, len(traces)))))
+            shares = list(self.threads.map(ask, range(min(count, len(traces)))))
         dealt = itertools.chain.from_iterable(itertools.zip_longest(*shares))
         return _programs(task, (found for found in dealt if found is not None))
 
@@ -108,9 +137,8 @@ class Children:
 
         Programs of tasks that were not added come back as they are.
         """
-        for worker in self._workers:
-            worker.restart_above(RESTART_BYTES)
-        size = FEATURES_AT_ONCE
+        self.restart_grown()
+        size = self.options.features_at_once
         known = [program for program in programs if program.task.hash in self._tasks]
         of_task = [list(group) for _, group in itertools.groupby(known, lambda p: p.task)]
         parts = [group[i : i + size] for group in of_task for i in range(0, len(group), size)]
@@ -122,15 +150,20 @@ class Children:
                 while True:
                     found.update((p.key, p) for p in self._extract(index, queue.popleft()))
 
-        list(self._threads.map(extract, range(len(self._workers))))
+        list(self.threads.map(extract, range(len(self.workers))))
         return [found.get(program.key, program) for program in programs]
+
+    def restart_grown(self) -> None:
+        """Ends children that have come to hold too much memory; each is replaced when asked."""
+        for worker in self.workers:
+            worker.restart_above(self.options.restart_bytes)
 
     def _extract(self, index: int, programs: list[Program]) -> list[Program]:
         """One child's work; a trace that brings it down has no features, nothing else is lost."""
         task = programs[0].task
         request = {"do": "features", "task": task.hash, "traces": [p.trace for p in programs]}
         try:
-            values, error = self._ask(index, task, request, PROPOSE_TIMEOUT_S)
+            values, error = self.ask(index, task, request, self.options.propose_timeout_s)
         except WorkFailed:  # the task itself does not load
             return programs
         if error is not None:
@@ -142,7 +175,7 @@ class Children:
             for p, text in zip(programs, values, strict=True)
         ]
 
-    def _build(self, index: int, program: Program, **more: Any) -> tuple[Any, ErrorKind | None]:
+    def build(self, index: int, program: Program, **more: Any) -> tuple[Any, ErrorKind | None]:
         """Lets one child build a program; what it answers, or the kind of the failure."""
         request = {
             "do": "build",
@@ -152,11 +185,12 @@ class Children:
         }
         started = time.monotonic()
         operator = program.task.operator
-        answer = self._ask(index, program.task, request | more, self._patience.allowed_s(operator))
-        self._patience.learn(operator, time.monotonic() - started)
+        allowed_s = self._build_timeout.allowed_s(operator)
+        answer = self.ask(index, program.task, request | more, allowed_s)
+        self._build_timeout.learn(operator, time.monotonic() - started)
         return answer
 
-    def _ask(
+    def ask(
         self, index: int, task: Task, request: dict[str, Any], timeout_s: float
     ) -> tuple[Any, ErrorKind | None]:
         """The value of a request or the kind of its failure; the child may be a new one after."""
@@ -168,22 +202,24 @@ class Children:
 
     def _worker_of(self, index: int, task: Task) -> Worker:
         """The child, up and knowing the task."""
-        worker = self._workers[index]
+        worker = self.workers[index]
         worker.start()
-        if self._known.get((index, task.hash)) != worker.generation:
+        if self._generation_of.get((index, task.hash)) != worker.generation:
             setup = {"do": "task", "task": task.hash, "module": self._tasks[task.hash][1]}
-            _checked(worker.ask(setup, PROPOSE_TIMEOUT_S), task)
-            self._known[index, task.hash] = worker.generation
+            _checked(worker.ask(setup, self.options.propose_timeout_s), task)
+            self._generation_of[index, task.hash] = worker.generation
         return worker
 
     def _propose(self, task: Task, count: int, seed: int, request: dict[str, Any]) -> list[Program]:
-        share = -(-count // len(self._workers))
+        share = -(-count // len(self.workers))
 
         def ask(index: int) -> list[Any] | None:
             wanted = {"task": task.hash, "count": share, "seed": seed * 64 + index}
-            for _ in range(PROPOSE_ATTEMPTS):
+            for _ in range(self.options.propose_attempts):
                 try:
-                    reply = self._worker_of(index, task).ask(request | wanted, PROPOSE_TIMEOUT_S)
+                    reply = self._worker_of(index, task).ask(
+                        request | wanted, self.options.propose_timeout_s
+                    )
                 except Lost as lost:
                     if lost.kind == "timeout":  # the same draw would hang again
                         break
@@ -192,7 +228,7 @@ class Children:
             return None
 
         with building():
-            found = [s for s in self._threads.map(ask, range(len(self._workers))) if s is not None]
+            found = [s for s in self.threads.map(ask, range(len(self.workers))) if s is not None]
         if not found and request["do"] == "sample":  # not a task without programs
             raise WorkFailed(
                 f"task {task.hash} ({task.operator}), whose programs no child lives to propose",
@@ -200,6 +236,12 @@ class Children:
                 "leave the network out, or report it with the task's hash",
             )
         return _programs(task, itertools.chain(*found))[:count]
+
+
+def child_arguments(profile: DeviceProfile, options: PoolOptions) -> list[str]:
+    """Arguments of a child that builds for a device, see `hetfeat.measure.child`."""
+    limit_bytes = options.memory_limit_bytes or psutil.virtual_memory().total // 2
+    return [json.dumps(dict(profile.target)), str(profile.cache_line_bytes), str(limit_bytes)]
 
 
 def _programs(task: Task, found: Iterable[Any]) -> list[Program]:

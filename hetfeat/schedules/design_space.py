@@ -23,8 +23,6 @@ from hetfeat.schedules.intrinsics import load_for_cpu
 from hetfeat.schedules.shared_memory import Read, SharedMemory
 from hetfeat.schedules.threads import first_kept, keeps_to_threads
 
-TRIES_PER_PROGRAM = 4
-"""Draws allowed per program wanted; small tasks have fewer distinct programs than are asked."""
 FLOAT32_BITS = 32
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
@@ -32,11 +30,25 @@ REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
 
 
 class TaskSpace:
-    """The schedules that MetaSchedule's rules allow for one task on one target."""
+    """The schedules that MetaSchedule's rules allow for one task on one target.
+
+    Args:
+        module: The task's module.
+        target: TVM's target.
+        cache_line_bytes: Cache line of the device in bytes.
+        tries_per_program: Draws allowed per program wanted, default 4: small tasks have fewer
+            distinct programs than are asked.
+    """
 
     def __init__(
-        self, module: tvm.IRModule, target: tvm.target.Target, cache_line_bytes: int
+        self,
+        module: tvm.IRModule,
+        target: tvm.target.Target,
+        cache_line_bytes: int,
+        *,
+        tries_per_program: int = 4,
     ) -> None:
+        self._tries_per_program = tries_per_program
         load_for_cpu(target.attrs.get("mtriple"))
         self.module = module
         self._context = ms.TuneContext(
@@ -144,7 +156,7 @@ class TaskSpace:
         self, draw: Any, count: int, seen: set[str]
     ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         found = 0
-        for _ in range(TRIES_PER_PROGRAM * count):
+        for _ in range(self._tries_per_program * count):
             if found == count:
                 return
             try:

@@ -10,17 +10,23 @@ from collections.abc import Callable
 
 from hetfeat.schedules.trace import TILE, Trace
 
-DRAWS = 1000
-"""Traces drawn at most until one will do."""
 MAX_VTHREADS = 8
 """What TVM's VerifyGPUCode allows."""
 LOW = "meta_schedule.thread_extent_low_inclusive"
 HIGH = "meta_schedule.thread_extent_high_inclusive"
 
 
-def first_kept(draw: Callable[[], Trace | None], keep: Callable[[Trace], bool]) -> Trace | None:
-    """The first of the traces drawn that is kept; None where none is, or none is drawn."""
-    for _ in range(DRAWS):
+def first_kept(
+    draw: Callable[[], Trace | None], keep: Callable[[Trace], bool], *, draws: int = 1000
+) -> Trace | None:
+    """The first of the traces drawn that is kept; None where none is, or none is drawn.
+
+    Args:
+        draw: Source of traces; None where it has no more.
+        keep: Whether a trace will do.
+        draws: Most traces drawn, default 1000: six in seven are refused, on hard tasks more.
+    """
+    for _ in range(draws):
         trace = draw()
         if trace is None or keep(trace):
             return trace

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hetfeat.dataset.schema import from_table, with_stores
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.local import CHILD
-from hetfeat.measure.worker_pool import Children
+from hetfeat.measure.worker_pool import WorkerPool
 
 
 class FeatureExtraction(ExitStack):
@@ -16,7 +16,7 @@ class FeatureExtraction(ExitStack):
 
     def __init__(self) -> None:
         super().__init__()
-        self._children: Children | None = None
+        self._pool: WorkerPool | None = None
         self._modules: dict[str, str] = {}
 
     def __call__(
@@ -32,11 +32,11 @@ class FeatureExtraction(ExitStack):
         self._modules |= modules
         if not self._modules or not records.num_rows:
             return records
-        if self._children is None:  # nothing is timed: the device may be elsewhere, or a GPU
-            self._children = self.enter_context(Children(profile, CHILD, profile.threads))
+        if self._pool is None:  # nothing is timed: the device may be elsewhere, or a GPU
+            self._pool = self.enter_context(WorkerPool(profile, CHILD, profile.threads))
         programs = [measurement.program for measurement in from_table(records)]
         for task in {program.task for program in programs}:
             if task.hash in self._modules:
-                self._children.add_task(task, self._modules[task.hash])
-        with_features = self._children.with_features(programs)
+                self._pool.add_task(task, self._modules[task.hash])
+        with_features = self._pool.with_features(programs)
         return with_stores(records, [program.stores for program in with_features])

@@ -86,9 +86,9 @@ def disk() -> Iterator[Trap]:
 
 def memory() -> Iterator[Trap]:
     """A child builds on each core, one more runs programs; each may grow until it is replaced."""
-    from hetfeat.measure.worker_pool import RESTART_BYTES
+    from hetfeat.measure.worker_pool import DEFAULTS
 
-    wanted = (host.usable_cores() + 1) * RESTART_BYTES
+    wanted = (host.usable_cores() + 1) * DEFAULTS.restart_bytes
     free = host.memory_free_bytes()
     if free < wanted:
         yield (

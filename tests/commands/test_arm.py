@@ -14,7 +14,8 @@ import pytest
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile, save_profile
 from hetfeat.measure import factory
-from hetfeat.measure.remote.measurer import RemoteMeasurer
+from hetfeat.measure.remote.measurer import RemoteMeasurer, RemoteOptions
+from hetfeat.measure.remote.session import SessionOptions
 from registry.jobs.deploy import Wanted, deploy_and_register
 
 pytestmark = [pytest.mark.arm, pytest.mark.tvm, pytest.mark.timeout(3600)]
@@ -23,7 +24,7 @@ TOOLS = ("qemu-aarch64-static", "aarch64-linux-gnu-g++")
 THREADS = 2
 START_S = 300.0
 """Importing TVM takes half a minute there, beside other work more."""
-RUN_S = 100.0
+OPTIONS = RemoteOptions(session=SessionOptions(run_timeout_s=100.0))
 """A bad program of ResNet-18 takes longer there than the 15 s that a device has."""
 
 
@@ -60,7 +61,7 @@ def test_a_network_is_deployed(
     network, trials, arm, arm_python, registry_here, child_environment, monkeypatch
 ):
     monkeypatch.setenv("PYTHONPATH", child_environment["PYTHONPATH"])
-    monkeypatch.setattr(factory, "RemoteMeasurer", partial(RemoteMeasurer, run_timeout_s=RUN_S))
+    monkeypatch.setattr(factory, "RemoteMeasurer", partial(RemoteMeasurer, options=OPTIONS))
     save_profile(arm, registry_here / "arm.yaml")
     report = deploy_and_register(
         Wanted(

@@ -19,8 +19,6 @@ from hetfeat.parsing import MAX_BYTES, Count, Json, Schema, decode, parse
 
 log = logging.getLogger(__name__)
 
-ANSWER_TIMEOUT_S = 10.0
-
 
 class _Queue(Schema):
     free: Count
@@ -78,13 +76,17 @@ def start_server(
     return _run("hetfeat.devices.fleet.server", json.dumps(settings))
 
 
-def status(tracker: Address) -> list[dict[str, Any]]:
+def status(tracker: Address, *, timeout_s: float = 10.0) -> list[dict[str, Any]]:
     """The devices of a tracker by key: servers, how many are free, clients waiting, addresses.
+
+    Args:
+        tracker: Address of the tracker.
+        timeout_s: Longest wait for its answer in seconds, default 10.
 
     Raises:
         WorkFailed: No tracker answers there.
     """
-    summary = _summary(tracker)
+    summary = _summary(tracker, timeout_s)
     servers: dict[str, list[str]] = {key: [] for key in summary.queue_info}
     for server in summary.server_info:
         key = server.key.removeprefix("server:")
@@ -102,12 +104,12 @@ def status(tracker: Address) -> list[dict[str, Any]]:
     ]
 
 
-def _summary(tracker: Address) -> "_Summary":
+def _summary(tracker: Address, timeout_s: float) -> "_Summary":
     """What the tracker says; TVM's own client would wait a minute for one that is not there."""
     from tvm.rpc import base
 
     try:
-        with socket.create_connection((tracker.host, tracker.port), ANSWER_TIMEOUT_S) as link:
+        with socket.create_connection((tracker.host, tracker.port), timeout_s) as link:
             link.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
             if struct.unpack("<i", base.recvall(link, 4)) != (base.RPC_TRACKER_MAGIC,):
                 raise ValueError("not TVM's tracker")

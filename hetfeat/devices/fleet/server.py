@@ -23,8 +23,6 @@ from hetfeat.devices.death import die_with_parent
 
 DESCRIBE = "hetfeat.describe"
 """The function of a server that answers with what `_description` returns, as JSON."""
-RESTART_S = 0.2
-PORTS_TRIED = 100
 
 
 class _Crashes:
@@ -42,7 +40,14 @@ class _Crashes:
         self.count += "error code" in str(given.exc_value)
 
 
-def serve(address: tuple[str, int], tracker: tuple[str, int], settings: dict[str, Any]) -> None:
+def serve(
+    address: tuple[str, int],
+    tracker: tuple[str, int],
+    settings: dict[str, Any],
+    *,
+    restart_s: float = 0.2,
+    ports: int = 100,
+) -> None:
     """Serves until the process is killed.
 
     Args:
@@ -50,6 +55,8 @@ def serve(address: tuple[str, int], tracker: tuple[str, int], settings: dict[str
         tracker: Host and port of the tracker.
         settings: `key`, `threads` of a program, and `advertise`, the host that clients are told
             to connect to (None for the one from which the tracker sees this server).
+        restart_s: Pause in seconds before TVM's server starts anew, default 0.2.
+        ports: Ports tried from that of `address` on, default 100.
     """
     # The processes of sessions are forked, and read it when their first parallel kernel runs.
     os.environ["TVM_NUM_THREADS"] = str(settings["threads"])
@@ -69,14 +76,14 @@ def serve(address: tuple[str, int], tracker: tuple[str, int], settings: dict[str
         server = PopenRPCServerState(
             address[0],
             address[1],
-            address[1] + PORTS_TRIED,
+            address[1] + ports,
             tracker_addr=tracker,
             key=settings["key"],
             custom_addr=settings["advertise"],
         )
         server.thread.join()
         server.sock.close()
-        time.sleep(RESTART_S)
+        time.sleep(restart_s)
 
 
 def _description(threads: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,26 @@ from typing import Any
 from hetfeat.devices.fleet.report import ServerReport
 from hetfeat.records import ErrorKind, Measurement, Program
 
-STRIKES: Mapping[str, int] = {"crash": 3, "timeout": 2}
-"""A program is blamed only once so many sessions, whose servers had passed their check, have ended
-with it."""
-NONSENSE_PROGRAMS = 2
-"""A server is turned away once it has answered with nonsense about so many programs."""
+
+@dataclass(frozen=True)
+class BlameOptions:
+    """When a program is given up for the sessions that ended with it, and when a server is.
+
+    Attributes:
+        crashes: Broken sessions, on servers that had passed their check, before a program counts
+            as crashing; default 3.
+        timeouts: Sessions that hung before a program counts as hanging, default 2: each costs a
+            whole time-out.
+        nonsense_programs: Programs about which a server answered with nonsense before it is turned
+            away, default 2.
+    """
+
+    crashes: int = 3
+    timeouts: int = 2
+    nonsense_programs: int = 2
+
+
+DEFAULTS = BlameOptions()
 
 
 @dataclass
@@ -46,11 +61,13 @@ class RemoteBatch:
         open: Programs not settled yet.
         best_s: Best latency so far by task hash, of what is settled.
         cold: Whether weights leave the caches before each run.
+        blame_options: When a program, or a server, is given up.
     """
 
     open: int
     best_s: dict[str, float]
     cold: bool = False
+    blame_options: BlameOptions = DEFAULTS
     _ready: deque[Job] = field(default_factory=deque)
     _settled: deque[Measurement] = field(default_factory=deque)
     _suspects: list[Job] = field(default_factory=list)
@@ -131,19 +148,20 @@ class RemoteBatch:
             with self._changed:
                 job.suspected = report.instance, report.crashes
                 self._suspects.append(job)
-        return job.strikes >= STRIKES.get(kind, STRIKES["crash"])
+        options = self.blame_options
+        return job.strikes >= (options.timeouts if kind == "timeout" else options.crashes)
 
     def doubt(self, job: Job, instance: str) -> bool:
         """Counts an answer without sense; whether that is the program's own doing."""
         job.strikes += 1
         with self._changed:
             self._nonsense.setdefault(instance, set()).add(job.program.key)
-        return job.strikes >= STRIKES["crash"]
+        return job.strikes >= self.blame_options.crashes
 
     def is_distrusted(self, instance: str) -> bool:
         """Whether a server has answered with nonsense about several programs."""
         with self._changed:
-            return len(self._nonsense.get(instance, ())) >= NONSENSE_PROGRAMS
+            return len(self._nonsense.get(instance, ())) >= self.blame_options.nonsense_programs
 
     def acquit(self, report: ServerReport) -> None:
         """Takes strikes back where the server says that nothing crashed: the link broke."""

@@ -1,53 +1,65 @@
 """Measures on the servers of a device, as many at a time as there are: builds here, runs there."""
 
 import contextlib
-import json
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Self
-
-import psutil
 
 from hetfeat.devices import host
 from hetfeat.devices.fleet.control import status
 from hetfeat.devices.fleet.route import route_of
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
-from hetfeat.measure.base import in_order, measured, need_cpu
-from hetfeat.measure.build_timeout import BUILD_TIMEOUT_S
+from hetfeat.measure.base import measured, need_cpu
 from hetfeat.measure.machine_lock import building
-from hetfeat.measure.remote.batch import Job, RemoteBatch
-from hetfeat.measure.remote.session import Lane, Quarantine
+from hetfeat.measure.pool_measurer import PoolMeasurer
+from hetfeat.measure.remote.batch import BlameOptions, Job, RemoteBatch
+from hetfeat.measure.remote.session import Lane, Quarantine, SessionOptions
 from hetfeat.measure.worker import Worker
-from hetfeat.measure.worker_pool import RESTART_BYTES, Children
+from hetfeat.measure.worker_pool import PoolOptions, WorkerPool, child_arguments
 from hetfeat.records import Measurement, Program
 
 CHILD = "hetfeat.measure.remote.child"
-LANES = 16
-"""Most servers used at a time: each has a child of 300 MB here."""
-RUN_TIMEOUT_S = 15.0
-PATIENCE_S = 120.0
-GRACE_S, REST_S = 0.5, 30.0
-"""What still waits for a server so long after all is settled is ended, and pauses."""
 
 
-class RemoteMeasurer(Children):
+@dataclass(frozen=True)
+class RemoteOptions(PoolOptions):
+    """Settings of measuring on servers.
+
+    Attributes:
+        session: Settings of each session.
+        blame: When a program, or a server, is given up.
+        sessions: Most servers used at a time, default 16: each has a child of 300 MB here.
+        grace_s: Seconds that what still waits for a server gets once all is settled, default 0.5.
+        rest_s: Pause in seconds of a session that was ended so, default 30.
+    """
+
+    session: SessionOptions = field(default_factory=SessionOptions)
+    blame: BlameOptions = field(default_factory=BlameOptions)
+    sessions: int = 16
+    grace_s: float = 0.5
+    rest_s: float = 30.0
+
+
+DEFAULTS = RemoteOptions()
+
+
+class RemoteMeasurer(PoolMeasurer):
     """Proposes and builds in children here, and runs on servers of a tracker.
 
     A program is never given up because a server was: it is run again, there or elsewhere, and only
-    blamed for ending sessions once it has done so repeatedly (`batch.STRIKES`).
+    blamed for ending sessions once it has done so repeatedly (`batch.BlameOptions`).
 
     Args:
         profile: The device; its route is RPC.
         quarantine: Where measurements go that a check of the server discredits.
-        build_timeout_s: Longest that a build may take.
-        run_timeout_s: Longest that sending and running a program may take.
-        patience_s: How long nothing may succeed before the device counts as lost.
+        options: The settings.
 
     Raises:
         RequestError: Not a CPU, a route that cannot be read, or, on entering, no cross-compiler.
@@ -58,26 +70,18 @@ class RemoteMeasurer(Children):
         self,
         profile: DeviceProfile,
         quarantine: Quarantine,
-        build_timeout_s: float = BUILD_TIMEOUT_S,
-        run_timeout_s: float = RUN_TIMEOUT_S,
-        patience_s: float = PATIENCE_S,
+        options: RemoteOptions = DEFAULTS,
     ) -> None:
         need_cpu(profile)
-        super().__init__(profile, CHILD, host.usable_cores(), build_timeout_s)
+        super().__init__(profile, WorkerPool(profile, CHILD, host.usable_cores(), options))
+        self._options = options
         self._route = route_of(profile)
-        memory = str(psutil.virtual_memory().total // 2)
-        arguments = [json.dumps(dict(profile.target)), str(profile.cache_line_bytes), memory]
+        arguments = child_arguments(profile, options)
         self._lanes = [
-            Lane(
-                Worker(CHILD, arguments, profile.threads),
-                profile,
-                run_timeout_s,
-                patience_s,
-                quarantine,
-            )
-            for _ in range(LANES)
+            Lane(Worker(CHILD, arguments, profile.threads), profile, quarantine, options.session)
+            for _ in range(options.sessions)
         ]
-        self._runs = ThreadPoolExecutor(LANES)
+        self._runs = ThreadPoolExecutor(options.sessions)
 
     def __enter__(self) -> Self:
         # Or every program would fail to build.
@@ -95,12 +99,6 @@ class RemoteMeasurer(Children):
             lane.worker.stop()
         super().__exit__(*error)
 
-    def measure(
-        self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None
-    ) -> list[Measurement]:
-        """See `Measurer.measure`."""
-        return in_order(programs, self.measure_each(programs, incumbent_s))
-
     def measure_each(
         self,
         programs: Sequence[Program],
@@ -109,18 +107,19 @@ class RemoteMeasurer(Children):
     ) -> Iterator[Measurement]:
         """Yields what each session measured once the session has ended, each program once."""
         wanted = {program.key: program for program in programs}
-        batch = RemoteBatch(len(wanted), dict(incumbent_s or {}), cold)
+        batch = RemoteBatch(len(wanted), dict(incumbent_s or {}), cold, self._options.blame)
         queue = deque(wanted.values())
         lanes = self._lanes[: self._servers()]
         lanes = [lane for lane in lanes if lane.rests_until_s < time.monotonic()] or lanes[:1]
-        for worker in (*self._workers, *(lane.worker for lane in lanes)):
-            worker.restart_above(RESTART_BYTES)
+        self.pool.restart_grown()
+        for lane in lanes:
+            lane.worker.restart_above(self._options.restart_bytes)
         with tempfile.TemporaryDirectory(prefix="hetfeat-build-") as folder:
             runs = {self._runs.submit(_guarded, batch, lane.run): lane for lane in lanes}
             builds = []
-            for index in range(len(self._workers)):
+            for index in range(len(self.pool.workers)):
                 build = partial(self._build_from, index, queue, Path(folder))
-                builds.append(self._threads.submit(_guarded, batch, build))
+                builds.append(self.pool.threads.submit(_guarded, batch, build))
             try:
                 yield from batch.results()
             finally:  # also if the consumer left: nothing that hangs is waited for
@@ -129,12 +128,12 @@ class RemoteMeasurer(Children):
 
     def _end(self, runs: Mapping[Future[None], Lane], builds: Sequence[Future[None]]) -> None:
         """Ends the threads of a batch that is over, with the children that they wait for."""
-        _, late = wait([*runs, *builds], GRACE_S)
+        _, late = wait([*runs, *builds], self._options.grace_s)
         waiting = [runs[run].worker for run in late if run in runs]
         if any(build in late for build in builds):
-            waiting += self._workers
+            waiting += self.pool.workers
         for lane in (runs[run] for run in late if run in runs):
-            lane.rests_until_s = time.monotonic() + REST_S
+            lane.rests_until_s = time.monotonic() + self._options.rest_s
         for worker in waiting:
             worker.kill()
         wait(late)
@@ -150,7 +149,7 @@ class RemoteMeasurer(Children):
                 program = queue.popleft()
                 library = folder / f"{program.key}.so"
                 with building():
-                    arguments, error = self._build(index, program, path=str(library))
+                    arguments, error = self.pool.build(index, program, path=str(library))
                 if error is None:
                     batch.add(Job(program, library, arguments))
                 else:
@@ -161,7 +160,7 @@ class RemoteMeasurer(Children):
         with contextlib.suppress(WorkFailed):
             for found in status(self._route.tracker):
                 if found["device"] == self._route.key:
-                    return min(LANES, max(1, int(found["servers"])))
+                    return min(self._options.sessions, max(1, int(found["servers"])))
         return 1
 
 

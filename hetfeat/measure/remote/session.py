@@ -21,19 +21,44 @@ from hetfeat.records import ErrorKind, Measurement
 
 log = logging.getLogger(__name__)
 
-SHARE, SHARE_S = 8, 12.0
-"""Programs of a session at most, and the age at which it begins no other."""
-WAIT_S = 1.0
-"""A session waits so long for a program that is still being built."""
-MARGIN_S = 5.0
-CONNECT_TIMEOUT_S = 30.0
-PROBE_TIMEOUT_S = 10.0
-FIRST_REST_S, LONGEST_REST_S = 0.5, 8.0
 NAMELESS = "nameless"
 """Instance of a server that says nothing of itself."""
 
 Quarantine = Callable[[Sequence[Measurement], str], None]
 """Takes measurements that must not count, and the reason; none, if a server was turned away."""
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """Settings of sessions with servers.
+
+    Attributes:
+        run_timeout_s: Longest that sending and running a program may take, in seconds, default 15.
+        patience_s: Seconds without any success before the device counts as lost, default 120.
+        programs: Most programs of a session, default 8: what a broken one costs, and how long
+            other clients wait.
+        programs_s: Age in seconds at which a session begins no other program, default 12.
+        wait_s: Wait of a session for a program that is still being built, in seconds, default 1.
+        margin_s: Seconds beyond all of these before the server ends a session, default 5.
+        connect_timeout_s: Longest wait for a free server and its check, in seconds, default 30.
+        probe_timeout_s: Longest that a probe, or closing, may take, in seconds, default 10.
+        first_rest_s: Pause in seconds after a failure, default 0.5; it doubles with each.
+        longest_rest_s: Longest such pause in seconds, default 8.
+    """
+
+    run_timeout_s: float = 15.0
+    patience_s: float = 120.0
+    programs: int = 8
+    programs_s: float = 12.0
+    wait_s: float = 1.0
+    margin_s: float = 5.0
+    connect_timeout_s: float = 30.0
+    probe_timeout_s: float = 10.0
+    first_rest_s: float = 0.5
+    longest_rest_s: float = 8.0
+
+
+DEFAULTS = SessionOptions()
 
 
 @dataclass(frozen=True)
@@ -57,54 +82,53 @@ class Lane:
     Args:
         worker: Child that talks to the server, killed when it hangs.
         profile: The device that the server must be.
-        run_timeout_s: Longest that sending and running a program may take.
-        patience_s: How long nothing may succeed before the device counts as lost.
         quarantine: Where measurements go that a check discredits.
+        options: The settings.
     """
 
     def __init__(
         self,
         worker: Worker,
         profile: DeviceProfile,
-        run_timeout_s: float,
-        patience_s: float,
         quarantine: Quarantine,
+        options: SessionOptions = DEFAULTS,
     ) -> None:
         self.worker = worker
         self._profile = profile
-        self._run_timeout_s, self._patience_s = run_timeout_s, patience_s
         self._quarantine = quarantine
+        self._options = options
         self._turned_away: str | None = None
         self.rests_until_s = 0.0
         """By the monotonic clock: it waited for a server in vain while others did all the work."""
 
     def run(self, batch: RemoteBatch) -> None:
         """Runs programs until all of the batch are settled."""
-        rest_s = FIRST_REST_S
-        session_s = SHARE_S + self._run_timeout_s + MARGIN_S
+        options = self._options
+        rest_s = options.first_rest_s
+        session_s = options.programs_s + options.run_timeout_s + options.margin_s
         while batch.has_work():
             met = self._meet(batch, session_s)
             trouble = met.trouble
             if met.report is not None:
                 batch.acquit(met.report)
                 trouble = self._share(batch, met.report)
-                rest_s = FIRST_REST_S
+                rest_s = options.first_rest_s
             elif met.turned_away not in (None, self._turned_away):
                 self._turned_away = met.turned_away
                 self._quarantine((), met.trouble or "")
             if trouble is None or batch.is_over:
                 continue
             log.warning("device '%s': %s", self._profile.name, trouble)
-            if batch.silent_s > self._patience_s:
+            if batch.silent_s > options.patience_s:
                 batch.fail(lost(self._profile, trouble))
             batch.rest(random.uniform(0.5, 1.5) * rest_s)  # out of step with what recurs
-            rest_s = min(2 * rest_s, LONGEST_REST_S)
+            rest_s = min(2 * rest_s, options.longest_rest_s)
 
     def _meet(self, batch: RemoteBatch, session_s: float) -> Met:
-        met = connect(self.worker, self._profile, session_s)
+        met = connect(self.worker, self._profile, session_s, self._options)
         if met.report is None or not batch.is_distrusted(met.report.instance):
             return met
-        close(self.worker)
+        close(self.worker, self._options)
         trouble = f"a server whose answers made no sense; {START_IT_ANEW}"
         return Met(turned_away=met.report.instance, trouble=trouble)
 
@@ -136,10 +160,11 @@ class Lane:
             if broken:
                 batch.settle([measurement for _, measurement in done])
                 return f"a session ended in a program ({kind})"
-            old = len(done) >= SHARE or time.monotonic() - began_s > SHARE_S
-            job = None if old else batch.take(WAIT_S)
-        reason = last_probe(self.worker, self._profile) if done else None
-        close(self.worker)
+            age_s = time.monotonic() - began_s
+            old = len(done) >= self._options.programs or age_s > self._options.programs_s
+            job = None if old else batch.take(self._options.wait_s)
+        reason = last_probe(self.worker, self._profile, self._options) if done else None
+        close(self.worker, self._options)
         if reason is None:
             batch.settle([measurement for _, measurement in done])
         else:
@@ -155,7 +180,7 @@ class Lane:
         reason: str,
     ) -> None:
         """Ends a session that answered with nonsense about a program."""
-        close(self.worker)
+        close(self.worker, self._options)
         self._again(batch, done, reason)
         if batch.doubt(job, report.instance):
             failed = measured(job.program, self._profile.name, (), "crash", report.tvm)
@@ -186,7 +211,7 @@ class Lane:
             "cold": cold,
         }
         try:
-            reply = self.worker.ask(request, self._run_timeout_s)
+            reply = self.worker.ask(request, self._options.run_timeout_s)
         except Lost as gone:
             return (), gone.kind
         if "error" in reply:
@@ -197,13 +222,17 @@ class Lane:
         return latencies_of(found, job.program.task, self._profile), None
 
 
-def connect(worker: Worker, profile: DeviceProfile, session_s: float) -> Met:
+def connect(
+    worker: Worker, profile: DeviceProfile, session_s: float, options: SessionOptions = DEFAULTS
+) -> Met:
     """Opens a session with a server, which must be the device.
 
     Args:
         worker: Child that holds the session.
         profile: The device.
-        session_s: After which the server ends it, if this side has gone or a program hangs.
+        session_s: Age in seconds at which the server ends it: this side may have gone, or a
+            program may hang.
+        options: The settings.
     """
     route = route_of(profile)
     request = {
@@ -215,9 +244,9 @@ def connect(worker: Worker, profile: DeviceProfile, session_s: float) -> Met:
         "enough": fast_enough(profile),
     }
     try:
-        reply = worker.ask(request, CONNECT_TIMEOUT_S)
+        reply = worker.ask(request, options.connect_timeout_s)
     except Lost as gone:
-        return Met(trouble=f"no session within {CONNECT_TIMEOUT_S:g} s ({gone.kind})")
+        return Met(trouble=f"no session within {options.connect_timeout_s:g} s ({gone.kind})")
     if "error" in reply:
         said = " ".join(str(reply.get("message")).split())
         return Met(trouble=printable(said, None))
@@ -229,14 +258,17 @@ def connect(worker: Worker, profile: DeviceProfile, session_s: float) -> Met:
         reason = str(error)
     if reason is None:
         return Met(report)
-    close(worker)
+    close(worker, options)
     return Met(turned_away=instance, trouble=reason)
 
 
-def last_probe(worker: Worker, profile: DeviceProfile) -> str | None:
+def last_probe(
+    worker: Worker, profile: DeviceProfile, options: SessionOptions = DEFAULTS
+) -> str | None:
     """Why what a session found out must not count, or None; asked before it ends."""
     try:
-        reply = worker.ask({"do": "gflops", "enough": fast_enough(profile)}, PROBE_TIMEOUT_S)
+        request = {"do": "gflops", "enough": fast_enough(profile)}
+        reply = worker.ask(request, options.probe_timeout_s)
     except Lost:
         return None  # a broken link says nothing against what came before
     found = reply.get("value", {})
@@ -249,10 +281,10 @@ def last_probe(worker: Worker, profile: DeviceProfile) -> str | None:
     return slow_or_fast(profile, gflops)
 
 
-def close(worker: Worker) -> None:
+def close(worker: Worker, options: SessionOptions = DEFAULTS) -> None:
     """Ends a session."""
     with contextlib.suppress(Lost):  # the next session has a new child
-        worker.ask({"do": "close"}, PROBE_TIMEOUT_S)
+        worker.ask({"do": "close"}, options.probe_timeout_s)
 
 
 def lost(profile: DeviceProfile, trouble: str) -> DeviceLost:

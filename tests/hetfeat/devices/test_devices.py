@@ -212,12 +212,19 @@ class TestRestricting:
             probe.probe(threads=CORES + 1)
 
 
-@pytest.mark.parametrize(("percent", "warns"), [(2.0, False), (60.0, True)])
-def test_probing_a_busy_machine_warns(percent, warns, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("percent", "options", "warns"),
+    [
+        (2.0, probe.ProbeOptions(), False),
+        (60.0, probe.ProbeOptions(), True),
+        (60.0, probe.ProbeOptions(busy_percent=70.0), False),
+    ],
+)
+def test_probing_a_busy_machine_warns(percent, options, warns, monkeypatch, caplog):
     done = subprocess.CompletedProcess([], 0, stdout='{"peak_gflops": 1.0}')
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
     monkeypatch.setattr("psutil.cpu_percent", lambda interval: percent)
-    assert probe._measure({}, 1) == {"peak_gflops": 1.0}
+    assert probe._measure({}, 1, options) == {"peak_gflops": 1.0}
     assert ("60 % busy with other work" in caplog.text) == warns
 
 

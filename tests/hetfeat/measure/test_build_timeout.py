@@ -2,29 +2,26 @@
 
 import pytest
 
-from hetfeat.measure.build_timeout import (
-    BUILDS_TO_LEARN,
-    TIMEOUT_FLOOR_S,
-    TIMEOUT_MEDIANS,
-    Patience,
-)
+from hetfeat.measure.build_timeout import BuildTimeout, BuildTimeoutOptions
+
+OPTIONS = BuildTimeoutOptions()
 
 
-def after(*builds: tuple[str, float, int]) -> Patience:
-    patience = Patience(8.0)
+def after(*builds: tuple[str, float, int]) -> BuildTimeout:
+    timeout = BuildTimeout(OPTIONS)
     for operator, seconds, times in builds:
         for _ in range(times):
-            patience.learn(operator, seconds)
-    return patience
+            timeout.learn(operator, seconds)
+    return timeout
 
 
 @pytest.mark.parametrize(
     ("seconds", "times", "allowed_s"),
     [
-        (0.1, BUILDS_TO_LEARN - 1, 8.0),
-        (0.1, BUILDS_TO_LEARN, TIMEOUT_FLOOR_S),
-        (0.5, BUILDS_TO_LEARN, TIMEOUT_MEDIANS * 0.5),
-        (2.0, BUILDS_TO_LEARN, 8.0),
+        (0.1, OPTIONS.builds_to_learn - 1, 8.0),
+        (0.1, OPTIONS.builds_to_learn, OPTIONS.shortest_s),
+        (0.5, OPTIONS.builds_to_learn, OPTIONS.medians * 0.5),
+        (2.0, OPTIONS.builds_to_learn, 8.0),
     ],
 )
 def test_it_is_learnt_from_builds_of_the_operator(seconds, times, allowed_s):
@@ -32,14 +29,14 @@ def test_it_is_learnt_from_builds_of_the_operator(seconds, times, allowed_s):
 
 
 def test_quick_builds_of_others_say_nothing():
-    patience = after(("conv2d", 0.1, 99), ("winograd", 1.5, BUILDS_TO_LEARN))
-    assert patience.allowed_s("conv2d") == TIMEOUT_FLOOR_S
-    assert patience.allowed_s("winograd") == patience.allowed_s("dense") == 8.0
+    timeout = after(("conv2d", 0.1, 99), ("winograd", 1.5, OPTIONS.builds_to_learn))
+    assert timeout.allowed_s("conv2d") == OPTIONS.shortest_s
+    assert timeout.allowed_s("winograd") == timeout.allowed_s("dense") == 8.0
 
 
 def test_a_few_that_were_given_up_change_little():
-    patience = after(("conv2d", 0.1, BUILDS_TO_LEARN), ("conv2d", 3.0, 4))
-    assert patience.allowed_s("conv2d") == TIMEOUT_FLOOR_S
+    timeout = after(("conv2d", 0.1, OPTIONS.builds_to_learn), ("conv2d", 3.0, 4))
+    assert timeout.allowed_s("conv2d") == OPTIONS.shortest_s
 
 
 def test_old_builds_are_forgotten():

@@ -15,22 +15,21 @@ import psutil
 import pytest
 
 from hetfeat.errors import WorkFailed
+from hetfeat.measure.build_timeout import BuildTimeoutOptions
 from hetfeat.measure.factory import measurers_of
-from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.local import LocalMeasurer, MeasureOptions
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import Task
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
-RUN_TIMEOUT_S = 6.0
 MEMORY_LIMIT_BYTES = 4 * 2**30
+OPTIONS = MeasureOptions(run_timeout_s=6.0, memory_limit_bytes=MEMORY_LIMIT_BYTES)
 
 
 @pytest.fixture(scope="module")
 def measurer(device):
-    with LocalMeasurer(
-        device, run_timeout_s=RUN_TIMEOUT_S, memory_limit_bytes=MEMORY_LIMIT_BYTES
-    ) as made:
+    with LocalMeasurer(device, OPTIONS) as made:
         yield made
 
 
@@ -110,7 +109,7 @@ def test_one_build_serves_devices_that_differ_in_threads_only(device, tmp_path, 
 def test_devices_with_other_instructions_are_built_apart(device, tmp_path):
     older = dataclasses.replace(device, target=device.target | {"mcpu": "x86-64-v2"})
     more = dataclasses.replace(device, threads=3, target=device.target | {"num-cores": 3})
-    workers = [m._workers for m in measurers_of([device, older, more], tmp_path)]
+    workers = [m.pool.workers for m in measurers_of([device, older, more], tmp_path)]
     assert len({id(each) for each in workers}) == 3
 
 
@@ -129,7 +128,7 @@ def test_features_of_recorded_programs(measurer):
     bare = [dataclasses.replace(program, stores=None) for program in sampled]
     broken = dataclasses.replace(bare[0], trace=kernels.BROKEN)
     unknown = dataclasses.replace(bare[0], task=dataclasses.replace(task, hash="0" * 16))
-    found = measurer.with_features([bare[0], broken, unknown, *bare[1:]])
+    found = measurer.pool.with_features([bare[0], broken, unknown, *bare[1:]])
     assert found == [bare[0], broken, unknown, *bare[1:]]
     assert found[1].stores is found[2].stores is None
     for program, again in zip(sampled, [found[0], *found[3:]], strict=True):
@@ -197,9 +196,10 @@ def test_an_interrupt_ends_at_once_and_leaves_no_child(device):
     """Ctrl-C while both children build: their threads must not start new ones afterwards."""
     before = {child.pid for child in children()}
     timer = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT])
-    with LocalMeasurer(device, build_timeout_s=3600, run_timeout_s=3600) as measurer:
+    patient = MeasureOptions(BuildTimeoutOptions(longest_s=3600), run_timeout_s=3600)
+    with LocalMeasurer(device, patient) as measurer:
         programs = [kernels.known_to(measurer, kernels.scaled(20.0 + i)) for i in range(6)]
-        for worker in measurer._workers:  # a child that hangs while it builds
+        for worker in measurer.pool.workers:  # a child that hangs while it builds
             os.kill(worker._process.pid, signal.SIGSTOP)
         with pytest.raises(KeyboardInterrupt):
             timer.start()
@@ -214,9 +214,9 @@ def test_a_child_dies_with_its_parent(device, child_environment, tmp_path):
     code = (
         "import json, sys, threading, kernels, pathlib\n"
         "from hetfeat.devices.profile import DeviceProfile\n"
-        "from hetfeat.measure.local import LocalMeasurer\n"
+        "from hetfeat.measure.local import LocalMeasurer, MeasureOptions\n"
         "device = DeviceProfile.from_dict(json.loads(sys.argv[1]), 'given')\n"
-        "with LocalMeasurer(device, run_timeout_s=3600) as measurer:\n"
+        "with LocalMeasurer(device, MeasureOptions(run_timeout_s=3600)) as measurer:\n"
         "    program = kernels.known_to(measurer, kernels.calling('sleep', 3600))\n"
         "    print('ready', flush=True)\n"
         "    measurer.measure([program])\n"
@@ -249,15 +249,16 @@ def test_an_interrupted_question_is_not_answered_later(device):
         worker.stop()
 
 
-def test_a_child_that_has_grown_is_replaced(measurer, monkeypatch):
-    program = kernels.known_to(measurer, kernels.scaled(12.0))
-    measurer.measure([program] * 2)
-    before = {child.pid for child in children()}
-    measurer.measure([program] * 2)
-    assert {child.pid for child in children()} == before
-    monkeypatch.setattr("hetfeat.measure.local.RESTART_BYTES", 2**20)
-    assert [m.error for m in measurer.measure([program] * 2)] == [None, None]
-    assert not {child.pid for child in children()} & before
+@pytest.mark.parametrize(("restart_bytes", "replaced"), [(2**40, False), (2**20, True)])
+def test_a_child_that_has_grown_is_replaced(device, restart_bytes, replaced):
+    options = MeasureOptions(restart_bytes=restart_bytes)
+    with LocalMeasurer(device, options, builders=1) as measurer:
+        program = kernels.known_to(measurer, kernels.scaled(12.0))
+        (worker,) = measurer.pool.workers
+        measurer.measure([program] * 2)
+        before = worker.generation
+        assert [m.error for m in measurer.measure([program] * 2)] == [None, None]
+        assert (worker.generation > before) == replaced
 
 
 def test_a_closed_worker_stays_closed(device):
@@ -296,7 +297,7 @@ def test_a_child_lost_while_it_draws_programs_is_asked_again(device, monkeypatch
     task = Task("0" * 16, "matmul", ((8, 8), (8, 8)), "float32", 1e3)
     one = Mortal()
     measurer = LocalMeasurer(device, builders=1)
-    monkeypatch.setattr(measurer, "_worker_of", lambda index, task: one)
+    monkeypatch.setattr(measurer.pool, "_worker_of", lambda index, task: one)
     if times == 1:
         assert [program.trace for program in measurer.sample(task, 4, seed=0)] == ["[]"]
     else:  # not an empty list, which says that there are no programs

@@ -76,7 +76,7 @@ def measuring(device):
             measurer.add_task(task, json.dumps([extent] * 3))
             programs = [Program(task, json.dumps(state)) for state in states]
             found = measurer.measure(programs, {"gemm": incumbent_s} if incumbent_s else {})
-            return found, [worker.generation for worker in measurer._workers]
+            return found, [worker.generation for worker in measurer.pool.workers]
 
     return measuring
 

@@ -13,8 +13,13 @@ import pytest
 from hetfeat.errors import RequestError
 from hetfeat.measure.base import DeviceLost
 from hetfeat.measure.remote import session
-from hetfeat.measure.remote.measurer import RemoteMeasurer
+from hetfeat.measure.remote.measurer import RemoteMeasurer, RemoteOptions
+from hetfeat.measure.remote.session import SessionOptions
 from hetfeat.measure.worker import Worker
+
+SESSION = SessionOptions(
+    run_timeout_s=4.0, patience_s=60.0, programs_s=2.0, margin_s=1.0, connect_timeout_s=15.0
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
@@ -44,16 +49,13 @@ def shared_measurer(device, shared_fleet, quarantined):
     # A peak that any server agrees with: tests run beside other work.
     profile = dataclasses.replace(device, route=route, peak_gflops=None)
     take = lambda found, reason: quarantined.append((list(found), reason))  # noqa: E731
-    with RemoteMeasurer(profile, take, run_timeout_s=4.0, patience_s=60.0) as made:
+    with RemoteMeasurer(profile, take, RemoteOptions(session=SESSION)) as made:
         yield made
 
 
 @pytest.fixture
-def measurer(shared_measurer, quarantined, monkeypatch):
+def measurer(shared_measurer, quarantined):
     """A measurer that soon gives up what hangs."""
-    monkeypatch.setattr(session, "CONNECT_TIMEOUT_S", 15.0)
-    monkeypatch.setattr(session, "SHARE_S", 2.0)
-    monkeypatch.setattr(session, "MARGIN_S", 1.0)
     quarantined.clear()
     return shared_measurer
 
@@ -164,16 +166,18 @@ def test_the_tracker_is_restarted(fleet, measurer):
 
 
 @pytest.mark.fleet
-def test_the_last_server_dies(fleet, measurer, monkeypatch):
+def test_the_last_server_dies(fleet, shared_measurer):
     """What was measured is handed over, then the device is lost, in bounded time."""
-    monkeypatch.setattr(measurer._lanes[0], "_patience_s", 3.0)
     server = fleet.start_server()
-    wanted, found = slow(measurer, 24, 0.2), []
-    began_s = time.monotonic()
-    threading.Timer(3.0, server.kill).start()
-    with pytest.raises(DeviceLost, match="key 'k' at tracker"):
-        for measurement in measurer.measure_each(wanted):
-            found.append(measurement)
+    hasty = RemoteOptions(session=dataclasses.replace(SESSION, patience_s=3.0))
+    found = []
+    with RemoteMeasurer(shared_measurer.profile, lambda *_: None, hasty) as measurer:
+        wanted = slow(measurer, 24, 0.2)
+        began_s = time.monotonic()
+        threading.Timer(3.0, server.kill).start()
+        with pytest.raises(DeviceLost, match="key 'k' at tracker"):
+            for measurement in measurer.measure_each(wanted):
+                found.append(measurement)
     assert time.monotonic() - began_s < 40
     keys = [m.program.key for m in found]
     assert len(set(keys)) == len(keys)

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from hetfeat.measure.base import DeviceLost
-from hetfeat.measure.remote import session as lanes
 from hetfeat.measure.remote.batch import Job, RemoteBatch
+from hetfeat.measure.remote.session import Lane, SessionOptions
 from hetfeat.measure.worker_loop import received
 from hetfeat.records import Program, Task
 
 TASK = Task("0" * 16, "matmul", ((4, 4), (4, 4)), "float32", 1e9)
 GOOD_S = [0.02, 0.02]
+OPTIONS = SessionOptions(
+    run_timeout_s=1.0, patience_s=30.0, wait_s=0.01, first_rest_s=0.01, longest_rest_s=0.01
+)
 
 
 class FakeWorker:
@@ -83,10 +86,8 @@ def profile(device):
 
 
 @pytest.fixture
-def outcome(profile, monkeypatch):
+def outcome(profile):
     """Runs a lane on a few programs; what was measured, what was quarantined, how it ended."""
-    for name in ("FIRST_REST_S", "LONGEST_REST_S", "WAIT_S"):
-        monkeypatch.setattr(lanes, name, 0.01)
 
     def run(programs: int = 3, **told):
         batch, reasons = RemoteBatch(programs, {}), []
@@ -94,7 +95,7 @@ def outcome(profile, monkeypatch):
             batch.add(Job(Program(TASK, str(number)), Path("x.so"), []))
         worker = FakeWorker(profile.threads, **told)
         take = lambda found, reason: reasons.append((list(found), reason))  # noqa: E731
-        lanes.Lane(worker, profile, 1.0, 0.2, take).run(batch)
+        Lane(worker, profile, take, dataclasses.replace(OPTIONS, patience_s=0.2)).run(batch)
         found, ended = [], None
         try:
             found.extend(batch.results())
@@ -138,9 +139,7 @@ def test_a_single_program_with_nonsense_fails_as_a_crash_does(outcome):
     assert [m.error for m in found] == ["crash"] and ended is None
 
 
-def test_another_server_does_the_work_of_one_that_talks_nonsense(profile, monkeypatch):
-    for name in ("FIRST_REST_S", "LONGEST_REST_S", "WAIT_S"):
-        monkeypatch.setattr(lanes, name, 0.01)
+def test_another_server_does_the_work_of_one_that_talks_nonsense(profile):
     batch = RemoteBatch(4, {})
     for number in range(4):
         batch.add(Job(Program(TASK, str(number)), Path("x.so"), []))
@@ -156,7 +155,7 @@ def test_another_server_does_the_work_of_one_that_talks_nonsense(profile, monkey
                 self.server = next(workers)
             return self.server.ask(request, timeout_s)
 
-    lanes.Lane(Tracker(), profile, 1.0, 30.0, lambda found, reason: None).run(batch)
+    Lane(Tracker(), profile, lambda found, reason: None, OPTIONS).run(batch)
     assert [m.latencies_s for m in batch.results()] == [tuple(GOOD_S)] * 4
 
 
