@@ -22,7 +22,7 @@ from hetfeat.schedules.trace import is_ours
 from hetfeat.search.evolution import Evolution
 from hetfeat.search.trace_mutation import bred
 from hetfeat.transfer.finetune import mean_pca, pca_of_tasks, without_draft
-from hetfeat.transfer.gate import LEAST_SOURCE_PCA, LEAST_VALID_PCA, STANDARD_ERRORS, is_at_chance
+from hetfeat.transfer.gate import DEFAULT_GATE, is_at_chance
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def trusted(source: CostModel | None) -> CostModel | None:
     log.warning(
         "the cost model is dropped: when it was trained, its PCA on the valid side was %.3f, and "
         "at least %s is expected; check its records, or train it on more",
-        *(source.valid_pca, LEAST_VALID_PCA),
+        *(source.valid_pca, DEFAULT_GATE.least_valid_pca),
     )
     return None
 
@@ -144,7 +144,8 @@ class Judge:
         return measurer.apply(task, bred(parents, rank, count, rng))
 
     def _gate(self, source: CostModel, records: Examples) -> None:
-        if source.draft and (known := _draft_pca(source.draft, records)) < LEAST_SOURCE_PCA:
+        least_pca = DEFAULT_GATE.least_source_pca
+        if source.draft and (known := _draft_pca(source.draft, records)) < least_pca:
             source = self.source = without_draft(source)
             log.warning("the cost model's drafts are dropped: their PCA here is %.3f", known)
         kept, fresh = self._cross_validated(source, records)
@@ -153,7 +154,7 @@ class Judge:
         lost = fresh - kept
         error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else math.inf
         own = mean_pca(source.predict(records.batch), records)
-        if own < LEAST_SOURCE_PCA or lost.mean() > STANDARD_ERRORS * error:
+        if own < least_pca or lost.mean() > DEFAULT_GATE.standard_errors * error:
             self.source = None
             log.warning(
                 "the cost model is dropped: on %d programs measured here its PCA is %.3f, "
