@@ -30,7 +30,7 @@ from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import by_group
 from hetfeat.transfer.finetune import (
-    MOST_FOLDS,
+    DEFAULT_FINE_TUNING,
     FewShot,
     fine_tuned,
     mean_pca,
@@ -91,7 +91,8 @@ class Measurable:
 
     def _within(self, limit: np.ndarray) -> FewShot:
         rows = np.flatnonzero((self.order >= 0) & (self.order < limit))
-        return FewShot(self.device.take(rows), self.order[rows] % MOST_FOLDS, self.test)
+        folds = self.order[rows] % DEFAULT_FINE_TUNING.most_folds
+        return FewShot(self.device.take(rows), folds, self.test)
 
     def pca(self, scores: np.ndarray) -> tuple[float, float]:
         """Of all tested tasks, and of the selected ones."""

@@ -20,17 +20,33 @@ from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import by_group, pairwise_accuracy
-from hetfeat.transfer.gate import Decision, decide
+from hetfeat.transfer.gate import DEFAULT_GATE, Decision, GateOptions, decide
 
 Floats = npt.NDArray[np.float64]
 
 LEAST_BUDGET = 4
 """Two folds of two: a fold of one program has no pair to stop a training by."""
-MOST_FOLDS = 4
-STRENGTHS = (0, 10, 30, 100)
-"""Rounds of fine-tuning to choose from; none leaves the source as it is."""
-STRONGER = 300
-"""Tried where the strongest of these was best: the source says little of such a device."""
+
+
+@dataclass(frozen=True)
+class FineTuneOptions:
+    """How the strength of fine-tuning is chosen by cross-validation.
+
+    Attributes:
+        most_folds: Largest number of parts of the cross-validation, default 4; small budgets have
+            fewer, for a part needs two programs of a task.
+        strengths: Rounds of fine-tuning to choose from, in ascending order, default 0, 10, 30 and
+            100; 0, which leaves the source as it is, is one of them.
+        stronger: Rounds tried besides where the last of `strengths` was best, default 300: such a
+            source says little of the device.
+    """
+
+    most_folds: int = 4
+    strengths: tuple[int, ...] = (0, 10, 30, 100)
+    stronger: int = 300
+
+
+DEFAULT_FINE_TUNING = FineTuneOptions()
 
 
 @dataclass(frozen=True)
@@ -64,7 +80,7 @@ class Adapted:
 
     Attributes:
         model: The source model, fine-tuned on everything measured.
-        rounds: Of fine-tuning, chosen from `STRENGTHS` and `STRONGER`.
+        rounds: Rounds of fine-tuning, chosen as `FineTuneOptions` says.
         decision: Whether the source helped, judged without the test side.
         pca: On the test side: `source`, `transfer`, `scratch`.
     """
@@ -76,7 +92,12 @@ class Adapted:
 
 
 def few_shot(
-    examples: Examples, budget: int, seed: int, tasks: Collection[str] | None = None
+    examples: Examples,
+    budget: int,
+    seed: int,
+    tasks: Collection[str] | None = None,
+    *,
+    most_folds: int = DEFAULT_FINE_TUNING.most_folds,
 ) -> FewShot:
     """Takes `budget` records of each task as measured, at random; the rest is for testing.
 
@@ -87,13 +108,14 @@ def few_shot(
         budget: Measurements a task.
         seed: Same seed, same choice.
         tasks: Hashes of those that are measured, by default all; the others are tested only.
+        most_folds: Largest number of parts of the cross-validation, as in `FineTuneOptions`.
 
     Raises:
         DataError: No task has two records left to test on, or the budget is too small.
     """
     check_budget(budget)
     rng = np.random.default_rng(seed)
-    folds = min(MOST_FOLDS, budget // 2)
+    folds = min(most_folds, budget // 2)
     fold = np.full(len(examples), -1)
     most = left = 0  # programs of a task that is measured, and unmeasured ones of any
     for rows in by_group(group_codes(examples)[0]):
@@ -136,6 +158,9 @@ def adapt(
     effort: str,
     seed: int,
     on_fold: Callable[[int], None] = lambda done: None,
+    *,
+    fine_tuning: FineTuneOptions = DEFAULT_FINE_TUNING,
+    gate: GateOptions = DEFAULT_GATE,
 ) -> Adapted:
     """Fine-tunes, trains from scratch, decides on the measured and judges on the rest.
 
@@ -143,15 +168,17 @@ def adapt(
         source: Model of other devices.
         kind: Its name among the models, for the one from scratch.
         data: From `few_shot`.
-        effort: Of the model from scratch.
-        seed: Of the model from scratch.
-        on_fold: Called with the number of folds that are done, `data.folds` of them.
+        effort: Effort of the model from scratch: quick, standard or full.
+        seed: Seed of the model from scratch.
+        on_fold: Callable that takes the number of folds done, `data.folds` of them in the end.
+        fine_tuning: Strengths to choose from.
+        gate: Thresholds of the decision.
 
     Raises:
         DataError: The measurements are too few or too equal to learn from.
     """
     measured = data.measured
-    by_task = tuned_pca(source, data)
+    by_task = tuned_pca(source, data, fine_tuning)
     fresh = np.zeros(len(measured))
     needed = []
     for fold in range(data.folds):
@@ -163,7 +190,7 @@ def adapt(
 
     chosen = strongest(by_task)
     fresh_pca = pca_of_tasks(fresh, measured)
-    decision = decide(by_task[0], by_task[chosen], fresh_pca, source.valid_pca)
+    decision = decide(by_task[0], by_task[chosen], fresh_pca, source.valid_pca, gate)
     model = fine_tuned(source, measured, chosen)
     # As many rounds as the folds needed: all measurements are learnt from, as by the other.
     scratch = build(kind, effort, seed, {"rounds": round(float(np.median(needed)))})
@@ -179,7 +206,9 @@ def adapt(
     )
 
 
-def tuned_pca(source: CostModel, data: FewShot) -> dict[int, Floats]:
+def tuned_pca(
+    source: CostModel, data: FewShot, options: FineTuneOptions = DEFAULT_FINE_TUNING
+) -> dict[int, Floats]:
     """PCA on the measured programs of each task, by strength of fine-tuning, cross-validated."""
     judge = without_draft(source)
 
@@ -190,9 +219,9 @@ def tuned_pca(source: CostModel, data: FewShot) -> dict[int, Floats]:
             scores[rows] = fine_tuned(judge, train, rounds).predict(valid.batch)
         return pca_of_tasks(scores, data.measured)
 
-    by_task = {rounds: pca_with(rounds) for rounds in STRENGTHS}
-    if strongest(by_task) == STRENGTHS[-1]:
-        by_task[STRONGER] = pca_with(STRONGER)
+    by_task = {rounds: pca_with(rounds) for rounds in options.strengths}
+    if strongest(by_task) == options.strengths[-1]:
+        by_task[options.stronger] = pca_with(options.stronger)
     return by_task
 
 

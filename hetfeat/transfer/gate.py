@@ -8,20 +8,34 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 KEPT, DROPPED = "kept", "dropped"
-LEAST_VALID_PCA = 0.62
-"""Of a source, on what its own devices said of programs that it did not learn from. With labels
-shuffled within each task 19 sources came to 0.44 to 0.60, with the right ones to 0.68 or more
-(`benchmarks/transfer_pairs.py sources`)."""
-LEAST_SOURCE_PCA = 0.55
-"""A coin has 0.5. Sources with shuffled labels reached 0.52, and fine-tuned for long enough they
-were as good as no source, which is luck to tell from better."""
-STANDARD_ERRORS = 2.0
-"""By how many the gain over no source must exceed zero."""
 
 
-def is_at_chance(valid_pca: float | None) -> bool:
+@dataclass(frozen=True)
+class GateOptions:
+    """When a source is kept.
+
+    Attributes:
+        least_valid_pca: Lowest PCA of a source on the valid side of its own devices, default 0.62.
+            With labels shuffled within each task 19 sources came to 0.44 to 0.60, with the right
+            ones to 0.68 or more (`benchmarks/transfer_pairs.py sources`).
+        least_source_pca: Lowest PCA of a source on the measured programs, default 0.55. A coin has
+            0.5. Sources with shuffled labels reached 0.52, and fine-tuned for long enough they
+            were as good as no source, which is luck to tell from better.
+        standard_errors: Standard errors over tasks by which the gain over no source exceeds zero,
+            default 2.
+    """
+
+    least_valid_pca: float = 0.62
+    least_source_pca: float = 0.55
+    standard_errors: float = 2.0
+
+
+DEFAULT_GATE = GateOptions()
+
+
+def is_at_chance(valid_pca: float | None, options: GateOptions = DEFAULT_GATE) -> bool:
     """Whether a source with this PCA on its own valid side has nothing to transfer."""
-    return valid_pca is not None and valid_pca < LEAST_VALID_PCA
+    return valid_pca is not None and valid_pca < options.least_valid_pca
 
 
 @dataclass(frozen=True)
@@ -43,7 +57,11 @@ class Decision:
 
 
 def decide(
-    source: Floats, transfer: Floats, scratch: Floats, valid_pca: float | None = None
+    source: Floats,
+    transfer: Floats,
+    scratch: Floats,
+    valid_pca: float | None = None,
+    options: GateOptions = DEFAULT_GATE,
 ) -> Decision:
     """Drops a source that orders the device's programs hardly better than chance or no source.
 
@@ -52,22 +70,24 @@ def decide(
             [tasks].
         transfer: The same of fine-tuned models, each program scored by one that has not seen it.
         scratch: The same of models without a source.
-        valid_pca: Of the source, as `CostModel` has it.
+        valid_pca: PCA of the source on its own valid side, as `CostModel` has it.
+        options: Thresholds of the decision.
     """
-    if is_at_chance(valid_pca):
+    if is_at_chance(valid_pca, options):
         return Decision(
             DROPPED,
             f"the source on programs of its own devices: PCA {valid_pca:.4f}, at least "
-            f"{LEAST_VALID_PCA}; check its records, or train it on more",
+            f"{options.least_valid_pca}; check its records, or train it on more",
         )
-    if not len(source) or not source.mean() >= LEAST_SOURCE_PCA:
-        found = f"PCA {source.mean():.4f}" if len(source) else "no pairs"
+    if not len(source) or not source.mean() >= options.least_source_pca:
+        said = f"PCA {source.mean():.4f}" if len(source) else "no pairs"
         return Decision(
-            DROPPED, f"the source on the measured programs: {found}, at least {LEAST_SOURCE_PCA}"
+            DROPPED,
+            f"the source on the measured programs: {said}, at least {options.least_source_pca}",
         )
     gains = transfer - scratch
     error = float(gains.std(ddof=1)) / len(gains) ** 0.5 if len(gains) > 1 else 0.0
-    kept = float(gains.mean()) > STANDARD_ERRORS * error
+    kept = float(gains.mean()) > options.standard_errors * error
     return Decision(
         KEPT if kept else DROPPED,
         f"on the measured programs PCA {transfer.mean():.4f}, {scratch.mean():.4f} without a "

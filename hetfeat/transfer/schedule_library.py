@@ -30,13 +30,6 @@ from hetfeat.schedules.trace import (
     without_postproc,
 )
 
-KEPT_PER_TASK = 4
-"""Traces kept of each task and device: the fastest."""
-DONORS = 12
-TEMPLATES = 8
-"""Programs sampled of a task to learn its sketches and extents from."""
-NEIGHBOURS = 4
-"""Tasks whose pace tells what another is expected to take."""
 _COLUMNS = ["device", "task", "operator", "shapes", "dtype", "flops", "trace", "latencies_s"]
 
 
@@ -51,10 +44,16 @@ class Donor:
 
 
 class ScheduleLibrary:
-    """The fastest programs of each task on each device."""
+    """The fastest programs of each task on each device.
 
-    def __init__(self, donors: Iterable[Donor], device: str = "") -> None:
-        self._device = device
+    Args:
+        donors: Fast programs to carry over.
+        device: Name of the device to be tuned for; its own programs come first.
+        neighbours: Number of nearest tasks whose pace tells what another is expected to take.
+    """
+
+    def __init__(self, donors: Iterable[Donor], device: str = "", *, neighbours: int = 4) -> None:
+        self._device, self._neighbours = device, neighbours
         self._by_operator: dict[str, list[Donor]] = {}
         known: Counter[str] = Counter()
         for donor in donors:
@@ -63,7 +62,14 @@ class ScheduleLibrary:
         self._paced_by = max(known, key=lambda name: (name == device, known[name]), default="")
 
     @classmethod
-    def of(cls, store: RecordStore, device: str, withheld: Iterable[Task]) -> "ScheduleLibrary":
+    def of(
+        cls,
+        store: RecordStore,
+        device: str,
+        withheld: Iterable[Task],
+        *,
+        kept_per_task: int = 4,
+    ) -> "ScheduleLibrary":
         """The library of a store.
 
         Args:
@@ -71,6 +77,7 @@ class ScheduleLibrary:
             device: The device to be tuned for.
             withheld: Tasks whose records on that very device, and those of tasks with the same
                 anchor, are left out: the network's, if what is shown is to be transfer.
+            kept_per_task: Number of traces kept of each task and device: the fastest.
         """
         held = {key for task in withheld for key in (task.hash, task.anchor)}
         fastest: dict[tuple[str, str], list[tuple[float, str]]] = {}
@@ -85,7 +92,7 @@ class ScheduleLibrary:
                     continue
                 best = fastest.setdefault((row["device"], row["task"]), [])
                 heapq.heappush(best, (-min(row["latencies_s"]), row["trace"]))
-                if len(best) > KEPT_PER_TASK:
+                if len(best) > kept_per_task:
                     heapq.heappop(best)
         donors = (
             Donor(tasks[task], name, trace, -negative_s)
@@ -132,18 +139,34 @@ class ScheduleLibrary:
             if donor.task.shapes[1][:-2] == task.shapes[1][:-2]:
                 found = distance, donor.latency_s / donor.task.flops
                 pace[donor.task.hash] = min(found, pace.get(donor.task.hash, found))
-        nearest = [seconds for _, seconds in heapq.nsmallest(NEIGHBOURS, pace.values())]
+        nearest = [seconds for _, seconds in heapq.nsmallest(self._neighbours, pace.values())]
         return task.flops * geometric_mean(nearest) if nearest else math.inf
 
 
 def starts_of(
-    library: ScheduleLibrary, task: Task, proposer: DeviceMeasurer, seed: int
+    library: ScheduleLibrary,
+    task: Task,
+    proposer: DeviceMeasurer,
+    seed: int,
+    *,
+    most_donors: int = 12,
+    sampled_templates: int = 8,
 ) -> list[Program]:
-    """Programs for a task carried over from its nearest donors, nearest first."""
-    donors = library.nearest(task, DONORS)
+    """Programs for a task carried over from its nearest donors, nearest first.
+
+    Args:
+        library: Donors of other tasks and devices.
+        task: Task to start on.
+        proposer: Measurer whose design space the programs are of.
+        seed: Seed of the sampling.
+        most_donors: Largest number of donors, default 12.
+        sampled_templates: Number of programs sampled of the task to learn its sketches and
+            extents from, default 8.
+    """
+    donors = library.nearest(task, most_donors)
     if not donors:
         return []
-    templates = [program.trace for program in proposer.sample(task, TEMPLATES, seed)]
+    templates = [program.trace for program in proposer.sample(task, sampled_templates, seed)]
     carried = (carry_over(donor.trace, templates) for donor in donors)
     return proposer.apply(task, [trace for trace in dict.fromkeys(carried) if trace is not None])
 

@@ -20,7 +20,7 @@ from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.trace import is_ours
 from hetfeat.search.base import Exploration, RankTraces, Score
 from hetfeat.transfer.finetune import mean_pca, pca_of_tasks, without_draft
-from hetfeat.transfer.gate import LEAST_SOURCE_PCA, LEAST_VALID_PCA, STANDARD_ERRORS, is_at_chance
+from hetfeat.transfer.gate import DEFAULT_GATE, is_at_chance
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def refuse_source_at_chance(source: CostModel | None) -> CostModel | None:
     log.warning(
         "the cost model is dropped: when it was trained, its PCA on the valid side was %.3f, and "
         "at least %s is expected; check its records, or train it on more",
-        *(source.valid_pca, LEAST_VALID_PCA),
+        *(source.valid_pca, DEFAULT_GATE.least_valid_pca),
     )
     return None
 
@@ -161,7 +161,10 @@ class ModelGuidance:
         )
 
     def _gate(self, source: CostModel, records: Examples) -> None:
-        if source.draft and (pca := _ranker_pca(source.draft, records)) < LEAST_SOURCE_PCA:
+        if (
+            source.draft
+            and (pca := _ranker_pca(source.draft, records)) < DEFAULT_GATE.least_source_pca
+        ):
             source = self.source = without_draft(source)
             log.warning("the cost model's drafts are dropped: their PCA here is %.3f", pca)
         kept, fresh = self._cross_validated(source, records)
@@ -170,7 +173,10 @@ class ModelGuidance:
         lost = fresh - kept
         error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else math.inf
         source_pca = mean_pca(source.predict(records.batch), records)
-        if source_pca < LEAST_SOURCE_PCA or lost.mean() > STANDARD_ERRORS * error:
+        if (
+            source_pca < DEFAULT_GATE.least_source_pca
+            or lost.mean() > DEFAULT_GATE.standard_errors * error
+        ):
             self.source = None
             log.warning(
                 "the cost model is dropped: on %d programs measured here its PCA is %.3f, "

@@ -1,9 +1,6 @@
 """Adapts a registered model to a device, and registers what helps as a child of its source."""
 
-import contextlib
 import logging
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,24 +9,26 @@ from typing import Any
 
 from hetfeat.dataset.splits import anchors
 from hetfeat.dataset.store import RecordStore
-from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
-from hetfeat.features.assemble import assemble
 from hetfeat.features.columns import FEATURES_VERSION
-from hetfeat.features.out_of_core import room_bytes
 from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
 from hetfeat.models.labels import leaked_records
 from hetfeat.models.persist import read_head
 from hetfeat.models.registry import load_model
 from hetfeat.progress import progress
-from hetfeat.transfer.finetune import Adapted, FewShot, adapt, check_budget, few_shot
-from hetfeat.transfer.selection import heaviest, on_columns
-from hetfeat.tune.collect import Plan
+from hetfeat.transfer.finetune import Adapted, FewShot, adapt, check_budget
+from hetfeat.transfer.selection import on_columns
 from registry.files.pull import Pulled, pull
-from registry.jobs import collect
 from registry.jobs.train import MAIN_METRICS, evaluation_digest
+from registry.jobs.transfer_records import (
+    DeviceRecords,
+    Division,
+    LiveMeasurement,
+    ReplayedRecords,
+    kept_folder,
+)
 from registry.models.names import cost_model_name
 from registry.models.signatures import check_signing_key
 from registry.models.version import (
@@ -45,11 +44,6 @@ from registry.tracking.cost_model_flavor import input_example, log_cost_model, r
 
 log = logging.getLogger(__name__)
 
-TEST_PROGRAMS = 16
-"""Measured live beyond the budget, for each task: what the figures are of."""
-EFFORT = "standard"
-"""Of the model from scratch that the transfer is compared with."""
-
 
 @dataclass(frozen=True)
 class Transfer:
@@ -64,8 +58,9 @@ class Transfer:
         flops_share: Only tasks that together hold this share of all FLOPs are measured.
         fine_tune_columns: Feature columns, the most important ones, that fine-tuning uses; 0: all.
         out: Record store for what is measured now; None keeps nothing.
-        seed: Of the choice of measurements and of training.
+        seed: Seed of the choice of measurements and of training.
         unrecorded: Follow an alias to where no promotion put it, too.
+        effort: Effort of the model from scratch that the transfer is compared with.
     """
 
     source: str | None
@@ -78,6 +73,7 @@ class Transfer:
     out: Path | None
     seed: int
     unrecorded: bool = False
+    effort: str = "standard"
 
 
 def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
@@ -92,8 +88,11 @@ def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
     Raises:
         RequestError: No such source or device, or too few records.
     """
+    import mlflow
+
     check_signing_key()
-    with _store(wanted) as (store, profile, selected, measure):
+    with _device_records(wanted) as records:
+        profile = records.profile
         # A request that is wrong measures nothing and leaves no run behind.
         check_budget(wanted.budget_per_task)
         source = _source(wanted.source, profile, wanted.unrecorded)
@@ -109,17 +108,28 @@ def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
             FEATURES_TAG: str(FEATURES_VERSION),
         }
 
-        def divided() -> FewShot:
-            data, tags[DATASET_TAG] = _few_shot(wanted, store, profile, selected)
+        def check(data: FewShot) -> None:
             refuse_without_stores(model, data.measured, source.version.uri)
-            return data
 
-        data = divided() if measure is None else None
+        records.prepare(check)
         with command_run.tracked_run(f"transfer {profile.name}", tags) as run:
-            if measure is not None:
-                measure()
-            data = data or divided()
-            return _transfer(wanted, source, model, profile, store, data, run.info.run_id, tags)
+            divided = records.divide(check)
+            tags |= {DATASET_TAG: divided.dataset_digest}
+            mlflow.set_tags(tags)
+            return _transfer(
+                wanted, source, model, profile, records.store, divided.data, run.info.run_id, tags
+            )
+
+
+@contextmanager
+def _device_records(wanted: Transfer) -> Iterator[DeviceRecords]:
+    """Recorded ones where they are given, else those that are measured."""
+    division = Division(wanted.budget_per_task, wanted.flops_share, wanted.seed)
+    if wanted.records is not None:
+        yield ReplayedRecords(wanted.records, wanted.device, division)
+        return
+    with kept_folder(wanted.out) as out:
+        yield LiveMeasurement(wanted.device, wanted.network, out, division)
 
 
 def _transfer(
@@ -142,7 +152,7 @@ def _transfer(
         )
     log.info("learning from %d records, testing on %d", len(data.measured), len(data.test))
     with progress(data.folds, "fold") as at:
-        adapted = adapt(model, tags["model"], data, EFFORT, wanted.seed, at)
+        adapted = adapt(model, tags["model"], data, wanted.effort, wanted.seed, at)
     judged = evaluate(
         adapted.model, data.measured, data.measured, data.test, store.networks(), wanted.seed
     )
@@ -217,60 +227,6 @@ def _log(
     ).version
 
 
-@contextmanager
-def _store(
-    wanted: Transfer,
-) -> Iterator[tuple[RecordStore, DeviceProfile, set[str] | None, Any]]:
-    """The records and the device's profile; without records, what to measure, and what does it."""
-    if wanted.records is not None:
-        store = RecordStore.open(wanted.records)
-        yield store, _replayed(store, wanted.device), None, None
-        return
-    found = find_profile(wanted.device)
-    with _out(wanted.out) as out:
-        store, profiles, tasks, modules = collect.prepare([found], wanted.network, out)
-        plan = Plan(wanted.budget_per_task + TEST_PROGRAMS, seed=wanted.seed)
-
-        flops = {name: task.flops for name, task in tasks.items()}
-        selected = heaviest(flops, store.networks(), wanted.flops_share)
-        tasks = {name: task for name, task in tasks.items() if name in selected}
-
-        def measure() -> None:
-            collect.measure(store, profiles, tasks, modules, plan)
-
-        yield store, profiles[0], selected, measure
-
-
-@contextmanager
-def _out(given: Path | None) -> Iterator[Path]:
-    """Where records are kept: for good where it is given, else until all has been done."""
-    if given is not None:
-        yield given
-        return
-    folder = Path(tempfile.mkdtemp(prefix="hetfeat-transfer-"))
-    with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        try:
-            yield folder / "records"
-        except BaseException:
-            if (out := folder / "records").exists() and RecordStore.open(out).measured_devices():
-                stack.pop_all()
-                log.warning("add --out '%s' to go on from what was measured", out)
-            raise
-
-
-def _replayed(store: RecordStore, device: str) -> DeviceProfile:
-    profiles = store.devices()
-    name = find_profile(device).name if device == "local" and device not in profiles else device
-    if name not in profiles:
-        raise RequestError(
-            f"device '{name}'",
-            f"a device of the records ({', '.join(profiles) or 'none'})",
-            "correct --device or --records",
-        )
-    return profiles[name]
-
-
 def _source(given: str | None, profile: DeviceProfile, unrecorded: bool) -> Pulled:
     """The version to start from: by default the family's, in production, else in staging."""
     if given:
@@ -284,20 +240,3 @@ def _source(given: str | None, profile: DeviceProfile, unrecorded: bool) -> Pull
         except RequestError as error:
             missing = error
     raise missing
-
-
-def _few_shot(
-    wanted: Transfer, store: RecordStore, profile: DeviceProfile, selected: set[str] | None
-) -> tuple[FewShot, str]:
-    """The device's records, divided, and the digest of the store.
-
-    Of records that are replayed, the heaviest tasks are selected here.
-    """
-    with store.undisturbed() as digest:
-        examples = assemble(store, room_bytes=room_bytes(), devices=[profile.name]).examples
-    if selected is None:
-        known = store.read(["task", "flops"]).to_pydict()
-        flops_of = dict(zip(known["task"], known["flops"], strict=True))
-        flops = {task: flops_of[task] for task in set(examples.task.tolist())}
-        selected = heaviest(flops, store.networks(), wanted.flops_share)
-    return few_shot(examples, wanted.budget_per_task, wanted.seed, selected), digest

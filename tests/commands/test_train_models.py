@@ -15,7 +15,7 @@ import stores
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.models.registry import MODELS
-from registry.jobs import transfer
+from registry.jobs.transfer import Transfer, transfer_and_register
 from registry.models.mlflow_client import connect
 from registry.tracking.cost_model_flavor import input_example
 
@@ -35,9 +35,8 @@ print(json.dumps(model.predict(frame).to_dict("list")))
 
 
 @pytest.fixture
-def here(registry_here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(registry_here: Path) -> Path:
     stores.make_store(registry_here / "records", tasks=6)
-    monkeypatch.setattr(transfer, "EFFORT", "quick")
     return registry_here
 
 
@@ -86,10 +85,20 @@ def test_from_records_to_the_registry_and_back(here, capfd, child_environment, n
     assert judged["seen_records"] == 0
     assert judged["metrics"]["pca"] == pytest.approx(made["metrics"]["pca"], abs=1e-3)
 
-    moved = adapting.succeed(
-        capfd, "transfer", "--source", uri, "--device", "b", "--records", "records",
-        "--budget-per-task", "4",
-    )  # fmt: skip
+    moved = transfer_and_register(
+        Transfer(
+            source=uri,
+            device="b",
+            records=Path("records"),
+            network=(),
+            budget_per_task=4,
+            flops_share=1.0,
+            fine_tune_columns=0,
+            out=None,
+            seed=0,
+            effort="quick",
+        )
+    )
     assert moved["pca_source"] == pytest.approx(made["metrics"]["pca"], abs=0.2)
     assert moved["gate"] in {"kept", "dropped"}
 

@@ -14,16 +14,22 @@ from hetfeat.features.assemble import assemble
 from hetfeat.models.hyperparameters import build
 from hetfeat.transfer.finetune import (
     LEAST_BUDGET,
-    STRENGTHS,
-    STRONGER,
+    FineTuneOptions,
     few_shot,
     fine_tuned,
     strongest,
     tuned_pca,
 )
-from hetfeat.transfer.gate import decide
+from hetfeat.transfer.gate import GateOptions, decide
 from hetfeat.transfer.selection import heaviest, on_columns
-from registry.jobs import transfer
+from registry.jobs import transfer_records
+from registry.jobs.transfer_records import (
+    Division,
+    LiveMeasurement,
+    ReplayedRecords,
+    divided_records,
+    kept_folder,
+)
 from registry.models.lineage import lineage
 from registry.models.mlflow_client import connect
 from registry.models.stages import promote, standard_gates
@@ -93,9 +99,16 @@ def test_a_model_that_is_transferred_goes_on_learning_as_its_source_would(exampl
 
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_more_rounds_are_tried_where_the_most_were_best(examples, on_b, shuffled):
-    tried = tuned_pca(adapting.source_model(examples, shuffled), few_shot(on_b, 12, seed=0))
-    best = strongest({rounds: tried[rounds] for rounds in STRENGTHS})
-    assert (STRONGER in tried) == (best == STRENGTHS[-1]) == shuffled
+    options = FineTuneOptions(strengths=(0, 10, 40), stronger=50)
+    data = few_shot(on_b, 12, seed=0)
+    tried = tuned_pca(adapting.source_model(examples, shuffled), data, options)
+    best = strongest({rounds: tried[rounds] for rounds in options.strengths})
+    assert (50 in tried) == (best == 40) == shuffled
+
+
+def test_the_parts_of_the_cross_validation_are_an_argument(on_b):
+    assert few_shot(on_b, 12, seed=0).folds == 4
+    assert few_shot(on_b, 12, seed=0, most_folds=3).folds == 3
 
 
 def test_only_selected_tasks_are_measured_and_all_are_tested(on_b):
@@ -119,12 +132,45 @@ def test_selected_tasks_may_be_measured_as_a_whole(on_b):
 def test_of_a_store_with_other_records_only_what_was_asked_for_is_learnt_from(tmp_path):
     store = stores.make_store(tmp_path / "records", per_task=14)
     selected = {stores.task(2).hash, stores.task(5).hash}
-    wanted = transfer.Transfer(
-        None, "b", None, ("net",), 6, flops_share=0.1, fine_tune_columns=0, out=store.path, seed=0
+    division = Division(6, flops_share=0.1, seed=0)
+    divided = divided_records(store, store.devices()["b"], division, selected)
+    assert set(divided.data.measured.task.tolist()) == selected
+    assert divided.dataset_digest == store.digest()
+
+
+def test_replayed_records_are_read_and_checked_before_a_run(tmp_path):
+    store = stores.make_store(tmp_path / "records", per_task=14)
+    records = ReplayedRecords(store.path, "b", Division(6, flops_share=1.0, seed=0))
+    checked = []
+    records.prepare(checked.append)
+    divided = records.divide(checked.append)
+    assert checked == [divided.data]
+    assert len(divided.data.measured) == 9 * 6
+
+
+def test_live_measurement_measures_within_the_run(tmp_path, monkeypatch):
+    """The budget and the programs to test on, of the selected tasks; the check comes after."""
+    store = stores.make_store(tmp_path / "records", per_task=14)
+    tasks = {stores.task(number).hash: stores.task(number) for number in range(9)}
+    profile = store.devices()["b"]
+    plans, checked = [], []
+    monkeypatch.setattr(transfer_records, "find_profile", lambda _: profile)
+    monkeypatch.setattr(
+        transfer_records.collect, "prepare", lambda *_: (store, [profile], tasks, {})
     )
-    data, digest = transfer._few_shot(wanted, store, store.devices()["b"], selected)
-    assert set(data.measured.task.tolist()) == selected
-    assert digest == store.digest()
+    monkeypatch.setattr(
+        transfer_records.collect, "measure", lambda _, __, own, ___, plan: plans.append((own, plan))
+    )
+    records = LiveMeasurement(
+        "b", ("net",), store.path, Division(6, flops_share=0.5, seed=3), test_programs=5
+    )
+    records.prepare(checked.append)
+    assert not plans and not checked
+    divided = records.divide(checked.append)
+    (selected, plan) = plans[0]
+    assert (plan.programs_per_task, plan.seed) == (11, 3)
+    assert set(divided.data.measured.task.tolist()) == set(selected) < set(tasks)
+    assert checked == [divided.data]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +178,7 @@ def test_of_a_store_with_other_records_only_what_was_asked_for_is_learnt_from(tm
     [(True, KeyboardInterrupt), (True, DataError), (True, None), (False, KeyboardInterrupt)],
 )
 def test_what_was_measured_is_kept_where_it_came_to_nothing(measured, error, caplog):
-    with nullcontext() if error is None else pytest.raises(error), transfer._out(None) as out:
+    with nullcontext() if error is None else pytest.raises(error), kept_folder(None) as out:
         if measured:
             stores.make_store(out, tasks=1)
         else:
@@ -188,6 +234,13 @@ def test_tasks_of_few_programs_are_measured_and_not_tested(on_b):
 def test_the_gates_word(source, transfer, scratch, gate):
     found = np.array(source), np.array(transfer), np.array(scratch)
     assert decide(*found).gate == decide(*found, valid_pca=0.7).gate == gate
+
+
+def test_the_thresholds_of_the_gate_are_arguments():
+    figures = np.full(3, 0.5), np.full(3, 0.9), np.full(3, 0.7)
+    lenient = GateOptions(least_valid_pca=0.4, least_source_pca=0.45)
+    assert decide(*figures, 0.5).gate == "dropped"
+    assert decide(*figures, 0.5, lenient).gate == "kept"
 
 
 def test_a_source_that_knows_nothing_of_its_own_devices_is_dropped():
