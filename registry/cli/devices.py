@@ -50,7 +50,7 @@ def show(options: ShowOptions) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class ProbeOptions:
+class ProbeCommandOptions:
     """Options of `hetfeat devices probe`."""
 
     name: str | None = option(None, "Name of the profile.  [default: made of CPU, ISA and threads]")
@@ -67,8 +67,8 @@ class ProbeOptions:
     out: Path | None = option(None, "YAML file to write.  [default: this machine's cache]")
 
 
-@app.command("probe", ProbeOptions)
-def probe_machine(options: ProbeOptions) -> dict[str, Any]:
+@app.command("probe", ProbeCommandOptions)
+def probe_machine(options: ProbeCommandOptions) -> dict[str, Any]:
     """Detect this machine and measure its figures anew, or describe its GPU."""
     from hetfeat.devices.fleet.route import Address, rpc_route
     from hetfeat.devices.host import cpu_model
