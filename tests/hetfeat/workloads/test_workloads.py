@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import nets
 import pytest
@@ -93,7 +94,9 @@ def test_a_stored_task_is_itself_again(mixed_tasks):
 
 def test_hashes_are_the_same_in_every_process(device, child_environment):
     command = [sys.executable, "-c", PRINT_TASKS, json.dumps(dict(device.target))]
-    done = subprocess.run(command, env=child_environment, capture_output=True, check=True)
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent, env=child_environment, capture_output=True, check=True
+    )
     here = [found.task.hash for found in tasks_of("nets:tiny", device.target)]
     assert json.loads(done.stdout) == here
     assert len(here) >= 4
