@@ -183,7 +183,7 @@ class TestDeploying:
 
     def test_without_trials_the_model_picks_the_programs(self, registry, monkeypatch, capfd):
         monkeypatch.chdir(registry.folder)
-        monkeypatch.setattr("hetfeat.deploy.pipeline.choose", None)  # nothing ran, to choose from
+        monkeypatch.setattr("hetfeat.deploy.pipeline.measure_finalists", None)  # nothing ran
         pinned = ("--model", f"models:/{trained.MODEL}/1")
         line = deploy_line(registry, "one-shot", "nets:tiny", "--trials", "0", *pinned)
         made = hetfeat(capfd, *line)
@@ -313,7 +313,7 @@ class TestDeploying:
         def interrupted(candidates, measurer):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("hetfeat.deploy.pipeline.choose", interrupted)
+        monkeypatch.setattr("hetfeat.deploy.pipeline.measure_finalists", interrupted)
         out = tmp_path / "stopped"
         shutil.copytree(f"{deployed.path}.journal", f"{out}.journal")
         found = hetfeat(capfd, *deploy_line(registry, str(out)))
