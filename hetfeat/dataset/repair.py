@@ -55,7 +55,7 @@ def repair(store: RecordStore) -> Repaired:
     """Puts bad lines, and shards that are not as they were written, beside the others.
 
     Args:
-        store: Opened with `whole=False`.
+        store: Store that was opened with `whole=False`.
 
     Raises:
         DataError: Another process writes to the store.

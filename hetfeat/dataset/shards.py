@@ -31,9 +31,9 @@ class ShardWriter:
     """Divides records by device and operator and writes them, a row group at a time.
 
     Args:
-        root: The store.
-        finished: Called with the line of `shards.jsonl` of each shard once it is written.
-        compression_level: Of zstd.
+        root: Folder of the store.
+        finished: Function called with the line of `shards.jsonl` of each shard once it is written.
+        compression_level: Level of zstd; `COMPRESSION_LEVEL` by default.
     """
 
     def __init__(

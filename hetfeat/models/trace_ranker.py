@@ -37,9 +37,9 @@ class DraftModel:
     """Trees over traces, tasks and devices.
 
     Attributes:
-        trees: What has been learnt.
-        operators: Of the tasks whose drafts it can rank.
-        own: Those of which it has learnt sketches of ours, too.
+        trees: Trees that have been trained.
+        operators: Operators of the tasks whose drafts it can rank.
+        own: Operators of which it has learnt sketches of ours, too; none by default.
     """
 
     trees: xgb.XgbTrees

@@ -50,7 +50,7 @@ class Covariance:
 
     Attributes:
         positions: Columns of the space's own vectors, within 0..1; of others only distances count.
-        pairs: Weight of the square.
+        pairs: Weight of what two positions add together.
     """
 
     positions: int

@@ -77,7 +77,7 @@ class Session:
 
     Attributes:
         measurements: All of the device that the journal holds, those of other tasks, too.
-        ended: Why tuning ended; by its budget, unless something else is said.
+        ended: Reason why tuning ended; its budget, unless something else is said.
     """
 
     def __init__(

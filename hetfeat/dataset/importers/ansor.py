@@ -233,7 +233,7 @@ def _interpret(
     """Sets the traces of a skeleton's programs, and counts those that have none.
 
     Returns:
-        Whether its steps could be interpreted.
+        Whether the steps could be interpreted.
     """
     rows = np.array(skeleton.rows)
     interpreter = Interpreter(np.array(skeleton.numbers, np.float64))

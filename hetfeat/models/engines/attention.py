@@ -69,9 +69,9 @@ class FittedAttention:
         """The margin of each program.
 
         Args:
-            batch: The queries.
-            support: Measured programs. A query reads those of its own task on its own device,
-                which are recognised by their features; where there are none, the head answers.
+            batch: Programs whose margins are asked for: the queries.
+            support: Measured programs. A query reads those of its own task on its own device, known
+                by their features; the head alone answers where there are none.
         """
         with nets.torch_threads(), torch.no_grad():
             embedded, margins = _embed(self.net, self.scaling, batch)
@@ -224,8 +224,8 @@ class _Memory:
     """Measured programs of a task, from the fastest to the slowest.
 
     Attributes:
-        vectors: Embeddings, float32 [s, width].
-        labels: What is known of each, float32 [s, 3].
+        vectors: Embeddings of the programs, float32 [s, width].
+        labels: Speed, what the head said and whether it failed, of each program, float32 [s, 3].
         trust: Slope of the measured speeds over what the head said of them, drawn to 1 by
             `BELIEF`: what the head says of the others is worth that much, and is turned round
             where it was wrong.
