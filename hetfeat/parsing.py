@@ -28,7 +28,7 @@ MAX_BYTES = 1 << 20
 """Longest JSON text that `decode` takes unless told otherwise, in bytes."""
 SHOWN_CHARACTERS = 80
 _MOST_VALUES = 100_000
-"""In a file of YAML: by aliases a few lines become gigabytes, or a ring."""
+"""Most values of a file of YAML: by aliases a few lines become gigabytes, or a ring."""
 _DEEPEST = 100
 """Levels of a file of YAML: the time that PyYAML takes grows with their square."""
 

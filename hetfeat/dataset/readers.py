@@ -19,7 +19,7 @@ from hetfeat.dataset.schema import SCHEMA, amiss, to_table
 from hetfeat.errors import DataError
 
 JOURNAL_BYTES = 2**22
-"""Of a journal read at once."""
+"""Bytes of a journal that are read at once."""
 
 
 class Piece(Protocol):

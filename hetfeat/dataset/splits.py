@@ -81,8 +81,8 @@ def split_examples(
         examples: Measured programs, n of them.
         kind: Name of the split, one of `SPLITS`.
         seed: Seed of every draw; the same seed gives the same split.
-        holdout: Devices (by_target) to test on, and networks to leave out of training; networks
-            (by_task) to test on. Empty, the default, holds out a share of the tasks.
+        holdout: Devices to test on (by_target, beside networks to leave out of training), or
+            networks to test on (by_task); empty, the default, for a share of all (not by_target).
         networks: Occurrences by network and task hash, as the store keeps them; None, the default,
             for none.
 

@@ -182,8 +182,8 @@ def map_examples(
         function: Function called with the examples of each piece, perhaps in another process.
         over: Function that applies another to each piece and gives the results in order: `map`, the
             default, or `features.cluster.over(client)` for the machines of a Dask cluster.
-        with_stores: Whether to leave out records without per-store features; None, the default,
-            where others have them. Records without a schedule's trace are left out in any case.
+        with_stores: Whether to leave out records without per-store features; None, the default, to
+            do so where others have them. Kernels with parameters are left out in any case.
         devices: Names of the wanted devices; None, the default, for all.
 
     Raises:

@@ -86,7 +86,7 @@ class Batch:
 
     @property
     def nbytes(self) -> int:
-        """Of all arrays."""
+        """Bytes of all arrays."""
         return sum(getattr(self, field.name).nbytes for field in fields(self))
 
 

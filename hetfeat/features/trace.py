@@ -172,7 +172,7 @@ def _vector(steps: Iterable[Step]) -> list[float]:
 
 
 def _product(row: list[float], threads: str) -> float:
-    """Of the extents bound to the axes of blocks or threads; 0 where none is."""
+    """Product of the extents bound to the axes of blocks or threads; 0 where none is."""
     extents = [row[at] for name, at in _EXTENT.items() if name.startswith(threads) and row[at]]
     return math.prod(extents) if extents else 0.0
 

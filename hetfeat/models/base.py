@@ -18,11 +18,11 @@ class TraceRanker(Protocol):
 
     @property
     def operators(self) -> frozenset[str]:
-        """Of the tasks whose traces it can rank."""
+        """Operators of the tasks whose traces it can rank."""
 
     @property
     def own(self) -> frozenset[str]:
-        """Those of which it has learnt sketches of ours, too."""
+        """Operators of which it has learnt sketches of ours, too."""
 
     def predict(self, batch: Batch) -> npt.NDArray[np.float64]:
         """Scores of programs, higher is faster, float64 [n]; they need no per-store features."""

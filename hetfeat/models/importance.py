@@ -25,7 +25,7 @@ from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.models.permutation import falls
 
 MOST_RECORDS = 4000
-"""For mutual information, whose cost grows faster than the records."""
+"""Most records for mutual information, whose cost grows faster than the records."""
 PERMUTED = 60
 """Columns of the greatest gain that are permuted; a column without a split cannot matter."""
 

@@ -66,7 +66,7 @@ def _log_sum(logs: Floats) -> Doubles:
 
 
 def _quantities(logs: Floats) -> Doubles:
-    """Of values that are log2(1 + quantity)."""
+    """Quantities of values that are log2(1 + quantity)."""
     return np.exp2(np.abs(logs, dtype=np.float64)) - 1
 
 

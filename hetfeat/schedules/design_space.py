@@ -36,7 +36,7 @@ class TaskSpace:
         module: Module of the task.
         target: Target of TVM to compile for.
         cache_line_bytes: Cache line of the device in bytes.
-        tries_per_program: Draws allowed per program wanted, default 4: small tasks have fewer
+        tries_per_program: Draws allowed per program wanted; 4 by default: small tasks have fewer
             distinct programs than are asked.
     """
 

@@ -24,9 +24,9 @@ MOST_IDS = 512
 """Stages of a computation and iterators of a stage; networks' tasks have a few dozen."""
 MOST_PARTS = 16
 MOST_VARIABLES = 2**16
-"""Of a trace; a kilobyte of steps could name half a million loops."""
+"""Most variables of a trace; a kilobyte of steps could name half a million loops."""
 LARGEST = 2.0**52
-"""Up to here products of doubles are exact."""
+"""Largest product; up to here those of doubles are exact."""
 MAX_INNERMOST = 64
 """`max_innermost_factor` of a `SamplePerfectTile`: the auto-scheduler's own limit."""
 

@@ -170,7 +170,7 @@ class _Sink:
         self._writer.close()
 
     def _other_hardware(self, found: DeviceProfile | None) -> str:
-        """In what the records' hardware differs from the device's."""
+        """The parameters in which the records' hardware differs from the device's."""
         known = self._profile
         if found is None or known is None:
             return ""

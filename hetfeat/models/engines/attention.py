@@ -51,7 +51,7 @@ _NEAR = 2.0
 _NOISE = (0.1, 0.3, 1.0)
 """Variance of a measured label that its program does not tell, over that which it tells."""
 _SUPPORT_SHARE = 0.5
-"""Of a chunk in training at most, so that queries are left."""
+"""Largest share of a chunk that is support in training, so that queries are left."""
 _TAUGHT = nets.CHUNK * _SUPPORT_SHARE
 """Measured programs that the memory learns to read; of more it counts for as much less."""
 _WIDEST = 4.0

@@ -26,7 +26,7 @@ class Targets:
     slowness: torch.Tensor
 
     def take(self, index: torch.Tensor) -> "Targets":
-        """Those of `index`, in that order."""
+        """Labels of the programs of `index`, in that order."""
         return Targets(self.y[index], self.slowness[index])
 
 
