@@ -50,7 +50,7 @@ class GateRefused(HetfeatError):
         given: Words for what was asked for or found.
         expected: Words for what would have been right.
         action: Words for what to do about it.
-        outcome: Outcome of the gates and of the move they were asked about; None by default.
+        outcome: Outcome of the gates, with the move that they were asked about; None by default.
     """
 
     exit_code = 3

@@ -117,7 +117,7 @@ def collect(
         measurers: Devices, the first of which proposes.
         tasks: Tasks, known to the measurers.
         plan: Number of programs of each task.
-        config: How programs are drawn and kept; as `CollectConfig` says by default.
+        config: Settings; those of `CollectConfig` by default.
 
     Yields:
         The progress, after each measurement.

@@ -54,7 +54,7 @@ class Loop:
     Attributes:
         name: Name of its variable in the trace.
         extent: Number of its iterations, float64 [programs]; 0 where it is not known.
-        annotation: One of `ANNOTATIONS`; empty, the default, for none.
+        annotation: Annotation, one of `ANNOTATIONS`; empty, the default, for none.
     """
 
     name: str
@@ -67,9 +67,10 @@ class Stage:
     """A stage: a block of the program with the loops around it, outermost first.
 
     Attributes:
-        name: Name of the stage in the trace; stages of the computation are numbered.
-        block: Name of its variable in the trace; empty until a step names the stage.
-        loops: Loops known so far, outermost first.
+        name: Name of the stage in the trace, in which stages of the computation are numbered; empty
+            by default.
+        block: Name of its variable in the trace; empty, the default, until a step names the stage.
+        loops: Loops known so far, outermost first; none by default.
         complete: Whether there are no loops but those known; false by default.
         at: Stage and loop that it is computed at; None, the default, for the root.
         inlined: Whether it has no loops of its own any more; false by default.

@@ -79,8 +79,8 @@ class AttentionNet(nn.Module):
         Args:
             queries: Embeddings of the queries, float32 [t, q, width].
             support: Embeddings of the measured programs, fastest first, float32 [t, s, width].
-            labels: Labels of each, `LABELS` in number, float32 [t, s, 3]; NaN where a task has
-                fewer than s.
+            labels: Labels of the measured programs, as `LABELS` says, float32 [t, s, 3]; NaN where
+                a task has fewer than s.
         """
         lacking = torch.isnan(labels[:, :, 0])
         told = torch.cat([support, labels.nan_to_num()], 2)
