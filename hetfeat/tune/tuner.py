@@ -115,8 +115,8 @@ def tune(
             default.
         library: Fast programs of other tasks and devices, tried first where they fit; empty by
             default.
-        alternatives: What some tasks, by hash, compute and in which way, of which one will do;
-            none by default. Where none was measured, the library's expectation decides.
+        alternatives: Convolution and tile of some tasks, by hash, of which one will do; none by
+            default. Where none was measured, the library's expectation decides.
         on_round: Function called after each round; none by default.
 
     Returns:

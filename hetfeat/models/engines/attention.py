@@ -226,9 +226,8 @@ class _Memory:
     Attributes:
         vectors: Embeddings of the programs, float32 [s, width].
         labels: Speed, what the head said and whether it failed, of each program, float32 [s, 3].
-        trust: Slope of the measured speeds over what the head said of them, drawn to 1 by
-            `BELIEF`: what the head says of the others is worth that much, and is turned round
-            where it was wrong.
+        trust: Slope, float32 [], of measured speeds over what the head said, drawn to 1 by
+            `BELIEF`: the weight of what it says of others, negative where it was wrong.
     """
 
     vectors: torch.Tensor
