@@ -24,7 +24,7 @@ OF_WHAT_CHANGES = 1e-2
 """Largest error allowed, relative to how far the inputs move the output: most of it may be
 constant."""
 ROUNDING = 4e-6
-"""Least tolerance, relative to the largest output: fp32 itself differs by about a quarter of this."""
+"""Least tolerance, relative to the largest output: fp32 itself differs by about a quarter of it."""
 TELLING = 0.1
 """Largest tolerance that tells much, relative to how far the inputs move the output."""
 RANDOM_INPUTS = 3

@@ -15,7 +15,7 @@ class PoolMeasurer(ABC):
 
     Args:
         profile: The device.
-        pool: Children that propose and build; they start and end with the measurer.
+        pool: Pool of children that propose and build; they start and end with the measurer.
     """
 
     def __init__(self, profile: DeviceProfile, pool: WorkerPool) -> None:

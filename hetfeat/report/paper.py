@@ -30,8 +30,8 @@ def device_for(name: str, device: str, hardware: str) -> str:
     """The paper's device to set beside ours: the same one, else that of its class of hardware.
 
     Args:
-        name: Of the table.
-        device: Ours.
+        name: Name of the table.
+        device: Our device.
         hardware: `cpu` or `gpu`.
     """
     table = of_table(name)

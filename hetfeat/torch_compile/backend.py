@@ -50,8 +50,8 @@ class CompiledGraph:
 
     Args:
         graph: The graph.
-        is_folded: Which of its arguments are weights.
-        settings: The options.
+        is_folded: Whether each of its arguments is a weight, in their order.
+        settings: Options of the backend.
     """
 
     def __init__(

@@ -43,8 +43,8 @@ class Decision:
     """The gate's word.
 
     Attributes:
-        gate: `kept` or `dropped`.
-        reason: The figures it rests on.
+        gate: The word: `kept` or `dropped`.
+        reason: Text with the figures that it rests on.
     """
 
     gate: str
@@ -68,10 +68,11 @@ def decide(
     Args:
         source: PCA of the source model, unchanged, on the measured programs of each task, float64
             [tasks].
-        transfer: The same of fine-tuned models, each program scored by one that has not seen it.
-        scratch: The same of models without a source.
-        valid_pca: PCA of the source on its own valid side, as `CostModel` has it.
-        options: Thresholds of the decision.
+        transfer: PCA of fine-tuned models on the same, float64 [tasks]; each program is scored by a
+            model that has not seen it.
+        scratch: PCA of models without a source on the same, float64 [tasks].
+        valid_pca: PCA of the source on its own valid side, as `CostModel` has it; default None.
+        options: Thresholds of the decision, default `DEFAULT_GATE`.
     """
     if is_at_chance(valid_pca, options):
         return Decision(

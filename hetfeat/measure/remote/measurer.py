@@ -34,7 +34,7 @@ class RemoteOptions(PoolOptions):
 
     Attributes:
         session: Settings of each session.
-        blame: When a program, or a server, is given up.
+        blame: Options that say when a program, or a server, is given up.
         sessions: Most servers used at a time, default 16: each has a child of 300 MB here.
         grace_s: Seconds that what still waits for a server gets once all is settled, default 0.5.
         rest_s: Pause in seconds of a session that was ended so, default 30.
@@ -58,7 +58,7 @@ class RemoteMeasurer(PoolMeasurer):
 
     Args:
         profile: The device; its route is RPC.
-        quarantine: Where measurements go that a check of the server discredits.
+        quarantine: Callable that takes measurements that a check of the server discredits.
         options: The settings.
 
     Raises:

@@ -16,7 +16,8 @@ Convolution = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Shapes of a convolution's input, NHWC, of its weights, HWIO, and of its output, which strides and
 padding decide."""
 Choose = Callable[[Convolution], int | None]
-"""The side of an output tile for a convolution, or None to compute it directly."""
+"""Callable that gives the side of an output tile for a convolution, or None to compute it
+directly."""
 
 
 def direct(convolution: Convolution) -> int | None:
@@ -64,7 +65,7 @@ TRANSFORMS = {
         ),
     ),
 }
-"""By m, the side of an output tile."""
+"""Transforms by m, the side of an output tile."""
 
 
 def transformed_filters(weights: npt.NDArray[np.float32], tile: int) -> npt.NDArray[np.float32]:
