@@ -61,13 +61,15 @@ def deploy_network(
     The same request is found again at once. Ctrl-C ends the tuning: the bundle is of the best so
     far, its report says `interrupted`, and the same call goes on.
 
+    The packaged cost model is trained once, from the packaged records of the device's family, and
+    kept; where there are none of the family, there is no model.
+
     Args:
         network: Network from `load_network`, or a name that it takes.
         device: Profile from `probe`; or `local` (the default), a preset's name, or the path of a
             profile's file.
-        model: Cost model to tune with: a model, or the folder of one; None for the packaged one,
-            trained once from the packaged records of the device's family and kept (where there are
-            none of it, none); `none` to tune without one.
+        model: Cost model to tune with, or the folder of one; default None for the packaged one,
+            `none` to tune without one.
         effort: `quick` (the default), `standard` or `full`: for ResNet-50 on 2 cores at most 5, 25,
             60 minutes.
         trials: Number of programs to measure in all; default None for what the effort allows, 0 to

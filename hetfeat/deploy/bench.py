@@ -57,7 +57,7 @@ def bench_bundle(
         rounds: Number of turns of each engine.
 
     Returns:
-        Latencies in ms and rows a second, by engine.
+        Latencies in milliseconds and rows a second, by engine.
 
     Raises:
         RequestError: An unknown peer, or another network than the bundle's.
@@ -107,7 +107,7 @@ def compare(
     """Times engines in turns, in one order and then the other, so that drift hits all alike.
 
     Args:
-        engines: Settings for `engines.EngineService` by name.
+        engines: Settings for `engines.EngineService`, by engine.
         threads: Number of threads that each engine uses.
         rounds: Number of turns of each engine.
         first_needed: Whether the first must work, default True.

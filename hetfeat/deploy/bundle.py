@@ -31,8 +31,8 @@ class Variant:
     """The network compiled for one batch size.
 
     Attributes:
-        batch: The batch size.
-        executable: The Relax executable.
+        batch: Batch size in rows.
+        executable: Executable of Relax.
         parameters: Arrays that its `main` takes after the inputs.
     """
 
@@ -62,7 +62,7 @@ class Sample:
 
     Attributes:
         inputs: Inputs of the first variant; their shapes and types become the bundle's.
-        outputs: Outputs, at least one.
+        outputs: Outputs of the first variant, at least one.
     """
 
     inputs: Sequence[Array]
@@ -83,7 +83,7 @@ def write_bundle(
     Args:
         folder: Folder to write; complete once it exists.
         variants: The compiled network, a variant for each batch size.
-        profile: Device it was compiled for.
+        profile: Profile of the device it was compiled for.
         sample: Computation that is written with it.
         facts: Facts that the manifest tells beside the others.
 

@@ -55,7 +55,7 @@ def try_untuned(
     """Times the untuned bundle on its device and compares what it computes, before any tuning.
 
     Args:
-        profile: The device.
+        profile: Profile of the device.
         untuned: Folder of the untuned bundle.
         reference: Outputs that it should compute.
         keep: Callable that puts measurements aside, as in `prove`.
@@ -119,7 +119,7 @@ def prove(
     Args:
         request: Request of the deployment.
         networks: The network for each of its batch sizes.
-        profile: The device.
+        profile: Profile of the device.
         draft: Folder of the bundle; it is told whether it takes any number of rows.
         references: Outputs that each network should compute.
         keep: Callable that puts aside the records of a server that is not the device.

@@ -55,7 +55,7 @@ def compile_network(
 
     Args:
         lowered: The lowered network.
-        profile: Device it is compiled for.
+        profile: Profile of the device it is compiled for.
         tasks: Tasks of the lowered network.
         programs: Program of each task by hash; tasks without one get TVM's default schedule.
     """

@@ -23,7 +23,7 @@ def compare_matmul(
 
     Args:
         shape: States of `gemm_space`, at least one.
-        states: Of `gemm_space`, at least one.
+        states: States of `gemm_space`, at least one.
         profile: Profile of this machine.
         rounds: Number of turns of each.
 

@@ -68,7 +68,7 @@ def deploy(
     Args:
         request: Request of the deployment.
         networks: The network for each of its batch sizes.
-        profile: The device.
+        profile: Profile of the device.
         source: Cost model to tune with, or None to tune from scratch.
         out: Folder of the bundle.
         journal: Journal of another deployment of this request, perhaps one that still runs; default

@@ -33,7 +33,7 @@ class DeployRequest:
         slug: Slug of the network from `workloads.networks.network_slug`; of a file, with its
             digest.
         batches: Batch sizes in rows, the one that is compared with peers first.
-        device: Name of the device profile.
+        device: Name of the device's profile.
         model: URI of the cost model's version, pinned, or None to tune without one.
         effort: `quick`, `standard` or `full`.
         trials: Number of measured programs in all, or None for what the effort allows; 0 leaves the
@@ -132,7 +132,7 @@ class Imported:
     """A network for one batch size.
 
     Attributes:
-        batch: The batch size.
+        batch: Batch size in rows.
         network: Network in the framework that it comes from.
         module: Module from `workloads.relax.import_network`.
     """

@@ -12,7 +12,7 @@ class Multiprocessor:
     """A multiprocessor of a compute capability.
 
     Attributes:
-        capability: The compute capability.
+        capability: Compute capability, a number.
         fp32_lanes: Multiply-adds of fp32 that it can finish in a cycle.
         threads: Number of threads that it can hold at a time.
         shared_memory_bytes: Bytes of shared memory of all blocks that it holds.

@@ -80,7 +80,7 @@ class DeviceProfile:
 
     Attributes:
         name: A slug that names the device; enters records, models and bundles.
-        family: One of `FAMILIES`.
+        family: Family of the device, one of `FAMILIES`.
         target: Target that programs are compiled for; a plain mapping becomes one.
         threads: Number of threads that every measurement on the device uses (1 for a GPU).
         num_cores: Number of cores the target is compiled for, default None.

@@ -48,7 +48,8 @@ RESTRICTED_CPU = {"avx2": "haswell", "sse42": "x86-64-v2"}
 """ISA -> the LLVM CPU whose widest vectors it is."""
 
 NO_VECTORS = ["-vectorize-slp:bool=0"]
-"""Keeps LLVM from packing the scalar kernel's neighbours into vectors of its own accord."""
+"""Options that keep LLVM from packing the scalar kernel's neighbours into vectors of its own
+accord."""
 
 FLOP_DEPTH, FLOP_PASSES, FLOP_JOBS = 128, 16, 64
 """Rows of both factors that a job multiplies, over and over: under 28 KB, which a first-level

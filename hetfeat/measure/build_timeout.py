@@ -32,7 +32,7 @@ class BuildTimeout:
     (`benchmarks/builds.py`).
 
     Args:
-        options: The settings.
+        options: Settings of the time-out.
     """
 
     def __init__(self, options: BuildTimeoutOptions) -> None:

@@ -15,7 +15,7 @@ def measurer_of(profile: DeviceProfile, store: Path, builders: int | None = None
     """Measures here, or on the servers of the device's key.
 
     Args:
-        profile: The device.
+        profile: Profile of the device.
         store: Folder of the records; quarantined ones are kept apart from them.
         builders: Number of children that build for a device that is here; default None for one a
             thread of it.

@@ -24,7 +24,7 @@ def latencies_of(
     Args:
         value: Answer of a child or a server.
         task: Task of the program.
-        profile: The device.
+        profile: Profile of the device.
         beyond_peak: Multiple of the profile's peak, default 100, by which no device is faster.
 
     Raises:

@@ -52,8 +52,8 @@ class LocalMeasurer(PoolMeasurer):
     costs the program it was at, nothing else.
 
     Args:
-        profile: The device.
-        options: The settings.
+        profile: Profile of the device.
+        options: Settings of measuring on this machine, default `DEFAULTS`.
         builders: Number of children, default None for one a thread of the device.
         child: Module of the measuring child.
         pool: Children of a measurer of the same machine code, which may use more threads than the

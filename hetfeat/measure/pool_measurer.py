@@ -14,7 +14,7 @@ class PoolMeasurer(ABC):
     """A `DeviceMeasurer` whose programs are proposed and built by a pool; it differs in running.
 
     Args:
-        profile: The device.
+        profile: Profile of the device.
         pool: Pool of children that propose and build; they start and end with the measurer.
     """
 

@@ -29,7 +29,8 @@ class PoolOptions:
     """Settings of a pool of children.
 
     Attributes:
-        build_timeout: Options that say how long builds may take.
+        build_timeout: Options that say how long builds may take, default those of
+            `BuildTimeoutOptions`.
         memory_limit_bytes: Most bytes of address space of a child, default None for half of the
             memory.
         restart_bytes: Bytes of resident memory above which a child is replaced, default 1.5 GiB: it
@@ -56,14 +57,14 @@ class WorkerPool:
     """Children of a device; one that dies or hangs costs the program it was at.
 
     Args:
-        profile: The device that programs are built for.
-        child: Module of the children.
+        profile: Profile of the device that programs are built for.
+        child: Name of the children's module.
         count: Number of children.
-        options: The settings.
+        options: Settings of the pool, default `DEFAULTS`.
 
     Attributes:
-        options: The settings.
-        workers: The children.
+        options: Settings of the pool.
+        workers: Children of the pool.
         threads: Pool with one thread for each child.
         built: Child, and its generation, that holds a built program, by the program's key.
         last_runner: Index of the child that last ran a program, None before any did.

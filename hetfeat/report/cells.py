@@ -158,7 +158,7 @@ def compared(table: Table, measure: str, ours: str, theirs: str) -> str:
     """A sentence on a column that is the better the smaller it is: medians of ours and the paper's.
 
     Args:
-        table: The table.
+        table: Table with the column.
         measure: Name of the column.
         ours: Text with `{}` for our median.
         theirs: Text with `{}` for the paper's median.

@@ -65,7 +65,7 @@ def bars(table: Table, measures: Mapping[str, str], unit: str) -> "Figure | None
     """A group of bars for each row that was run, a mark where the paper's figure is.
 
     Args:
-        table: The table.
+        table: Table that is drawn.
         measures: Names of the drawn measures, each with its label.
         unit: Unit of the axis.
     """

@@ -40,7 +40,7 @@ def error_table(runs: Sequence[Run], scope: Scope, histories: Mapping[str, Point
 
     Args:
         runs: Runs of the tracking store.
-        scope: Scope: the runs that count.
+        scope: Scope that says which of them count.
         histories: Points of `ERROR` by run id.
     """
     rows = []

@@ -14,7 +14,7 @@ class Section:
     """A table on the page.
 
     Attributes:
-        table: The table.
+        table: Table that is shown.
         svg: Figure of the table as SVG, or None if there is nothing to draw.
         behind: Dates and machines of the runs behind it.
     """

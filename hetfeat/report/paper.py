@@ -31,8 +31,8 @@ def device_for(name: str, device: str, hardware: str) -> str:
 
     Args:
         name: Name of the table.
-        device: Our device.
-        hardware: `cpu` or `gpu`.
+        device: Name of our device.
+        hardware: Class of hardware, `cpu` or `gpu`.
     """
     table = of_table(name)
     return device if device in table["hardware"] else str(table["reference"][hardware])

@@ -62,7 +62,7 @@ class Device:
 
     Attributes:
         name: Name of its profile.
-        hardware: `cpu` or `gpu`; empty for `UNKNOWN`.
+        hardware: Class of hardware, `cpu` or `gpu`; empty for `UNKNOWN`.
         kind: `DEVICE`, `PROFILE` where others here are profiles of the same processor, `UNKNOWN`.
     """
 
@@ -93,7 +93,7 @@ class Scope:
         digest: Digest of the record store.
         features: Version of the feature columns.
         effort: Name of the effort in `SIZES`.
-        size: Size: all that is run for the effort.
+        size: Size that says what is run for the effort.
         devices: Devices of the records, and others that runs are about, by name.
         measured: Names of the devices of the records, by class of hardware.
         families: Family that a training on a class's records names, by class of hardware.

@@ -49,7 +49,7 @@ class CompiledGraph:
     """A graph that is compiled when it first runs, and anew when its weights have changed.
 
     Args:
-        graph: The graph.
+        graph: Graph of torch.
         is_folded: Whether each of its arguments is a weight, in their order.
         settings: Options of the backend.
     """

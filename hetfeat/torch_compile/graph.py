@@ -49,7 +49,7 @@ class Folded(torch.nn.Module):
     """A graph with its weights, called by its inputs alone.
 
     Args:
-        graph: The graph.
+        graph: Graph of torch.
         arguments: Tensors that the graph takes, weights included.
         is_folded: Whether each of the arguments is a weight, in their order.
     """

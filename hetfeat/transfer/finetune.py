@@ -105,7 +105,7 @@ def few_shot(
     A task with no more records than that is measured as a whole and not tested.
 
     Args:
-        examples: Records of one device.
+        examples: Examples of one device.
         budget: Number of measurements of each task.
         seed: Seed of the choice: the same seed, the same choice.
         tasks: Hashes of the tasks that are measured, default None for all; the others are tested

@@ -75,7 +75,7 @@ class ScheduleLibrary:
 
         Args:
             store: Record store in which the programs were measured.
-            device: The device to be tuned for.
+            device: Name of the device to be tuned for.
             withheld: Tasks whose records on that very device, and those of tasks with the same
                 anchor, are left out: the network's, if what is shown is to be transfer.
             kept_per_task: Number of traces kept of each task and device, the fastest; default 4.
@@ -157,7 +157,7 @@ def starts_of(
 
     Args:
         library: Library with donors of other tasks and devices.
-        task: Task to start on.
+        task: Task that is started on.
         proposer: Measurer whose design space the programs are of.
         seed: Seed of the sampling.
         most_donors: Largest number of donors, default 12.
@@ -179,7 +179,7 @@ def carry_over(donor: str, templates: Sequence[str]) -> str | None:
     which stays within the skeleton's limit; compute locations are left to be sampled anew.
 
     Args:
-        donor: A trace of a record.
+        donor: Trace of a record.
         templates: Traces of the new task, one at least of each of its sketches: their decisions
             tell the extents.
 

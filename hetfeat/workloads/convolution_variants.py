@@ -20,7 +20,7 @@ def tasks_of_all_ways(prepared: Any, target: Any, tiles: Iterable[int]) -> list[
     Args:
         prepared: Module from `workloads.relax.in_layout`, which all ways share.
         target: Target that it is compiled for.
-        tiles: Winograd's tiles.
+        tiles: Sides of the output tiles of Winograd's algorithm.
     """
     from hetfeat.workloads.relax import extract_tasks, into_kernels
 

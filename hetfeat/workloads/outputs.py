@@ -24,7 +24,7 @@ def with_outputs(network: Network, wanted: Sequence[str]) -> Network:
 
     Args:
         network: Network with all of its outputs.
-        wanted: Names of its outputs.
+        wanted: Names of the outputs that are wanted.
 
     Raises:
         RequestError: It has no such output, or one is asked for twice.

@@ -41,7 +41,7 @@ class NetworkTask:
 
     Attributes:
         task: Identity of the task.
-        module: The unscheduled TVM module.
+        module: Module of TVM, unscheduled.
         weight: Number of times that the network runs it.
         fixed: Whether the network runs it however its convolutions are computed, default False.
     """

@@ -154,14 +154,15 @@ class LazyGroup(Group):
 def run(group: click.Command, arguments: Sequence[str] | None = None) -> int:
     """Runs a command line.
 
+    An exception that no exit code stands for is a defect and passes through.
+
     Args:
-        group: The commands.
+        group: Group of the commands.
         arguments: Words after the program's name; default None for this process's own.
 
     Returns:
-        The exit code: 0 done, 1 the work failed, 2 the request was wrong, 3 a gate refused,
-        130, 129 or 143 interrupted by Ctrl-C, SIGHUP or SIGTERM. Any other exception is a defect
-        and passes through.
+        The exit code: 0 done, 1 the work failed, 2 the request was wrong, 3 a gate refused, 130,
+        129 or 143 interrupted by Ctrl-C, SIGHUP or SIGTERM.
     """
     output.open_closed_streams()
     log_to_stderr()

@@ -109,7 +109,7 @@ def parse_manifest(
 
     Args:
         data: The bytes of a `manifest.json`.
-        where: Names its origin in an error.
+        where: Name of its origin, for an error.
         expected_sha256: SHA-256 of the manifest as recorded elsewhere, as in `check_manifest`;
             default None.
         max_file_bytes: Most bytes of a file, as in `check_manifest`.

@@ -73,7 +73,7 @@ def parse_request(content: Any, where: str) -> Request:
 
     Args:
         content: Content of the request, decoded from JSON.
-        where: Names its origin in an error.
+        where: Name of its origin, for an error.
 
     Raises:
         DataError: It is something else.
@@ -96,7 +96,7 @@ def fetch_presigned(request: Request, out: Path) -> None:
 
     Args:
         request: Request from `read_request`.
-        out: A new or empty folder.
+        out: Folder to write, new or empty.
 
     Raises:
         DataError: A file is not what was shared, and nothing is kept; or the version is not

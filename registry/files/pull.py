@@ -96,10 +96,10 @@ def fetch(client: "MlflowClient", version: Version, digest: str) -> Path:
     Args:
         client: Client of the registry.
         version: Version to fetch.
-        digest: SHA-256 of its manifest.
+        digest: SHA-256 of the version's manifest.
 
     Returns:
-        The copy in the cache.
+        The copy's folder in the cache.
 
     Raises:
         DataError: A file is not what was registered; nothing is kept.

@@ -37,7 +37,7 @@ def collect_networks(
     Ctrl-C ends it; everything measured is in the store, and the same command goes on from there.
 
     Args:
-        devices: Names of devices or files of their profiles.
+        devices: Names of devices, or files of their profiles.
         networks: Names of networks.
         out: Record store's folder; made, or added to.
         plan: Amounts to measure of each task.

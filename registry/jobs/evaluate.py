@@ -42,7 +42,7 @@ def evaluate_stored(
 
     Args:
         given: URI of a version, or a model's folder.
-        records: Record store.
+        records: Folder of the record store.
         device: Name of the only device whose records count, or None for all.
         per_task: Whether to give each task's figures, too.
         seed: Seed of ties and of the random baseline.

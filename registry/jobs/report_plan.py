@@ -41,9 +41,9 @@ class ReportPlan:
     """What steps are made of.
 
     Attributes:
-        scope: Scope: the runs that count.
+        scope: Scope that says which runs count.
         records: Folder of the record store.
-        device: This machine as a report names it.
+        device: Device of this machine, as a report names it.
         evaluations: Number of states that each search measures.
         bundles: Folder of the bundles, with the journals that deployments go on from.
     """

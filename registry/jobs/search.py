@@ -39,7 +39,7 @@ class SearchRequest:
     Attributes:
         space: File of a recorded space, or None.
         gemm: `M,N,K` of a live search, or None.
-        device: Device of a live search.
+        device: Name of the device of a live search.
         strategy: Names of strategies.
         budget: Evaluations of each run: a count, or a fraction of the space.
         repeats: Number of runs of each strategy.

@@ -45,7 +45,8 @@ MAIN_METRICS = ("pca", "rmse", "r2", "top1", "top5")
 SPLIT_SEED = 0
 """One split of a store for every seed of the model: its versions are then comparable."""
 EVALUATION = "evaluation"
-"""Holds out the store's evaluation tasks, as if they were a network: by_task's default."""
+"""Holdout that holds out the store's evaluation tasks, as if they were a network: by_task's
+default."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Transfer:
 
     Attributes:
         source: Version to start from, or None for the family's production or staging version.
-        device: Device to adapt to.
+        device: Name of the device to adapt to.
         records: Record store of the device, to replay; None measures now.
         network: Names of the networks whose tasks are measured.
         budget_per_task: Number of measurements of each task to learn from.

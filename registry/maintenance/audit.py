@@ -57,11 +57,13 @@ class _Bundle(Schema):
 class Finding:
     """Something that is not as it should be.
 
+    Codes of registered models are `unfinished`, `ledger`, `edited`, `unrecorded`, `digest`, `run`,
+    `artifacts`, `verified`, `lock` and `running`.
+
     Attributes:
-        code: `unfinished`, `ledger`, `edited`, `unrecorded`, `digest`, `run`, `artifacts`,
-            `verified`, `lock` or `running`; of a machine, the name of a check in
-            `registry.maintenance.environment`, or `device`.
-        model: The registered model, or what else it was found in.
+        code: Code of the problem: of a registered model as listed above; of a machine, the name of
+            a check in `registry.maintenance.environment`, or `device`.
+        model: Name of the registered model, or of what else it was found in.
         what: Description of what is wrong.
         action: Action of `--repair true`, or advice where that is not safe: `--to` chooses where
             history and aliases disagree.

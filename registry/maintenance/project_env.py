@@ -35,7 +35,7 @@ def link_environment(link: Path, venv: Path) -> str:
 
     Args:
         link: Path where MLflow looks for the environment.
-        venv: The environment to use.
+        venv: Folder of the environment to use.
 
     Returns:
         A line that says what was done, or why nothing was.

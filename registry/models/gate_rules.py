@@ -49,8 +49,8 @@ class Rules(_Written):
 
     Attributes:
         format: Version of the file's format.
-        gates: Names of gates, by kind and stage.
-        figures: Rules of figures, by name.
+        gates: Names of gates by kind and stage, default none.
+        figures: Rules of figures by name, default none.
         not_comparable: Treatment of figures of two evaluation sets: `refuse` (the default) or
             `skip`.
         transfer_may_fall_by: Most by which the PCA may fall from source to transfer-tuned, default

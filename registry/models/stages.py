@@ -35,8 +35,8 @@ class Outcome:
 
     Attributes:
         entry: Entry as written in the ledger, or None if there was nothing to do.
-        from_: Stage before.
-        to: Stage after.
+        from_: Name of the stage before.
+        to: Name of the stage after.
         gates: Results of the gates, default none.
         previous: Number of the version that was replaced, if any; default None.
     """

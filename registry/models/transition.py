@@ -124,7 +124,7 @@ def carry_out(
             lock made them.
 
     Returns:
-        The entry.
+        The entry as added to the ledger.
     """
     when = datetime.now(UTC).isoformat(timespec="milliseconds")
     whole = {

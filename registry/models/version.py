@@ -34,7 +34,7 @@ class Version:
         version: Number of the version.
         run_id: Id of the run that made it, if any.
         source: URI of the place where MLflow keeps its files.
-        stage: One of `STAGES`.
+        stage: Name of the stage, one of `STAGES`.
         aliases: Aliases that point to it, default none.
         tags: Tags by key, default none.
     """

@@ -26,7 +26,7 @@ def log_bundle(
     """Logs a bundle into the active run.
 
     Args:
-        folder: The bundle.
+        folder: Folder of the bundle.
         manifest: Manifest of the bundle itself.
         tags: Tags of the logged model.
 

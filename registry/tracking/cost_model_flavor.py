@@ -36,7 +36,7 @@ def log_cost_model(
     """Logs a model into the active run.
 
     Args:
-        model: A trained model.
+        model: Trained model.
         example: Example input from `input_example`.
         step: Step of the run's final metrics, which MLflow links to the model by it.
         tags: Tags of the logged model.

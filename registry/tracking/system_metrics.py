@@ -27,7 +27,7 @@ def monitored(run_id: str, resumed: bool) -> Iterator[None]:
     that is set is kept to. A machine that cannot be sampled fails no run.
 
     Args:
-        run_id: Id of a run that goes on.
+        run_id: Id of a run that has not ended.
         resumed: Whether the run may have samples already, which are gone on from.
     """
     if WANTED.is_set() and not WANTED.get():

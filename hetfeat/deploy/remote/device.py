@@ -102,7 +102,7 @@ def on_device(
     device's.
 
     Args:
-        profile: The device.
+        profile: Profile of the device.
         folder: Folder of the bundle.
         do: Callable that takes the bundle on a server, perhaps several times.
         quarantine: Callable that is told why a server was turned away.

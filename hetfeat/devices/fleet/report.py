@@ -47,7 +47,7 @@ class ServerReport(Schema):
         instance: Name of this start of the server.
         crashes: Number of sessions that have ended badly since then.
         missing: CPU features that the device's programs need and the server lacks.
-        gflops: Speed in GFLOP/s, default None; None where features are missing.
+        gflops: Speed in GFLOP/s; None, the default, where features are missing.
     """
 
     machine: Text

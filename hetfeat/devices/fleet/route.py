@@ -7,7 +7,7 @@ from hetfeat.errors import RequestError
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_TRACKER = f"{LOOPBACK}:9190"
-"""TVM's own host and port; also what a route means that names no tracker, as those of presets
+"""Address with TVM's own port; also what a route means that names no tracker, as those of presets
 do."""
 
 

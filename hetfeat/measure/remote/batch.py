@@ -38,7 +38,7 @@ class Job:
     """A built program.
 
     Attributes:
-        program: The program.
+        program: Program that was built.
         library: Path of the built library.
         arguments: Shape and type of each of its arguments.
         strikes: Number of sessions it may have ended, default 0.
@@ -140,7 +140,7 @@ class RemoteBatch:
         """Counts a session that ended with a program; whether that is the program's own doing.
 
         Args:
-            job: The program.
+            job: Job of the program.
             kind: `timeout`, or another name of how the session ended.
             report: Report of the server on itself.
         """

@@ -67,11 +67,10 @@ class Met:
     """What became of the wish for a server.
 
     Attributes:
-        report: Report of a server that is the device and now holds a session, or None; default
-            None.
-        turned_away: Instance of a server that is not the device, default None; None if there was
+        report: Report of a server that is the device and now holds a session; default None.
+        turned_away: Instance of a server that is not the device; None, the default, if there was
             none at all.
-        trouble: Reason why there is no session, or None; default None.
+        trouble: Reason why there is no session, default None.
     """
 
     report: ServerReport | None = None
@@ -84,9 +83,9 @@ class Lane:
 
     Args:
         worker: Child that talks to the server, killed when it hangs.
-        profile: The device that the server must be.
+        profile: Profile of the device that the server must be.
         quarantine: Callable that takes measurements that a check discredits.
-        options: The settings.
+        options: Settings of sessions, default `DEFAULTS`.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class Lane:
         """Runs programs in one session; they count once its last probe agrees with the first.
 
         Returns:
-            What went wrong with the session, or None.
+            The trouble with the session, or None.
         """
         done: list[tuple[Job, Measurement]] = []
         best_s: dict[str, float] = {}  # of this session: the last probe may discredit it
@@ -233,7 +232,7 @@ def connect(
 
     Args:
         worker: Child that holds the session.
-        profile: The device.
+        profile: Profile of the device.
         session_s: Age in seconds at which the server ends it: this side may have gone, or a
             program may hang.
         options: Settings of sessions, default `DEFAULTS`.

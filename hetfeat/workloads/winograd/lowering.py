@@ -69,8 +69,8 @@ def convolution(data: te.Tensor, filters: te.Tensor, tile: int, padding: list[in
     Stages and their names are what TVM's own schedule rules for Winograd on CPUs expect.
 
     Args:
-        data: float32 [n, height, width, channels in].
-        filters: float32 [tile+2, tile+2, channels in, channels out].
+        data: Input, float32 [n, height, width, channels in].
+        filters: Transformed filters, float32 [tile+2, tile+2, channels in, channels out].
         tile: Side of an output tile in elements.
         padding: Padding in elements: top, left, bottom, right.
     """
