@@ -33,7 +33,7 @@ def option(default: Any, help: str = "", *, flag: str = "", **settings: Any) -> 
 
     Args:
         default: Value of an option that is not given; `REQUIRED` for one that must be.
-        help: Line of the help.
+        help: Line of the help, default empty.
         flag: Name on the command line; by default `--` and the field's, with dashes.
         **settings: Settings of `click.Option`; by default the type is made of the annotation.
     """
