@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 MAIN_METRICS = ("pca", "rmse", "r2", "top1", "top5")
 SPLIT_SEED = 0
-"""One split of a store for every seed of the model: its versions are then comparable."""
+"""Seed of every split of a store, whatever the model's: its versions are then comparable."""
 EVALUATION = "evaluation"
 """Holdout that holds out the store's evaluation tasks, as if they were a network: by_task's
 default."""

@@ -131,7 +131,7 @@ def apply(
         client: Client of the registry.
         name: Name of the registered model.
         state: State to show.
-        archived: A version to archive as well.
+        archived: Number of a version to archive as well, or None.
         before_each: Callable that runs before each step.
     """
     shown = read(client, name).aliases
