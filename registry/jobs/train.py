@@ -152,7 +152,7 @@ def fit_and_register(
 
     Args:
         run_id: Id of the active run.
-        request: The request: all that the command was given.
+        request: Request that the command was given.
         data: Divided records from `load_data`.
         model: Model that is not trained yet.
         extra_tags: Tags of the run and the version beside the usual ones, default None.
