@@ -41,7 +41,7 @@ class ProbeOptions:
         timeout_s: Longest time in seconds that the micro-benchmarks may take, default 300.
         busy_percent: Part of all processors in use, in percent, above which figures would be too
             low and a warning says so; default 20.
-        look_s: Seconds over which that is looked at, default 0.5.
+        look_s: Seconds over which the use of processors is looked at, default 0.5.
     """
 
     timeout_s: float = 300.0

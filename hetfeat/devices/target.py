@@ -59,7 +59,7 @@ STREAM_ELEMENTS = 32 * 1024 * 1024
 """Elements of an array: 128 MiB, beyond any cache this toolkit has met."""
 
 READ_VECTORS = 8
-"""Independent sums of a reading thread: enough to hide the latency of an addition."""
+"""Number of independent sums of a reading thread: enough to hide the latency of an addition."""
 
 READ_BYTES = 64 * 1024 * 1024
 """Bytes that a thread reads from a cache in one run, over and over."""

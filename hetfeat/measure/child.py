@@ -67,7 +67,7 @@ class Service:
     Args:
         target: TVM's target of the device.
         cache_line_bytes: Length of a cache line of the device in bytes.
-        timing: Options of timing programs.
+        timing: Options of timing programs, default `TIMING`.
     """
 
     def __init__(

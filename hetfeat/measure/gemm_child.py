@@ -119,8 +119,8 @@ class GemmService(Service):
     Args:
         target: TVM's target of the device.
         cache_line_bytes: Length of a cache line of the device in bytes.
-        timing: Options of timing programs.
-        ranking: Options that say when a first run tells enough.
+        timing: Options of timing programs, default `TIMING`.
+        ranking: Options that say when a first run tells enough, default `RANKING`.
     """
 
     def __init__(

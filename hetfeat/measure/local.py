@@ -54,8 +54,8 @@ class LocalMeasurer(PoolMeasurer):
     Args:
         profile: Profile of the device.
         options: Settings of measuring on this machine, default `DEFAULTS`.
-        builders: Number of children, default None for one a thread of the device.
-        child: Module of the measuring child.
+        builders: Number of children; default None for one a thread of the device.
+        child: Name of the measuring child's module, default `CHILD`.
         pool: Children of a measurer of the same machine code, which may use more threads than the
             device; default None for children of its own.
 

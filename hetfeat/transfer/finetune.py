@@ -110,7 +110,8 @@ def few_shot(
         seed: Seed of the choice: the same seed, the same choice.
         tasks: Hashes of the tasks that are measured, default None for all; the others are tested
             only.
-        most_folds: Largest number of parts of the cross-validation, as in `FineTuneOptions`.
+        most_folds: Largest number of parts of the cross-validation, default that of
+            `FineTuneOptions`.
 
     Raises:
         DataError: No task has two records left to test on, or the budget is too small.

@@ -60,7 +60,9 @@ def command(
     Args:
         name: The command's name, as in the table of commands.
         options: Dataclass of the command's options; one of them is what the function is given.
-        render: The result as text for people; control characters in it are escaped before.
+            Default None.
+        render: Callable that gives the result as text for people, default `output.as_text`; control
+            characters in it are escaped before.
         interrupted: Text that says what is left when a signal ends the work, and how to go on;
             default empty.
         **settings: Settings of `click.Command`, passed to `click.command`.

@@ -108,11 +108,11 @@ def parse_manifest(
     """The files that a manifest lists, each name and size found harmless.
 
     Args:
-        data: The bytes of a `manifest.json`.
+        data: Bytes of a `manifest.json`.
         where: Name of its origin, for an error.
         expected_sha256: SHA-256 of the manifest as recorded elsewhere, as in `check_manifest`;
             default None.
-        max_file_bytes: Most bytes of a file, as in `check_manifest`.
+        max_file_bytes: Most bytes of a file, as in `check_manifest`; default `MAX_FILE_BYTES`.
 
     Raises:
         DataError: It is not the manifest expected, or lists something refused.

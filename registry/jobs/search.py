@@ -73,7 +73,7 @@ def search_and_log(request: SearchRequest, beside_libraries: bool = True) -> dic
     """Does the whole of `hetfeat search`.
 
     Args:
-        request: The request: all that the command was given.
+        request: Request that the command was given.
         beside_libraries: Whether the best programs of a live search are timed beside libraries,
             default True.
 

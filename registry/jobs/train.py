@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 MAIN_METRICS = ("pca", "rmse", "r2", "top1", "top5")
 SPLIT_SEED = 0
-"""One split of a store for every seed of the model: its versions are then comparable."""
+"""Seed of every split of a store, whatever the model's: its versions are then comparable."""
 EVALUATION = "evaluation"
 """Holdout that holds out the store's evaluation tasks, as if they were a network: by_task's
 default."""
@@ -152,7 +152,7 @@ def fit_and_register(
 
     Args:
         run_id: Id of the active run.
-        request: The request: all that the command was given.
+        request: Request that the command was given.
         data: Divided records from `load_data`.
         model: Model that is not trained yet.
         extra_tags: Tags of the run and the version beside the usual ones, default None.

@@ -23,9 +23,10 @@ class State:
     """Which version holds each alias.
 
     Attributes:
-        staging: Version that is in MLflow's stage Staging as well; default None.
-        production: Version that is in MLflow's stage Production as well; default None.
-        previous: Version that `rollback` goes back to; default None.
+        staging: Number of the version that is in MLflow's stage Staging as well; default None.
+        production: Number of the version that is in MLflow's stage Production as well; default
+            None.
+        previous: Number of the version that `rollback` goes back to; default None.
     """
 
     staging: int | None = None
@@ -131,7 +132,7 @@ def apply(
         client: Client of the registry.
         name: Name of the registered model.
         state: State to show.
-        archived: A version to archive as well.
+        archived: Number of a version to archive as well, or None.
         before_each: Callable that runs before each step.
     """
     shown = read(client, name).aliases

@@ -16,7 +16,7 @@ Gate = Literal["artifacts", "features", "signature", "figures", "transfer", "num
 _Kind = Annotated[str, StringConstraints(pattern="^(cost_model|bundle)$")]
 _Stage = Annotated[str, StringConstraints(pattern="^(staging|production)$")]
 _EMPTY = BeforeValidator(lambda value: {} if value is None else value)
-"""YAML's nothing, behind a key, is as good as `{}`."""
+"""Validator by which YAML's nothing, behind a key, is as good as `{}`."""
 
 
 class _Written(Schema):

@@ -26,7 +26,8 @@ HEAD = "ledger.head"
 PENDING = "ledger.pending"
 MOST_DIGITS = 18
 MAX_ENTRY_CHARACTERS = 4900
-"""MLflow keeps the value of a registered model's tag in a column of 5,000."""
+"""Most characters of an entry: MLflow keeps the value of a registered model's tag in a column of
+5,000."""
 
 Entry = Mapping[str, Any]
 _Number = Annotated[int, Field(gt=0, lt=10**MOST_DIGITS)]
@@ -223,8 +224,8 @@ def faults(name: str, tags: Mapping[str, str], witnesses: Iterable[str] = ()) ->
     Args:
         name: Name of the registered model.
         tags: Tags of the registered model.
-        witnesses: Heads as versions that are or were in production have them: a chain alone
-            cannot show that its tail was cut.
+        witnesses: Heads as versions that are or were in production have them, default none: a chain
+            alone cannot show that its tail was cut.
     """
     first = _first_of_chain(tags)
     digests: dict[int, str] = {}

@@ -44,8 +44,8 @@ class Lineage:
 
     Attributes:
         asked: Id of the node asked for.
-        nodes: Nodes by id.
-        edges: Pairs of ids: what was used, and what was made of it.
+        nodes: Nodes by id, default none.
+        edges: Pairs of ids: what was used, and what was made of it; default none.
     """
 
     asked: str

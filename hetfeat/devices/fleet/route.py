@@ -43,8 +43,8 @@ class RpcRoute:
     Attributes:
         tracker: Address where the tracker listens, as seen from here.
         key: Key of the device's servers at the tracker.
-        cpu: Name of the processor, where the profile tells, else None: a server must report the
-            same.
+        cpu: Name of the processor, which a server must report, too; None, the default, where the
+            profile does not tell.
     """
 
     tracker: Address
