@@ -21,8 +21,8 @@ def write_file(path: Path, data: bytes) -> None:
     """Replaces a file as a whole; a reader sees the old bytes or the new.
 
     Args:
-        path: The file; its folder exists.
-        data: All its bytes.
+        path: Path of the file; its folder exists.
+        data: Bytes of the whole file.
 
     Raises:
         OSError: The disk is full or the folder cannot be written; the old file is as it was.
@@ -48,8 +48,8 @@ def publish_folder(draft: Path, target: Path) -> None:
     lead to none for a moment.
 
     Args:
-        draft: A folder on the disk of `target`; gone afterwards.
-        target: The name: absent, or a folder.
+        draft: Folder on the disk of `target`; gone afterwards.
+        target: Path that the folder gets: absent, or a folder that is replaced.
     """
     sync_tree(draft)
     if not target.exists():

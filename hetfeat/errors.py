@@ -8,9 +8,9 @@ class HetfeatError(Exception):
     """Root of the errors that a command turns into one line and an exit code.
 
     Args:
-        given: What was asked for or found.
-        expected: What would have been right.
-        action: What to do about it.
+        given: Words for what was asked for or found.
+        expected: Words for what would have been right.
+        action: Words for what to do about it.
 
     Examples:
         >>> import hetfeat
@@ -47,10 +47,10 @@ class GateRefused(HetfeatError):
     """A promotion gate said no.
 
     Args:
-        given: As in `HetfeatError`.
-        expected: As there.
-        action: As there.
-        outcome: What the gates said, and of which move.
+        given: Words for what was asked for or found.
+        expected: Words for what would have been right.
+        action: Words for what to do about it.
+        outcome: Outcome of the gates, with the move that they were asked about; None by default.
     """
 
     exit_code = 3
@@ -64,10 +64,10 @@ def not_one_of(what: str, given: str, known: Iterable[str], action: str) -> Requ
     """The error of a name that is none of the known ones; it says which was probably meant.
 
     Args:
-        what: What is named so, in a word.
-        given: The name.
-        known: All there are.
-        action: What to do where none is near.
+        what: Word for the kind of thing that is named.
+        given: Name that is not known.
+        known: Names that are known.
+        action: Words for what to do where no known name is near.
     """
     names = list(known)
     action = did_you_mean(given, names) or action

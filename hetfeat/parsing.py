@@ -28,7 +28,7 @@ MAX_BYTES = 1 << 20
 """Longest JSON text that `decode` takes unless told otherwise, in bytes."""
 SHOWN_CHARACTERS = 80
 _MOST_VALUES = 100_000
-"""In a file of YAML: by aliases a few lines become gigabytes, or a ring."""
+"""Most values of a file of YAML: by aliases a few lines become gigabytes, or a ring."""
 _DEEPEST = 100
 """Levels of a file of YAML: the time that PyYAML takes grows with their square."""
 
@@ -92,12 +92,12 @@ def decode(
     """A value of a type from JSON that somebody else may have written.
 
     Args:
-        text: The JSON text, bounded in length and depth, in UTF-8 where it is bytes.
-        kind: A `Schema`, or any type that pydantic knows, e.g. `dict[str, Digest]`; `Json` for
-            any JSON.
-        what: What the text is, for the error, e.g. `the lock of 'costmodel.cpu-x86'`.
-        action: What to do where it is not.
-        max_bytes: Longest text that is parsed.
+        text: JSON text, bounded in length and depth, in UTF-8 where it is bytes.
+        kind: A `Schema`, or any type that pydantic knows, e.g. `dict[str, Digest]`; `Json` for any
+            JSON.
+        what: Words for the text in the error, e.g. `the lock of 'costmodel.cpu-x86'`.
+        action: Words for what to do where the text is no such value.
+        max_bytes: Longest text that is parsed, in bytes; `MAX_BYTES` by default.
 
     Raises:
         DataError: The text is too long, no JSON, nested deeper than the parser goes (about 200
@@ -131,10 +131,10 @@ def parse(value: object, kind: Any, *, what: str, action: str) -> Any:
     """A value of a type from one that somebody else may have written.
 
     Args:
-        value: The value, e.g. the text of a tag.
-        kind: As in `decode`.
-        what: As in `decode`.
-        action: As in `decode`.
+        value: Value to be parsed, e.g. the text of a tag.
+        kind: Type of the result, as for `decode`.
+        what: Words for the value in the error.
+        action: Words for what to do where the value is not of the type.
 
     Raises:
         DataError: The value is not of the type.
@@ -198,8 +198,9 @@ def printable(text: str, most: int | None = SHOWN_CHARACTERS) -> str:
     r"""A text of somebody else's on one line, without what a terminal would obey.
 
     Args:
-        text: Any text.
-        most: Longest result, in characters, less an ellipsis; None for all of it.
+        text: Text to be shown.
+        most: Longest result, in characters, less an ellipsis; `SHOWN_CHARACTERS` by default, None
+            for all of it.
 
     Examples:
         >>> print(printable("v2\n\x1b]0;owned\x07"))

@@ -17,8 +17,8 @@ def with_plugins(group: str, own: Mapping[str, str]) -> dict[str, str]:
     One that is no import string is left out, with a warning. None is imported yet.
 
     Args:
-        group: Of the entry points, such as `hetfeat.models`.
-        own: Name -> import string.
+        group: Group of the entry points, such as `hetfeat.models`.
+        own: Import strings of this package, by name.
 
     Raises:
         RequestError: A name stands for two things.

@@ -32,10 +32,10 @@ class Progress:
     """How far a piece of work has come, as `on_progress` hears it.
 
     Attributes:
-        done: How much is done.
-        total: How much there is at most; None where nobody knows.
-        unit: What is counted, in the singular, such as `program` or `round`.
-        note: What else there is to say; may be empty.
+        done: Number of units done so far.
+        total: Largest number of units there is to do; None where nobody knows.
+        unit: Word for what is counted, in the singular, such as `program` or `round`.
+        note: Further words about the work; empty by default.
 
     Examples:
         >>> import hetfeat
@@ -70,11 +70,11 @@ def progress(total: int | None, unit: str) -> Iterator[At]:
     Work of a second shows nothing, so that a refusal stays one line.
 
     Args:
-        total: How much there is to do at most, or None where nobody knows.
-        unit: What is counted, in the singular.
+        total: Largest number of units there is to do; None where nobody knows.
+        unit: Word for what is counted, in the singular.
 
     Yields:
-        To be called with how much is done in all, and perhaps what else there is to say.
+        A function to call with the number of units done in all, and perhaps a note.
     """
     if (listener := _listener.get()) is not None:
         yield lambda done, note="", /: listener(Progress(done, total, unit, note))

@@ -54,9 +54,9 @@ class Program:
     """A task with a schedule.
 
     Attributes:
-        task: What is computed.
-        trace: The schedule as compact JSON, `[instructions, decisions]`.
-        stores: Per-store features, float32 [stores, 164], or None if not extracted.
+        task: Task that the program computes.
+        trace: Schedule as compact JSON, `[instructions, decisions]`.
+        stores: Per-store features, float32 [stores, 164]; None, the default, if not extracted.
     """
 
     task: Task
@@ -79,12 +79,12 @@ class Measurement:
     """What a device said of a program. A failure is data, never an exception and never infinity.
 
     Attributes:
-        program: What was run.
+        program: Program that was run.
         device: Name of the device profile.
         latencies_s: One mean latency in seconds per repeat; empty if the program failed.
-        error: Why it failed, or None.
-        unix_s: When it was measured.
-        versions: Tools that took part, e.g. `tvm 0.27.0.post1`.
+        error: Kind of failure; None if the program ran.
+        unix_s: Time of the measurement, in seconds since 1970.
+        versions: Names and versions of the tools that took part, e.g. `tvm 0.27.0.post1`.
     """
 
     program: Program

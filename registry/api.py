@@ -23,10 +23,10 @@ class Trained:
     """A cost model that `train` has registered.
 
     Attributes:
-        name: Of the registered model, such as `costmodel.cpu-x86`.
-        version: Its number.
-        run_id: Of the training.
-        metrics: `pca`, `rmse`, `r2`, `top1`, `top5` on the test side.
+        name: Name of the registered model, such as `costmodel.cpu-x86`.
+        version: Number of the version.
+        run_id: Id of the training's MLflow run.
+        metrics: Figures of the test side by name: `pca`, `rmse`, `r2`, `top1`, `top5`.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Deployed:
     """A bundle that `deploy` has registered.
 
     Attributes:
-        bundle: Called like a function.
-        version: URI of its version.
-        run_id: Of the deployment.
-        report: What `hetfeat deploy --json` prints.
+        bundle: The loaded bundle, called like a function.
+        version: URI of the bundle's registered version.
+        run_id: Id of the deployment's MLflow run.
+        report: The report, as `hetfeat deploy --json` prints it.
     """
 
     bundle: Bundle
@@ -68,16 +68,16 @@ def train(
     """Trains a cost model, judges it on what it has not seen, logs it and registers it.
 
     Args:
-        records: Folder of a record store; None for the packaged one.
-        model: Kind of model: `xgb`, `lgbm`, `mlp`, `attention`, or a plug-in's.
-        family: Family or union of devices; by default that of the records.
-        split: What is held out: `within_task`, `by_task` or `by_target`.
-        holdout: Devices (of by_target) or networks (of by_task) to test on.
-        effort: `quick`, `standard` or `full`.
-        seed: Of training.
-        pruned: Prune the training side.
-        settings: Hyperparameters that are not those of the effort, by name.
-        on_progress: Called after each round.
+        records: A record store's folder; default None for the packaged one.
+        model: Kind of model: `xgb`, `lgbm`, `mlp`, `attention`, or a plug-in's; default `xgb`.
+        family: Family or union of devices; default None for that of the records.
+        split: Way of holding out: `within_task`, `by_task` or `by_target`; default `by_task`.
+        holdout: Devices (of by_target) or networks (of by_task) to test on; default none named.
+        effort: `quick`, `standard` or `full`; default `standard`.
+        seed: Seed of training, default 0.
+        pruned: Whether to prune the training side, default False.
+        settings: Hyperparameters that are not those of the effort, by name; default None.
+        on_progress: Callable that is told of each round, default None.
 
     Raises:
         RequestError: Unknown model, family, split, holdout or hyperparameter.
@@ -129,20 +129,22 @@ def deploy(
     Ctrl-C ends the tuning: the bundle is of the best so far, and the same call goes on.
 
     Args:
-        network: A name of torchvision's or timm's, a file, or `module:function`.
-        device: `local`, a preset's name, or the path of a profile's file.
-        model: Registered name, or a version such as `models:/costmodel.cpu-x86@production`; None
-            for the one of the device's family, `none` to tune without one.
-        stage: Stage of the model; by default production if there is one, else none.
-        effort: `quick`, `standard` or `full`.
-        trials: Programs to measure; None for what the effort allows, 0 to trust the model.
-        batch: Batch sizes, the one to compare with other engines first.
-        out: Folder of the bundle.
-        seed: Of weights, inputs and search.
-        refresh: Replace a bundle that is there.
-        search: Strategy that proposes programs; only `evolution` asks the model.
-        unrecorded: Follow an alias to where no promotion put it, too.
-        on_progress: Called as programs are measured.
+        network: Name of a torchvision or timm network, a file, or `module:function`.
+        device: `local`, a preset's name, or the path of a profile's file; default `local`.
+        model: Registered name, or a version such as `models:/costmodel.cpu-x86@production`; default
+            None for the one of the device's family, `none` to tune without one.
+        stage: Stage of the model; default None for production if there is one, else no model.
+        effort: `quick`, `standard` or `full`; default `quick`.
+        trials: Number of programs to measure; default None for what the effort allows, 0 to trust
+            the model.
+        batch: Batch sizes in rows, the one to compare with other engines first; default 1.
+        out: Folder of the bundle, default `bundle`.
+        seed: Seed of weights, inputs and search; default 0.
+        refresh: Whether to replace a bundle that is there, default False.
+        search: Strategy that proposes programs, default `evolution`, the only one that asks the
+            model.
+        unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
+        on_progress: Callable that is told of progress as programs are measured, default None.
 
     Raises:
         RequestError: No such device, network, model or stage, or a device that cannot be measured.
@@ -186,11 +188,11 @@ def promote(
     """Moves a version of a registered model to a stage, through its gates.
 
     Args:
-        name: Of the registered model.
-        version: Its number.
-        to: `staging`, `production` or `archived`.
-        reason: Kept in the history; an override needs one.
-        force: Override gates that refuse, but for that of its files.
+        name: Name of the registered model.
+        version: Number of the version.
+        to: Target stage: `staging` (the default), `production` or `archived`.
+        reason: Text kept in the history, default empty; an override needs one.
+        force: Whether to override gates that refuse, but for that of its files; default False.
 
     Returns:
         Whether it moved; False where it was there already.
@@ -222,9 +224,9 @@ def pull_version(
     Args:
         model: Registered name, or a version such as `models:/costmodel.cpu-x86/1`.
         out: A new folder; `hetfeat.load_model` or `hetfeat.load_bundle` reads it.
-        stage: Of a plain name; production if nothing else is said.
-        device: Prefer the version for this device.
-        unrecorded: Follow an alias to where no promotion put it, too.
+        stage: Stage that a plain name means; default None for production.
+        device: Name of the device whose version is preferred, default None.
+        unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
 
     Returns:
         URI of the version.
@@ -251,7 +253,7 @@ def list_versions(name: str | None = None) -> list[dict[str, Any]]:
     """The registered models, or the versions of one, newest first, a dictionary each.
 
     Args:
-        name: Of a registered model; None for all models.
+        name: Name of a registered model; default None for all models.
 
     Raises:
         RequestError: No such model.

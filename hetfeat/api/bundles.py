@@ -19,8 +19,10 @@ class Bundle:
     when it is first called; call it from one thread.
 
     Attributes:
-        folder: Where it lies. It may be copied; its `run.py` needs apache-tvm and NumPy alone.
-        manifest: What it says of itself: `inputs`, `device`, `versions` and more.
+        folder: Folder of the bundle. It may be copied; its `run.py` needs apache-tvm and NumPy
+            alone.
+        manifest: Manifest, the bundle's description of itself: `inputs`, `device`, `versions` and
+            more.
 
     Examples:
         >>> import numpy as np, hetfeat
@@ -84,7 +86,7 @@ def load_bundle(folder: Path | str) -> Bundle:
     """A bundle that `deploy_network` or `hetfeat deploy` has written, checked and loaded.
 
     Args:
-        folder: The bundle. With HETFEAT_PUBLIC_KEY set only those signed by its key load.
+        folder: Folder of the bundle. With HETFEAT_PUBLIC_KEY set only those signed by its key load.
 
     Raises:
         DataError: Not a bundle, a changed, missing or added file, a wrong signature, or one for

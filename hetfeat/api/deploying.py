@@ -39,7 +39,8 @@ log = logging.getLogger(__name__)
 
 KEY_DIGITS = 16
 NO_PEERS: tuple[str, ...] = ()
-"""`hetfeat bench` compares a bundle with other engines; each would load the network by its name."""
+"""No peers: `hetfeat bench` compares a bundle with other engines; each would load the network by
+its name."""
 
 
 def deploy_network(
@@ -60,21 +61,26 @@ def deploy_network(
     The same request is found again at once. Ctrl-C ends the tuning: the bundle is of the best so
     far, its report says `interrupted`, and the same call goes on.
 
+    The packaged cost model is trained once, from the packaged records of the device's family, and
+    kept; where there are none of the family, there is no model.
+
     Args:
-        network: From `load_network`, or a name that it takes.
-        device: From `probe`; or `local`, a preset's name, or the path of a profile's file.
-        model: Cost model to tune with: a model, or the folder of one; None for the packaged one,
-            trained once from the packaged records of the device's family and kept (where there are
-            none of it, none); `none` to tune without one.
-        effort: `quick`, `standard` or `full`: for ResNet-50 on 2 cores at most 5, 25, 60 minutes.
-        trials: Programs to measure in all; None for what the effort allows, 0 to trust the model.
-        out: Folder of the bundle, measurements in `OUT.journal` beside it; by default one in the
-            user's cache folder.
-        seed: Of the search.
-        refresh: Measure and compile anew what lies there.
-        journal: `OUT.journal` of the same network with other weights: nothing is measured, what it
-            has found is compiled.
-        on_progress: Called as programs are measured.
+        network: Network from `load_network`, or a name that it takes.
+        device: Profile from `probe`; or `local` (the default), a preset's name, or the path of a
+            profile's file.
+        model: Cost model to tune with, or the folder of one; default None for the packaged one,
+            `none` to tune without one.
+        effort: `quick` (the default), `standard` or `full`: for ResNet-50 on 2 cores at most 5, 25,
+            60 minutes.
+        trials: Number of programs to measure in all; default None for what the effort allows, 0 to
+            trust the model.
+        out: Folder of the bundle, measurements in `OUT.journal` beside it; default None for one in
+            the user's cache folder.
+        seed: Seed of the search, default 0.
+        refresh: Whether to measure and compile anew what lies there, default False.
+        journal: `OUT.journal` of the same network with other weights, default None: nothing is
+            measured, what it has found is compiled.
+        on_progress: Callable that is told of progress as programs are measured, default None.
 
     Returns:
         The bundle; for a device that is not here it can be copied there, not called.

@@ -14,7 +14,7 @@ def probe(*, refresh: bool = False) -> DeviceProfile:
     idle meanwhile: other work makes its figures too low.
 
     Args:
-        refresh: Measure again, and keep what comes out.
+        refresh: Whether to measure again, and keep what comes out; default False.
 
     Raises:
         RequestError: Not a machine that the probe knows: neither an x86-64 nor a 64-bit Arm.

@@ -29,17 +29,18 @@ from hetfeat.progress import OnProgress, progress, reported_to
 log = logging.getLogger(__name__)
 
 FROM_SCRATCH = "none"
-"""Instead of a model: tune without one."""
+"""Word given instead of a model to tune without one."""
 _PACKAGED_KIND, _PACKAGED_EFFORT, _SEED = "xgb", "quick", 0
 _SPLIT_OF_FEW_TASKS = "within_task"
-"""How records are divided where they are of too few tasks to leave some out."""
+"""Split of records that are of too few tasks to leave some out."""
 
 
 def load_model(folder: Path | str) -> CostModel:
     """The cost model of a folder that `save`, or `hetfeat pull --out`, has written.
 
     Args:
-        folder: The folder. Its files are checked against their digests; nothing is unpickled.
+        folder: Folder of the model. Its files are checked against their digests; nothing is
+            unpickled.
 
     Raises:
         DataError: The folder is not a model, is damaged, or is of other features.
@@ -72,13 +73,13 @@ def train_cost_model(
 
     Args:
         records: A record store, or its folder.
-        model: Kind of model: `xgb`, `lgbm`, `mlp`, `attention`, or a plug-in's.
-        family: Family of devices (`cpu-x86`) or union (`cpu`) to learn from; by default that of
-            all devices of the records.
-        effort: `quick`, `standard` or `full`: rounds of training at most.
-        seed: Of training.
-        settings: Hyperparameters that are not those of the effort, by name.
-        on_progress: Called after each round.
+        model: Kind of model: `xgb`, `lgbm`, `mlp`, `attention`, or a plug-in's; default `xgb`.
+        family: Family of devices (`cpu-x86`) or union (`cpu`) to learn from; default None for that
+            of all devices of the records.
+        effort: `quick`, `standard` or `full`: rounds of training at most; default `standard`.
+        seed: Seed of training, default 0.
+        settings: Hyperparameters that are not those of the effort, by name; default None.
+        on_progress: Callable that is told of each round, default None.
 
     Raises:
         RequestError: No such kind, family, effort or hyperparameter, or records of CPUs and GPUs
@@ -136,8 +137,8 @@ def source_model(
     """The model to tune with, and what tells it from others.
 
     Args:
-        model: As `deploy_network` takes it.
-        device: What is tuned for.
+        model: Model, folder, name or None, as `deploy_network` takes it.
+        device: Profile of the device that is tuned for.
 
     Returns:
         A name of its contents and the model; twice None to tune without one.

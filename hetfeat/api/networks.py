@@ -35,9 +35,10 @@ def load_network(
             - `module:function`, or a function: it takes the batch size and returns a torch module
               and a tuple of example inputs;
             - a torch module, or a function of tensors, with `inputs`.
-        inputs: Example inputs of a torch module or a function of tensors: a tensor or several.
-        batch: Rows of the example inputs, where they are made here.
-        seed: Of random weights and inputs.
+        inputs: Example inputs of a torch module or a function of tensors, a tensor or several;
+            default None.
+        batch: Number of rows of the example inputs, where they are made here; default 1.
+        seed: Seed of random weights and inputs, default 0.
 
     Returns:
         The network; `name`, `module` and `inputs` are its parts.

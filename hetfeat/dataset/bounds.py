@@ -29,11 +29,11 @@ def check_row_group(
     """Refuses a row group that would take too much memory.
 
     Args:
-        shard: The file.
-        metadata: Of the file; what it declares is believed.
-        number: Of the row group.
-        max_rows: Most rows.
-        max_bytes: Most memory, of all columns of a record.
+        shard: Path of the shard.
+        metadata: Metadata of the shard; what it declares is believed.
+        number: Position of the row group in the shard.
+        max_rows: Largest number of rows allowed.
+        max_bytes: Most memory allowed, in bytes, for all columns of a record together.
 
     Raises:
         DataError: It has more rows, or takes more.

@@ -23,8 +23,8 @@ def older_duplicates(
     bytes a record of the largest partition, and more only for records that have duplicates.
 
     Args:
-        pieces: Of a store, in the order in which they will be read.
-        where: Only among records that fulfil this.
+        pieces: Pieces of a store, in the order in which they will be read.
+        where: Condition on the records that are compared; None, the default, for all.
 
     Returns:
         Row numbers, ascending, within what `read(..., where)` gives of a piece, by its position.

@@ -30,12 +30,12 @@ class Exported:
     """What became of the records of a device.
 
     Attributes:
-        device: Its name.
-        exported: Records in the database, failures among them.
-        tasks: Workloads in the database.
-        duplicates: Older measurements of the same program, left out.
-        without_module: Records left out because the store has no TVM module of their task, as of
-            those that other tools measured.
+        device: Name of the device.
+        exported: Number of records in the database, failures among them.
+        tasks: Number of workloads in the database.
+        duplicates: Number of older measurements of the same program, left out.
+        without_module: Number of records left out because the store has no TVM module of their
+            task, as of those that other tools measured.
     """
 
     device: str
@@ -52,9 +52,9 @@ def export_metaschedule(store: RecordStore, out: Path, device: str | None = None
     Memory is a piece of the store, the modules, and what `older_duplicates` needs.
 
     Args:
-        store: The records.
+        store: Store whose records are exported.
         out: Folder of the database of `device`, or of one folder a device.
-        device: Only this device.
+        device: Name of the only device to export; None, the default, for all.
 
     Raises:
         RequestError: No such device, or there are databases already.

@@ -36,10 +36,11 @@ def json_lines(
     """Lines of a JSON-lines file; a torn last line, the mark of an interrupt, is left out.
 
     Args:
-        path: The file, packed by gzip if it is named so; none is one without lines.
-        action: What to do where it is damaged.
-        max_line_bytes: Longest line.
-        max_unpacked_bytes: Most that a packed file may hold.
+        path: Path of the file, which gzip has packed if it is named so; an absent file has no
+            lines.
+        action: Words for what to do where the file is damaged; `RESTORE` by default.
+        max_line_bytes: Longest line that is read, in bytes; `MAX_LINE_BYTES` by default.
+        max_unpacked_bytes: Most bytes that a packed file may hold; `MAX_UNPACKED_BYTES` by default.
 
     Raises:
         DataError: A whole line is not JSON or too long, or the file is damaged or too long.

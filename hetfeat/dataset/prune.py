@@ -40,8 +40,9 @@ class Light:
     Attributes:
         group: Code of the task on a device, int64 [n].
         device: Code of the device of each group, int64 [groups].
-        program: A number a program, the same on all devices, uint64 [n].
-        latency_s: Seconds, float64 [n]; NaN for what must go: failures, older duplicates.
+        program: Number of the program, the same on all devices, uint64 [n].
+        latency_s: Latency in seconds, float64 [n]; NaN for what must go: failures, older
+            duplicates.
     """
 
     group: Ints
@@ -55,9 +56,9 @@ class Pruned:
     """What became of a store.
 
     Attributes:
-        before: Records by operator.
-        after: The same of those kept.
-        tested: Records of the test side, all copied and in neither count.
+        before: Number of records before pruning, by operator.
+        after: Number of records kept, by operator.
+        tested: Number of records of the test side, all copied and in neither count.
     """
 
     before: dict[str, int]
@@ -134,11 +135,12 @@ def prune(
     that by_task holds out with them, are neither looked at nor counted: all are copied.
 
     Args:
-        source: The store.
-        out: The new one.
+        source: Store that is pruned; it stays as it is.
+        out: Folder of the new store, absent or empty.
         fraction: Share of the records to keep.
-        seed: Of the choice.
-        on_piece: Called with the number of pieces read; each is read twice.
+        seed: Seed of the choice; 0 by default.
+        on_piece: Function called with the number of pieces read, each of which is read twice; by
+            default it does nothing.
 
     Raises:
         DataError: `out` holds something, or nothing is left.

@@ -19,7 +19,7 @@ from hetfeat.dataset.schema import SCHEMA, amiss, to_table
 from hetfeat.errors import DataError
 
 JOURNAL_BYTES = 2**22
-"""Of a journal read at once."""
+"""Bytes of a journal that are read at once."""
 
 
 class Piece(Protocol):
@@ -101,10 +101,11 @@ def row_groups(
     """The row groups of a shard, those without a record for `where` left out by statistics.
 
     Args:
-        shard: The file.
-        where: Condition that a record may fulfil.
-        max_rows: Most rows of a row group.
-        max_bytes: Most memory of a row group, as the file declares its columns.
+        shard: Path of the shard.
+        where: Condition on the wanted records; None, the default, for all.
+        max_rows: Most rows of a row group; `MAX_GROUP_ROWS` by default.
+        max_bytes: Most memory of a row group, in bytes, as the file declares its columns;
+            `MAX_GROUP_BYTES` by default.
 
     Raises:
         DataError: The shard is damaged, or a row group is too large to be read.
@@ -124,8 +125,8 @@ def journal_parts(path: Path, *, max_line_bytes: int = MAX_LINE_BYTES) -> list[J
     """The whole of a journal.
 
     Args:
-        path: The file.
-        max_line_bytes: Longest line.
+        path: Path of the journal.
+        max_line_bytes: Longest line that is read, in bytes; `MAX_LINE_BYTES` by default.
 
     Raises:
         DataError: It has just gone, or a line is too long.

@@ -55,7 +55,7 @@ def repair(store: RecordStore) -> Repaired:
     """Puts bad lines, and shards that are not as they were written, beside the others.
 
     Args:
-        store: Opened with `whole=False`.
+        store: Store that was opened with `whole=False`.
 
     Raises:
         DataError: Another process writes to the store.
@@ -157,7 +157,7 @@ def _repair_lines(
 
 
 def _repair_workloads(path: Path, found: Repaired) -> None:
-    """As `_repair_lines`, of a packed file; all of it is put beside, for it may not unpack."""
+    """`_repair_lines` for a packed file; all of it is put beside, for it may not unpack."""
     if not path.is_file():
         return
     kept, bad = Lines(), 0

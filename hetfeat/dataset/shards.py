@@ -19,8 +19,8 @@ BUFFER_BYTES = 2**26
 SHARD_ROWS = 2**18
 """A shard is closed at this many records: the unit of verifying, copying and damage."""
 COMPRESSION_LEVEL = 9
-"""Of zstd. On the packaged records 19 is 5 % smaller and takes 25 times as long, 3 is 29 % larger
-and takes a third."""
+"""Level of zstd. On the packaged records 19 is 5 % smaller and takes 25 times as long, 3 is 29 %
+larger and takes a third."""
 _REPEATING = ["device", "task", "operator", "shapes", "dtype", "error", "versions"]
 """Columns with few values, which a dictionary shortens; traces and keys are all different."""
 
@@ -31,9 +31,9 @@ class ShardWriter:
     """Divides records by device and operator and writes them, a row group at a time.
 
     Args:
-        root: The store.
-        finished: Called with the line of `shards.jsonl` of each shard once it is written.
-        compression_level: Of zstd.
+        root: Folder of the store.
+        finished: Function called with the line of `shards.jsonl` of each shard once it is written.
+        compression_level: Level of zstd; `COMPRESSION_LEVEL` by default.
     """
 
     def __init__(

@@ -78,12 +78,13 @@ def split_examples(
     """Divides examples into train, valid and test.
 
     Args:
-        examples: n measured programs.
-        kind: One of `SPLITS`.
-        seed: Same seed, same split.
-        holdout: For by_target the devices to test on, and networks whose tasks to leave out of
-            training; for by_task networks whose tasks to test on (by default a share of all).
-        networks: Occurrences by network and task hash, as the store keeps them.
+        examples: Measured programs, n of them.
+        kind: Name of the split, one of `SPLITS`.
+        seed: Seed of every draw; the same seed gives the same split.
+        holdout: Devices to test on (by_target, beside networks to leave out of training), or
+            networks to test on (by_task); empty, the default, for a share of all (not by_target).
+        networks: Occurrences by network and task hash, as the store keeps them; None, the default,
+            for none.
 
     Raises:
         RequestError: Unknown split, device or network, or a holdout that the split does not use.

@@ -211,8 +211,10 @@ class RecordStore:
         """All records in pieces, shards first; those that hold nothing wanted are left out.
 
         Args:
-            device: Wanted device. A piece of the journal may hold others, too.
-            where: Condition that a piece's records may fulfil.
+            device: Name of the wanted device; None, the default, for all. A piece of the journal
+                may hold others, too.
+            where: Condition on the wanted records, which a piece may fulfil; None, the default, for
+                all.
 
         Raises:
             DataError: A shard is damaged.
@@ -234,9 +236,10 @@ class RecordStore:
         """Records, some ten thousand at a time, as tables of `SCHEMA`'s columns or those named.
 
         Args:
-            columns: Names of columns.
-            device: Only records of this device.
-            where: Only records that fulfil this, say `pc.field("program").isin(keys)`.
+            columns: Names of the wanted columns; None, the default, for all.
+            device: Name of the wanted device; None, the default, for all.
+            where: Condition on the wanted records, say `pc.field("program").isin(keys)`; None, the
+                default, for all.
 
         Raises:
             DataError: A shard is damaged.

@@ -16,12 +16,12 @@ from hetfeat.measure.worker import Lost, Worker
 CHILD = "hetfeat.deploy.engines"
 PEERS = ("torch", "onnxruntime", "openvino")
 MORE_PEERS = ("torch_compile",)
-"""Compared with where they are asked for: half a minute goes by before its first run."""
+"""Engines compared with where they are asked for: half a minute goes by before the first run."""
 GPU_PEERS = ("torch", "torch_compile")
-"""Compared with on a GPU; the others are the CPU's here."""
+"""Engines compared with on a GPU; the others are the CPU's here."""
 TURN_S = 0.25
 SETTLE_S = 0.25
-"""Before a turn: threads of the engine that ran last spin for a while before they sleep."""
+"""Seconds before a turn: threads of the engine that ran last spin for a while before they sleep."""
 TURN_TIMEOUT_S = 120.0
 LOAD_TIMEOUT_S = 300.0
 
@@ -31,10 +31,11 @@ class Latency:
     """Latency of one engine.
 
     Attributes:
-        median_ms: Median over turns of each turn's median.
-        low_ms: Fastest turn.
-        high_ms: Slowest turn.
-        turns_ms: Median of each turn, in order; the same turn of another engine ran beside it.
+        median_ms: Median over turns of each turn's median, in milliseconds.
+        low_ms: Median of the fastest turn, in milliseconds.
+        high_ms: Median of the slowest turn, in milliseconds.
+        turns_ms: Median of each turn in milliseconds, in order, default none; the same turn of
+            another engine ran beside it.
     """
 
     median_ms: float
@@ -49,14 +50,14 @@ def bench_bundle(
     """Times each batch size of a bundle, and the first beside peers.
 
     Args:
-        folder: The bundle.
+        folder: Folder of the bundle.
         peers: Names among `PEERS` and `MORE_PEERS`.
-        network: The network for the peers; by default the manifest's, if it is a plain name. A
-            manifest never says which file or function to load.
-        rounds: Turns of each engine.
+        network: Name of the network for the peers; None for the manifest's, if it is a plain name.
+            A manifest never says which file or function to load.
+        rounds: Number of turns of each engine.
 
     Returns:
-        Latencies in ms and rows a second, by engine.
+        Latencies in milliseconds and rows a second, by engine.
 
     Raises:
         RequestError: An unknown peer, or another network than the bundle's.
@@ -106,10 +107,10 @@ def compare(
     """Times engines in turns, in one order and then the other, so that drift hits all alike.
 
     Args:
-        engines: Settings for `engines.EngineService` by name.
-        threads: Threads that each engine uses.
-        rounds: Turns of each engine.
-        first_needed: Whether the first must work.
+        engines: Settings for `engines.EngineService`, by engine.
+        threads: Number of threads that each engine uses.
+        rounds: Number of turns of each engine.
+        first_needed: Whether the first must work, default True.
 
     Returns:
         Latencies by name; None for an engine that could not be run.

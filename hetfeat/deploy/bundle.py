@@ -31,9 +31,9 @@ class Variant:
     """The network compiled for one batch size.
 
     Attributes:
-        batch: The batch size.
-        executable: The Relax executable.
-        parameters: What its `main` takes after the inputs.
+        batch: Batch size in rows.
+        executable: Executable of Relax.
+        parameters: Arrays that its `main` takes after the inputs.
     """
 
     batch: int
@@ -46,8 +46,8 @@ class Output:
     """An output as the framework that the network came from computes it.
 
     Attributes:
-        name: Its own.
-        value: What is computed.
+        name: Name of the output.
+        value: Value that the framework computes.
         tolerance: Largest error allowed, in units of the output.
     """
 
@@ -61,8 +61,8 @@ class Sample:
     """A computation that proves a copy of the bundle.
 
     Attributes:
-        inputs: Of the first variant; their shapes and types become the bundle's.
-        outputs: At least one.
+        inputs: Inputs of the first variant; their shapes and types become the bundle's.
+        outputs: Outputs of the first variant, at least one.
     """
 
     inputs: Sequence[Array]
@@ -81,11 +81,11 @@ def write_bundle(
     The same arguments give the same bytes while SOURCE_DATE_EPOCH sets the date.
 
     Args:
-        folder: Where to; complete once it exists.
-        variants: One for each batch size.
-        profile: Device it was compiled for.
-        sample: Written with it.
-        facts: What else the manifest says.
+        folder: Folder to write; complete once it exists.
+        variants: The compiled network, a variant for each batch size.
+        profile: Profile of the device it was compiled for.
+        sample: Computation that is written with it.
+        facts: Facts that the manifest tells beside the others.
 
     Raises:
         WorkFailed: The device is a GPU, and nvcc does not compile for it.

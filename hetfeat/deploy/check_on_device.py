@@ -25,10 +25,11 @@ from hetfeat.measure.remote.session import Quarantine
 log = logging.getLogger(__name__)
 
 ROUNDS = {"quick": 20, "standard": 20, "full": 40}
-"""Turns of each engine in the comparison: docs/measuring.md tells why so many."""
+"""Turns of each engine in the comparison, by effort: docs/measuring.md tells why so many."""
 UNTUNED_ROUNDS = 2
 SLOW_MS = 1e4
-"""An untuned network that is slower is not run once more to compare what it computes."""
+"""Latency in milliseconds above which an untuned network is not run once more to compare what it
+computes."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,10 @@ class Proof:
     """What came out on the device; None for what does not run there.
 
     Attributes:
-        verified: The largest error.
-        latency: Of the first batch size.
-        peers: Of the other engines, by name.
-        batches: Of the other batch sizes.
+        verified: Largest error over all inputs, and what was allowed.
+        latency: Latency of the first batch size.
+        peers: Latencies of the other engines, by name.
+        batches: Latencies of the other batch sizes, by batch size.
     """
 
     verified: Verified
@@ -54,13 +55,13 @@ def try_untuned(
     """Times the untuned bundle on its device and compares what it computes, before any tuning.
 
     Args:
-        profile: The device.
-        untuned: The bundle.
-        reference: What it should compute.
-        keep: As in `prove`.
+        profile: Profile of the device.
+        untuned: Folder of the untuned bundle.
+        reference: Outputs that it should compute.
+        keep: Callable that puts measurements aside, as in `prove`.
 
     Returns:
-        None where it does not run, or not in time: that alone refuses nothing.
+        The latency; None where it does not run, or not in time: that alone refuses nothing.
 
     Raises:
         DeviceLost: No server of the device could be had.
@@ -116,13 +117,13 @@ def prove(
     """Verifies a bundle where it is to run, then times it beside all else that runs there.
 
     Args:
-        request: What was asked for.
+        request: Request of the deployment.
         networks: The network for each of its batch sizes.
-        profile: The device.
-        draft: The bundle; it is told whether it takes any number of rows.
-        references: What each network should compute.
-        keep: Puts aside the records of a server that is not the device.
-        peers: Engines to time beside it where that is here; None for all of them.
+        profile: Profile of the device.
+        draft: Folder of the bundle; it is told whether it takes any number of rows.
+        references: Outputs that each network should compute.
+        keep: Callable that puts aside the records of a server that is not the device.
+        peers: Names of engines to time beside it where that is here; default None for all of them.
 
     Raises:
         DeviceLost: No server of the device could be had to verify on.

@@ -22,12 +22,14 @@ from hetfeat.workloads.relax import NetworkTask, as_target
 log = logging.getLogger(__name__)
 
 _ANY_S = [1.0]
-"""A record must have a time; the only one of its task is taken whatever it says."""
+"""Seconds that a record is given, which must have a time; the only one of its task is taken
+whatever it says."""
 KEEP_SOURCE = "TVM_COMPILE_FORCE_FALLBACK"
 LAYS_OUT = "meta_schedule.layout_rewrite_preproc"
-"""Of a block that lays weights out anew."""
+"""Annotation of a block that lays weights out anew."""
 PARAMETER_ELEMENTS = 16
-"""Constants larger than this become parameters of the compiled function."""
+"""Most elements of a constant that stays one; larger ones become parameters of the compiled
+function."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Compiled:
     """A compiled network.
 
     Attributes:
-        executable: Its `main` takes the inputs, then the parameters.
+        executable: Executable whose `main` takes the inputs, then the parameters.
         parameters: Weights, already laid out as the tuned programs want them.
     """
 
@@ -53,9 +55,9 @@ def compile_network(
 
     Args:
         lowered: The lowered network.
-        profile: Device it is compiled for.
-        tasks: Its tasks.
-        programs: Of each task by hash; tasks without one get TVM's default schedule.
+        profile: Profile of the device it is compiled for.
+        tasks: Tasks of the lowered network.
+        programs: Program of each task by hash; tasks without one get TVM's default schedule.
     """
     target = as_target(profile.target)
     step = relax.transform

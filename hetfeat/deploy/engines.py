@@ -185,9 +185,10 @@ ENGINES = {
 
 
 GPU, GPU_FLUSH_BYTES = "cuda", 2**28
-"""What is written between runs on a GPU, whose caches are then as cold for every engine."""
+"""Device of torch, and the bytes written between runs on it, so that a GPU's caches are as cold for
+every engine."""
 SLOW_S = 10.0
-"""A network that was not tuned may take minutes: its first run is its latency then."""
+"""Seconds from which a first run is the latency: a network that was not tuned may take minutes."""
 
 
 class EngineService:

@@ -22,10 +22,10 @@ def compare_matmul(
     """Times programs and libraries in turns, each in a process of its own, with equal threads.
 
     Args:
-        shape: M, N and K.
-        states: Of `gemm_space`, at least one.
-        profile: This machine.
-        rounds: Turns of each.
+        shape: States of `gemm_space`, at least one.
+        states: States of `gemm_space`, at least one.
+        profile: Profile of this machine.
+        rounds: Number of turns of each.
 
     Returns:
         The fastest state, and the latencies of its program and of the libraries by engine; None

@@ -66,14 +66,15 @@ def deploy(
     from there. The bundle appears at `out` complete, or not at all, in the place of an older one.
 
     Args:
-        request: What is asked for.
+        request: Request of the deployment.
         networks: The network for each of its batch sizes.
-        profile: The device.
+        profile: Profile of the device.
         source: Cost model to tune with, or None to tune from scratch.
         out: Folder of the bundle.
-        journal: Of another deployment of this request, perhaps one that still runs: nothing is
-            tuned, and what it has found so far is compiled.
-        peers: Engines to compare with, each of which loads the network by its name; None for all.
+        journal: Journal of another deployment of this request, perhaps one that still runs; default
+            None. Nothing is tuned then, and what it has found so far is compiled.
+        peers: Engines to compare with, each of which loads the network by its name; default None
+            for all.
 
     Returns:
         The report, as the manifest keeps it.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hetfeat.workloads.network import Network
 
 REQUEST = "request.json"
-"""In a deployment's journal: what was asked for."""
+"""Name of the file in a deployment's journal that says what was asked for."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,18 @@ class DeployRequest:
 
     Attributes:
         network: Name for `workloads.networks.load_network`.
-        slug: What `workloads.networks.network_slug` makes of it; of a file, with its digest.
-        batches: Batch sizes, the one that is compared with peers first.
-        device: Name of the device profile.
+        slug: Slug of the network from `workloads.networks.network_slug`; of a file, with its
+            digest.
+        batches: Batch sizes in rows, the one that is compared with peers first.
+        device: Name of the device's profile.
         model: URI of the cost model's version, pinned, or None to tune without one.
         effort: `quick`, `standard` or `full`.
-        trials: Measured programs in all, or None for what the effort allows; 0 leaves the choice
-            to the cost model alone.
+        trials: Number of measured programs in all, or None for what the effort allows; 0 leaves the
+            choice to the cost model alone.
         seed: Seed of weights, inputs and search.
-        search: Strategy that proposes programs.
-        digest: What `workloads.exported.function_digest` makes of the network.
-        outputs: Names of the outputs that are wanted; none for all.
+        search: Strategy that proposes programs, default `evolution`.
+        digest: Digest of the network from `workloads.exported.function_digest`, default None.
+        outputs: Names of the outputs that are wanted; none, the default, for all.
     """
 
     network: str
@@ -118,7 +119,7 @@ class SourceModel:
     """The cost model to tune with, and what is known of it.
 
     Attributes:
-        model: The model.
+        model: The cost model.
         dataset_digest: Digest of its training records.
     """
 
@@ -131,9 +132,9 @@ class Imported:
     """A network for one batch size.
 
     Attributes:
-        batch: The batch size.
-        network: In the framework that it comes from.
-        module: From `workloads.relax.import_network`.
+        batch: Batch size in rows.
+        network: Network in the framework that it comes from.
+        module: Module from `workloads.relax.import_network`.
     """
 
     batch: int

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 FORMAT_VERSION, SEVERAL_OUTPUTS = 2, 3
-"""Of a bundle of one output, and of one of several, which readers of the first cannot run."""
+"""Format versions of a bundle of one output, and of one of several, which readers of the first
+cannot run."""
 MANIFEST = "bundle.json"
 SIGNATURE = "bundle.json.sig"
 BESIDE = {MANIFEST, SIGNATURE, "manifest.json"}
@@ -59,7 +60,7 @@ _SCHEMA = {
     "any_rows": bool,
     "files": dict,
 }
-"""What `LoadedBundle` needs of a manifest; `_fits` says how it is read."""
+"""Keys and forms that `LoadedBundle` needs of a manifest; `_fits` says how it is read."""
 
 
 class BundleError(Exception):
@@ -74,7 +75,7 @@ class LoadedBundle:
     """A bundle in memory, ready to run.
 
     Args:
-        folder: The bundle.
+        folder: Folder of the bundle.
 
     Raises:
         BundleError: Not a bundle, a changed, missing or added file, a wrong signature, or one for
@@ -406,9 +407,9 @@ def check_signature(folder: Path, root: int, manifest: bytes) -> None:
     """Raises BundleError unless no public key is configured or it signed these bytes.
 
     Args:
-        folder: The bundle, for the error.
-        root: Its descriptor.
-        manifest: The bytes that were read, once.
+        folder: Folder of the bundle, for the error.
+        root: File descriptor of the folder.
+        manifest: Bytes of the manifest that were read, once.
     """
     if (key := public_key()) is None:
         return

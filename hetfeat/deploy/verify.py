@@ -21,11 +21,12 @@ RELATIVE_TOLERANCE = 1e-4
 """Largest error allowed, relative to the largest output: fp32 sums in another order differ by
 about 1e-6 of it; a wrong program by much more."""
 OF_WHAT_CHANGES = 1e-2
-"""Of how far the inputs move the output, at most so much is allowed: most of it may be constant."""
+"""Largest error allowed, relative to how far the inputs move the output: most of it may be
+constant."""
 ROUNDING = 4e-6
-"""Of the largest output, which no tolerance is under: fp32 itself differs by about a quarter."""
+"""Least tolerance, relative to the largest output: fp32 itself differs by about a quarter of it."""
 TELLING = 0.1
-"""Of how far the inputs move the output: a tolerance above it tells little."""
+"""Largest tolerance that tells much, relative to how far the inputs move the output."""
 RANDOM_INPUTS = 3
 
 
@@ -49,10 +50,10 @@ class Reference:
     """What a network computes in the framework that it comes from, on several inputs.
 
     Attributes:
-        network: The network.
-        samples: Its inputs and outputs, all numbers; the first is what a bundle keeps.
+        network: Network in the framework that it comes from.
+        samples: Inputs and outputs of the network, all numbers; the first is what a bundle keeps.
         silent: Names of the outputs that the inputs hardly move: a wrong one would not show.
-        values: What each input was drawn from, in words.
+        values: Descriptions of what each input was drawn from.
     """
 
     network: "Network"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OWNER = "owner.lock"
-"""In each work folder, a file that its maker keeps locked: a kill lets go of it."""
+"""Name of a file in each work folder that its maker keeps locked: a kill lets go of it."""
 
 
 @contextlib.contextmanager
@@ -18,7 +18,7 @@ def work_folder(out: Path) -> Iterator[Path]:
     """A folder on the disk of `out`, gone afterwards.
 
     Args:
-        out: What is made there; its parent is made where it is missing.
+        out: Path of what is made there; its parent is made where it is missing.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_left_behind(out)

@@ -12,7 +12,7 @@ from hetfeat.errors import RequestError
 VECTOR_BYTES, CACHE_LINE_BYTES, VTHREADS = 16, 64, 8
 """Ansor's hardware parameters of every CUDA device: a vector load, a line, virtual threads."""
 LOCAL_MEMORY_BYTES = 2**31 - 1
-"""The same: no bound."""
+"""Bytes of local memory, of every CUDA device too: no bound."""
 NEEDED = "an NVIDIA GPU, its driver and CUDA's runtime library, libcudart.so.13"
 
 
@@ -20,7 +20,7 @@ def need_gpu(arch: str | None = None) -> str:
     """The architecture of the first GPU, such as `sm_75`.
 
     Args:
-        arch: That programs are compiled for.
+        arch: Architecture that programs are compiled for, default None for any.
 
     Raises:
         RequestError: There is no GPU, or it is older than `arch`.
@@ -44,7 +44,7 @@ def gpu_profile(name: str | None = None) -> DeviceProfile:
     """The profile of the first GPU.
 
     Args:
-        name: Its name; by default a slug of what its driver calls it.
+        name: Name of the profile; default None for a slug of what the driver calls the GPU.
 
     Raises:
         RequestError: There is none.

@@ -10,7 +10,7 @@ def die_with_parent(parent: int | None = None) -> None:
     """A parent that is killed must not leave a hanging program behind, on a core for ever.
 
     Args:
-        parent: Process id of the parent, where it may be gone before this is called.
+        parent: Process id of the parent, where it may be gone before this is called; default None.
     """
     if sys.platform == "linux":
         set_parent_death_signal = 1

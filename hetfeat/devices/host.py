@@ -21,7 +21,7 @@ CGROUP_MEMORY = (
     (Path("/sys/fs/cgroup"), "", "memory.max", "memory.current"),
     (Path("/sys/fs/cgroup/memory"), "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
-"""Where the second and the first version of cgroups have a group's memory: the root, the name of
+"""Files of a group's memory in the second and the first version of cgroups: the root, the name of
 the controller in `CGROUPS`, the files of its bound and of what it takes."""
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 

@@ -12,11 +12,11 @@ class Multiprocessor:
     """A multiprocessor of a compute capability.
 
     Attributes:
-        capability: The compute capability.
-        fp32_lanes: Multiply-adds of fp32 that it can finish a cycle.
-        threads: Threads that it can hold at a time.
-        shared_memory_bytes: Shared memory of all blocks that it holds.
-        registers: Its registers of 32 bits.
+        capability: Compute capability, a number.
+        fp32_lanes: Multiply-adds of fp32 that it can finish in a cycle.
+        threads: Number of threads that it can hold at a time.
+        shared_memory_bytes: Bytes of shared memory of all blocks that it holds.
+        registers: Number of its registers of 32 bits, default 65,536.
     """
 
     capability: float

@@ -38,10 +38,10 @@ class ProbeOptions:
     """Settings of a probe.
 
     Attributes:
-        timeout_s: Longest that the micro-benchmarks may take, in seconds, default 300.
+        timeout_s: Longest time in seconds that the micro-benchmarks may take, default 300.
         busy_percent: Part of all processors in use, in percent, above which figures would be too
             low and a warning says so; default 20.
-        look_s: Seconds over which that is looked at, default 0.5.
+        look_s: Seconds over which the use of processors is looked at, default 0.5.
     """
 
     timeout_s: float = 300.0
@@ -61,10 +61,11 @@ def probe(
     """This machine's profile, measured now (about ten seconds).
 
     Args:
-        name: Its name; by default a slug of CPU, micro-architecture, ISA and threads.
-        threads: Threads to measure with; by default all cores this process may use.
-        isa: Vector instructions to restrict programs to; by default the widest there are.
-        options: The settings.
+        name: Name of the profile; default None for a slug of CPU, micro-architecture, ISA and
+            threads.
+        threads: Number of threads to measure with; default None for all cores this process may use.
+        isa: Vector instructions to restrict programs to; default None for the widest there are.
+        options: Settings of the probe, default `DEFAULTS`.
 
     Raises:
         RequestError: Not a machine the probe knows, not a name, or more threads or wider vectors

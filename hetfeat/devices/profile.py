@@ -16,7 +16,8 @@ from hetfeat.parsing import read_yaml
 
 FAMILIES = ("cpu-x86", "cpu-arm", "gpu-nvidia", "gpu-amd", "gpu-apple")
 PROFILE_VERSION = 2
-"""Of the file; 1 had neither the figures of caches and scalars nor those of data sheets."""
+"""Version of the file's format; 1 had neither the figures of caches and scalars nor those of data
+sheets."""
 REQUIRED = ("name", "family", "target", "threads")
 FP32_BYTES = 4
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -78,29 +79,36 @@ class DeviceProfile:
     of all threads of the profile together, compiled for its target.
 
     Attributes:
-        name: A slug; enters records, models and bundles.
-        family: One of `FAMILIES`.
-        target: What programs are compiled for; a plain mapping becomes one.
-        threads: Threads every measurement on the device uses (1 for a GPU).
-        num_cores: Cores the target is compiled for.
-        vector_unit_bytes: Width of a vector register in bytes.
-        cache_line_bytes: Cache line in bytes.
-        max_shared_memory_per_block_bytes: GPU only.
-        max_local_memory_per_block_bytes: GPU only.
-        max_threads_per_block: GPU only.
-        max_vthread_extent: GPU only.
-        warp_size: GPU only.
-        peak_gflops: Measured fp32 peak, in GFLOP/s.
-        scalar_gflops: The same without vectors.
-        bandwidth_gb_s: Measured bandwidth of scaling an array in DRAM, in 1e9 bytes/s.
-        l1_gb_s: Measured bandwidth of reading from the first-level cache, in 1e9 bytes/s.
-        l2_gb_s: From the second.
-        l3_gb_s: From the third.
-        fork_join_us: Measured duration of a parallel loop with nothing to do, in microseconds.
-        datasheet_gflops: The maker's fp32 peak, in GFLOP/s; never measured.
-        datasheet_gb_s: The maker's memory bandwidth, in 1e9 bytes/s; never measured.
-        source: Where the figures come from.
-        route: How to reach the device; a plain mapping becomes one.
+        name: A slug that names the device; enters records, models and bundles.
+        family: Family of the device, one of `FAMILIES`.
+        target: Target that programs are compiled for; a plain mapping becomes one.
+        threads: Number of threads that every measurement on the device uses (1 for a GPU).
+        num_cores: Number of cores the target is compiled for, default None.
+        vector_unit_bytes: Width of a vector register in bytes, default None.
+        cache_line_bytes: Length of a cache line in bytes, default 64.
+        max_shared_memory_per_block_bytes: Most bytes of shared memory of a block, default None; GPU
+            only.
+        max_local_memory_per_block_bytes: Most bytes of local memory of a block, default None; GPU
+            only.
+        max_threads_per_block: Most threads of a block, default None; GPU only.
+        max_vthread_extent: Most virtual threads, default None; GPU only.
+        warp_size: Number of threads of a warp, default None; GPU only.
+        peak_gflops: Measured fp32 peak in GFLOP/s, default None.
+        scalar_gflops: Measured fp32 peak without vectors in GFLOP/s, default None.
+        bandwidth_gb_s: Measured bandwidth of scaling an array in DRAM, in 1e9 bytes/s; default
+            None.
+        l1_gb_s: Measured bandwidth of reading from the first-level cache, in 1e9 bytes/s; default
+            None.
+        l2_gb_s: Measured bandwidth of reading from the second-level cache, in 1e9 bytes/s; default
+            None.
+        l3_gb_s: Measured bandwidth of reading from the third-level cache, in 1e9 bytes/s; default
+            None.
+        fork_join_us: Measured duration of a parallel loop with nothing to do, in microseconds;
+            default None.
+        datasheet_gflops: The maker's fp32 peak in GFLOP/s, never measured; default None.
+        datasheet_gb_s: The maker's memory bandwidth in 1e9 bytes/s, never measured; default None.
+        source: Origin of the figures, default empty.
+        route: Route by which the device is reached, default local; a plain mapping becomes one.
 
     Examples:
         >>> import hetfeat

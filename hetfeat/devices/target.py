@@ -48,20 +48,21 @@ RESTRICTED_CPU = {"avx2": "haswell", "sse42": "x86-64-v2"}
 """ISA -> the LLVM CPU whose widest vectors it is."""
 
 NO_VECTORS = ["-vectorize-slp:bool=0"]
-"""Keeps LLVM from packing the scalar kernel's neighbours into vectors of its own accord."""
+"""Options that keep LLVM from packing the scalar kernel's neighbours into vectors of its own
+accord."""
 
 FLOP_DEPTH, FLOP_PASSES, FLOP_JOBS = 128, 16, 64
 """Rows of both factors that a job multiplies, over and over: under 28 KB, which a first-level
 cache keeps."""
 
 STREAM_ELEMENTS = 32 * 1024 * 1024
-"""128 MiB an array: beyond any cache this toolkit has met."""
+"""Elements of an array: 128 MiB, beyond any cache this toolkit has met."""
 
 READ_VECTORS = 8
-"""Independent sums of a reading thread: enough to hide the latency of an addition."""
+"""Number of independent sums of a reading thread: enough to hide the latency of an addition."""
 
 READ_BYTES = 64 * 1024 * 1024
-"""What a thread reads from a cache in one run, over and over."""
+"""Bytes that a thread reads from a cache in one run, over and over."""
 
 
 def host_target(cores: int) -> dict[str, Any]:
@@ -125,9 +126,9 @@ class ShortProbe:
     """One kernel of the peak, quick enough to be run at every connection to a device.
 
     Args:
-        target: The device's.
+        target: Target of the device.
         tile: Rows and vectors of accumulators, default (6, 2), which fits 16 registers.
-        repeats: Runs in a row, default 10; the fastest counts.
+        repeats: Number of runs in a row, default 10; the fastest counts.
         longest_s: Seconds for which it tries again while it finds too little, default 1.
     """
 
@@ -206,10 +207,10 @@ class _Kernel:
     """A compiled micro-benchmark.
 
     Attributes:
-        function: Its `main` takes `arrays`.
-        arrays: fp32, on the CPU.
-        work: What a run does, in units of the figure times seconds.
-        number: Runs timed as one.
+        function: Compiled function whose `main` takes `arrays`.
+        arrays: Arrays of fp32, on the CPU.
+        work: Amount that a run does, in units of the figure times seconds.
+        number: Number of runs timed as one.
     """
 
     function: Any

@@ -55,9 +55,9 @@ class Assembled:
     """What a store yields for training.
 
     Attributes:
-        examples: The usable records, failures among them.
-        without_features: Records left out because no per-store features were extracted.
-        duplicates: Older measurements of a program on the same device, left out.
+        examples: Usable records, failures among them.
+        without_features: Number of records left out because no per-store features were extracted.
+        duplicates: Number of older measurements of a program on the same device, left out.
     """
 
     examples: Examples
@@ -121,10 +121,10 @@ def assemble(
     """All usable records of a store; `map_examples` goes through them without keeping them.
 
     Args:
-        store: The records.
-        over: As for `map_examples`.
-        room_bytes: Features that take more than this are kept in a file, not in memory.
-        devices: Only their records.
+        store: Store whose records are assembled.
+        over: Function that applies another to each piece, as for `map_examples`; `map` by default.
+        room_bytes: Most bytes of features kept in memory, more go to a file; no limit by default.
+        devices: Names of the wanted devices; None, the default, for all.
 
     Raises:
         DataError: The store is empty or damaged, or a device has records and no profile.
@@ -154,10 +154,10 @@ class Part(Generic[T]):
     """What became of one piece of a store.
 
     Attributes:
-        result: Of the function applied.
-        rows: Records read.
-        without_features: Of them, left out because no per-store features were extracted.
-        duplicates: Of them, left out as older measurements of a program on the same device.
+        result: Result of the function applied.
+        rows: Number of records read.
+        without_features: Number of these left out because no per-store features were extracted.
+        duplicates: Number of these left out as older measurements of a program on the same device.
     """
 
     result: T
@@ -178,14 +178,13 @@ def map_examples(
     Memory is that of a piece and what `older_duplicates` needs.
 
     Args:
-        store: The records.
-        function: Called with the examples of each piece, perhaps in another process.
-        over: What calls it for each piece and gives the results in order: `map`, or
-            `features.cluster.over(client)` for the machines of a Dask cluster.
-        with_stores: Whether to leave out records without per-store features; by default where
-            others have them. Imported records of other schedulers have their traces alone, those
-            of kernels with parameters are left out in any case.
-        devices: Only their records.
+        store: Store whose records are gone through.
+        function: Function called with the examples of each piece, perhaps in another process.
+        over: Function that applies another to each piece and gives the results in order: `map`, the
+            default, or `features.cluster.over(client)` for the machines of a Dask cluster.
+        with_stores: Whether to leave out records without per-store features; None, the default, to
+            do so where others have them. Kernels with parameters are left out in any case.
+        devices: Names of the wanted devices; None, the default, for all.
 
     Raises:
         DataError: The store is damaged, or a device has records and no profile.

@@ -37,10 +37,10 @@ class Batch:
     Attributes:
         stores: Per-store features, float32 [S, 164]; the rows of program i are
             `offsets[i]:offsets[i + 1]`, none for a program that only its trace tells of.
-        offsets: int64 [n + 1].
-        trace: The schedule's trace as a vector, float32 [n, len(columns.TRACE)].
-        steps: The same as a sequence of primitives (`trace.steps`), float32 [P, trace.WIDTH].
-        step_offsets: As `offsets`, of `steps`.
+        offsets: First row of each program in `stores`, and the end of the last, int64 [n + 1].
+        trace: Trace of the schedule as a vector, float32 [n, len(columns.TRACE)].
+        steps: Trace as a sequence of primitives (`trace.steps`), float32 [P, trace.WIDTH].
+        step_offsets: First row of each program in `steps`, and the end of the last, int64 [n + 1].
         task: Task features, float32 [n, len(columns.task)].
         hardware: Hardware features, float32 [n, len(columns.hardware)]; NaN where the hardware
             class lacks the parameter.
@@ -86,7 +86,7 @@ class Batch:
 
     @property
     def nbytes(self) -> int:
-        """Of all arrays."""
+        """Bytes of all arrays."""
         return sum(getattr(self, field.name).nbytes for field in fields(self))
 
 

@@ -18,9 +18,9 @@ class Column:
     """One feature.
 
     Attributes:
-        name: Unique within its kind (per store, task or hardware).
+        name: Name, unique within its kind (per store, task or hardware).
         unit: Unit of the stored value; `log2(1+x)` is signed and rounds nothing.
-        version: Raised when the same name gets another meaning.
+        version: Version of its meaning, raised when the same name gets another; 1 by default.
     """
 
     name: str

@@ -39,7 +39,7 @@ class Shelf:
     The file is gone with this process, however it ends.
 
     Args:
-        room_bytes: What may stay in memory.
+        room_bytes: Most bytes of features that may stay in memory.
     """
 
     def __init__(self, room_bytes: float) -> None:

@@ -10,7 +10,7 @@ class StoreFeatures:
 
     Args:
         context: Tuning context of the task.
-        cache_line_bytes: Cache line of the device; the only hardware input there is.
+        cache_line_bytes: Cache line of the device in bytes; the only hardware input there is.
     """
 
     def __init__(self, context: ms.TuneContext, cache_line_bytes: int) -> None:

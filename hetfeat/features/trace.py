@@ -65,11 +65,11 @@ def sequences(traces: Collection[Any], shape: tuple[int, int] = (STEPS, WIDTH)) 
     number of its word, and its numbers, cut or padded with 0.
 
     Args:
-        traces: JSON of each program: the column of a record store, or strings.
-        shape: Steps and width of a sequence.
+        traces: Traces as JSON, one a program: the column of a record store, or strings.
+        shape: Steps and width of a sequence; `(STEPS, WIDTH)` by default.
 
     Returns:
-        float32 [programs, steps, width].
+        Sequences, float32 [programs, steps, width].
 
     Raises:
         DataError: A trace is none.
@@ -90,10 +90,10 @@ def vectors(traces: Collection[Any]) -> Floats:
     """Traces as vectors for models of trees, post-processing included.
 
     Args:
-        traces: JSON of each program: the column of a record store, or strings.
+        traces: Traces as JSON, one a program: the column of a record store, or strings.
 
     Returns:
-        float32 [programs, len(columns.TRACE)].
+        Vectors, float32 [programs, len(columns.TRACE)].
 
     Raises:
         DataError: A trace is none.
@@ -105,7 +105,7 @@ def vectors_of_steps(rows: Floats, offsets: npt.NDArray[np.int64]) -> Floats:
     """What `vectors` says of sequences made by `steps`: of traces without post-processing.
 
     Returns:
-        float32 [programs, len(columns.TRACE)].
+        Vectors, float32 [programs, len(columns.TRACE)].
     """
     return _vectors(_read(rows[a:b]) for a, b in itertools.pairwise(offsets))
 
@@ -114,7 +114,7 @@ def steps(traces: Collection[Any]) -> tuple[Floats, npt.NDArray[np.int64]]:
     """The sequences end to end, without padding, of `STEPS` steps at most.
 
     Returns:
-        float32 [steps, WIDTH], and where each program's begin, int64 [programs + 1].
+        Steps, float32 [steps, WIDTH], and the first step of each program, int64 [programs + 1].
 
     Raises:
         DataError: A trace is none.
@@ -172,7 +172,7 @@ def _vector(steps: Iterable[Step]) -> list[float]:
 
 
 def _product(row: list[float], threads: str) -> float:
-    """Of the extents bound to the axes of blocks or threads; 0 where none is."""
+    """Product of the extents bound to the axes of blocks or threads; 0 where none is."""
     extents = [row[at] for name, at in _EXTENT.items() if name.startswith(threads) and row[at]]
     return math.prod(extents) if extents else 0.0
 

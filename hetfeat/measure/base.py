@@ -24,8 +24,8 @@ class Measurer(Protocol):
 
         Args:
             programs: Candidates; their tasks must be known to the measurer.
-            incumbent_s: Best latency so far by task hash; a first run much slower than that is
-                taken as the program's latency, without repeats.
+            incumbent_s: Best latency so far in seconds by task hash; a first run much slower than
+                that is taken as the program's latency, without repeats. Default None.
 
         Raises:
             DeviceLost: The device cannot be reached, after patient retries.

@@ -13,9 +13,9 @@ class BuildTimeoutOptions:
         longest_s: Most seconds for any build, default 8: most programs build in 0.2 s; a few,
             unrolled too far, would keep LLVM busy for a minute.
         shortest_s: Seconds that every build gets, default 3: a busy machine is slower by as much.
-        medians: Allowance as a multiple of the operator's median build, default 10.
-        builds_to_learn: Builds of an operator before its median counts, default 16.
-        builds_kept: Latest builds of an operator that the median is of, default 64.
+        medians: Multiple of the operator's median build that is allowed, default 10.
+        builds_to_learn: Number of builds of an operator before its median counts, default 16.
+        builds_kept: Number of an operator's latest builds that the median is of, default 64.
     """
 
     longest_s: float = 8.0
@@ -32,7 +32,7 @@ class BuildTimeout:
     (`benchmarks/builds.py`).
 
     Args:
-        options: The settings.
+        options: Settings of the time-out.
     """
 
     def __init__(self, options: BuildTimeoutOptions) -> None:

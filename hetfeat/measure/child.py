@@ -28,7 +28,7 @@ from hetfeat.workloads.relax import load_workload
 
 FLUSH = "cache_flush_cpu_non_first_arg"
 BIG_CORES_FIRST = 1
-"""How TVM's thread pool chooses cores."""
+"""Mode in which TVM's thread pool chooses cores: the big ones first."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,14 @@ class TimingOptions:
     """How a program is timed.
 
     Attributes:
-        repeats: Repeats of a round, default 3; each is one latency.
+        repeats: Number of repeats of a round, default 3; each is one latency.
         repeat_s: Least seconds of a repeat, default 0.01: shorter runs are made several times.
         slow_ratio: First run, as a multiple of the best so far, above which the first run is the
             latency, without repeats; default 3. It must be over `slow_s`, too.
         slow_s: Seconds below which a program is repeated however slow it is, default 0.02.
         cold_runs: Most runs with cold weights, default 20.
-        cold_s: Seconds that they take together at most, default 4: less than `run_timeout_s`.
+        cold_s: Seconds that runs with cold weights take together at most, default 4: less than
+            `run_timeout_s`.
         steady_spread: Spread of repeats above which a round is taken again, default 0.1.
         rounds: Most rounds, default 3; the steadiest is kept.
     """
@@ -65,8 +66,8 @@ class Service:
 
     Args:
         target: TVM's target of the device.
-        cache_line_bytes: Cache line of the device in bytes.
-        timing: How programs are timed.
+        cache_line_bytes: Length of a cache line of the device in bytes.
+        timing: Options of timing programs, default `TIMING`.
     """
 
     def __init__(

@@ -15,9 +15,10 @@ def measurer_of(profile: DeviceProfile, store: Path, builders: int | None = None
     """Measures here, or on the servers of the device's key.
 
     Args:
-        profile: The device.
-        store: Folder of the records, where quarantined ones are kept apart from them.
-        builders: Children that build for a device that is here; by default one a thread of it.
+        profile: Profile of the device.
+        store: Folder of the records; quarantined ones are kept apart from them.
+        builders: Number of children that build for a device that is here; default None for one a
+            thread of it.
     """
     if profile.route.is_local:
         return LocalMeasurer(profile, builders=builders)

@@ -17,8 +17,8 @@ class Fork:
     parallel loop starts.
 
     Args:
-        service: Serves, as for `serve`.
-        error_kind: What to call the failure of a request.
+        service: Object whose methods serve requests, as for `serve`.
+        error_kind: Callable that names the failure of a request.
     """
 
     def __init__(self, service: object, error_kind: Callable[[str, Exception], str]) -> None:

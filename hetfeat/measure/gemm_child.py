@@ -38,8 +38,8 @@ class RankingOptions:
     Attributes:
         ranked_ratio: Multiple of the best time above which a state need only be ranked, default
             1.5: one repeat does it.
-        slow_ranked_ratio: The same of runs over `TimingOptions.slow_s`, default 1.2: they cost
-            more, and one alone is near the median of steady repeats (docs/search.md).
+        slow_ranked_ratio: The same multiple for runs over `TimingOptions.slow_s`, default 1.2: they
+            cost more, and one alone is near the median of steady repeats (docs/search.md).
         kill_ratio: Multiple of the best time at which a first run is killed, default 10.
         kill_floor_s: Seconds that every first run gets, default 0.3.
     """
@@ -118,9 +118,9 @@ class GemmService(Service):
 
     Args:
         target: TVM's target of the device.
-        cache_line_bytes: Cache line of the device in bytes.
-        timing: How programs are timed.
-        ranking: When a first run tells enough.
+        cache_line_bytes: Length of a cache line of the device in bytes.
+        timing: Options of timing programs, default `TIMING`.
+        ranking: Options that say when a first run tells enough, default `RANKING`.
     """
 
     def __init__(

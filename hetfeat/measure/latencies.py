@@ -10,7 +10,7 @@ from hetfeat.parsing import PositiveFloat, parse
 from hetfeat.records import Task
 
 SHORTEST_S = 1e-9
-"""No program is as quick as this."""
+"""Shortest time in seconds that is believed: no program is as quick."""
 MOST = 1000
 _LATENCIES = Annotated[list[PositiveFloat], Field(min_length=1, max_length=MOST)]
 _ACTION = "update and restart the server, and set its clock right"
@@ -22,9 +22,9 @@ def latencies_of(
     """Seconds of a run, a mean per repeat.
 
     Args:
-        value: The answer of a child or a server.
+        value: Answer of a child or a server.
         task: Task of the program.
-        profile: The device.
+        profile: Profile of the device.
         beyond_peak: Multiple of the profile's peak, default 100, by which no device is faster.
 
     Raises:

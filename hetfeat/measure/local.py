@@ -27,7 +27,7 @@ class MeasureOptions(PoolOptions):
 
     Attributes:
         run_timeout_s: Longest that a program's runs may take together, in seconds, default 10.
-        builds_ahead: Programs that a child builds before running starts, default 8.
+        builds_ahead: Number of programs that a child builds before running starts, default 8.
         settle_s: Pause before another child runs programs, in seconds, default 0.02: the threads
             of the one before have gone to sleep by then (`host.TVM_SPINS`).
     """
@@ -52,10 +52,10 @@ class LocalMeasurer(PoolMeasurer):
     costs the program it was at, nothing else.
 
     Args:
-        profile: The device.
-        options: The settings.
-        builders: Number of children, default None for one a thread of the device.
-        child: Module of the measuring child.
+        profile: Profile of the device.
+        options: Settings of measuring on this machine, default `DEFAULTS`.
+        builders: Number of children; default None for one a thread of the device.
+        child: Name of the measuring child's module, default `CHILD`.
         pool: Children of a measurer of the same machine code, which may use more threads than the
             device; default None for children of its own.
 

@@ -14,8 +14,8 @@ class PoolMeasurer(ABC):
     """A `DeviceMeasurer` whose programs are proposed and built by a pool; it differs in running.
 
     Args:
-        profile: The device.
-        pool: Children that propose and build; they start and end with the measurer.
+        profile: Profile of the device.
+        pool: Pool of children that propose and build; they start and end with the measurer.
     """
 
     def __init__(self, profile: DeviceProfile, pool: WorkerPool) -> None:

@@ -24,7 +24,7 @@ from hetfeat.measure.worker_loop import received
 from hetfeat.records import ErrorKind
 
 OUT_OF_MEMORY = b"bad_alloc"
-"""What C++ says on standard error when it ends a process for want of memory."""
+"""Text that C++ writes to standard error when it ends a process for want of memory."""
 
 
 class Lost(Exception):
@@ -47,8 +47,9 @@ class Worker:
 
     Args:
         module: Name of the module run as the child's main program.
-        arguments: Its arguments, after the number of the file descriptor to talk over.
-        threads: `TVM_NUM_THREADS` of the child. TVM would take half the cores.
+        arguments: Words of its command line, after the number of the file descriptor to talk over.
+        threads: Number of threads of the child, its `TVM_NUM_THREADS`. TVM would take half the
+            cores.
     """
 
     def __init__(self, module: str, arguments: Sequence[str], threads: int) -> None:
@@ -61,7 +62,7 @@ class Worker:
         self._errors: IO[bytes] | None = None
         self._closing = threading.Event()
         self.generation = 0
-        """Counts the children lost: what an older generation was told or had built is gone."""
+        """Number of children lost: what an older generation was told or had built is gone."""
 
     def start(self) -> None:
         """Starts the child if it is not running, without waiting for it to be ready.

@@ -17,9 +17,10 @@ def serve(
     """Answers requests until the other side closes or is gone.
 
     Args:
-        connection: To the parent; requests and replies are JSON objects.
-        service: A request's `do` names its method, the rest are its arguments.
-        error_kind: What to call the failure of a request.
+        connection: Connection to the parent; requests and replies are JSON objects.
+        service: Object with the methods that a request's `do` names; the rest of it are the
+            arguments.
+        error_kind: Callable that names the failure of a request.
     """
     die_with_parent()
     while True:

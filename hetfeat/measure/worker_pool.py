@@ -29,14 +29,17 @@ class PoolOptions:
     """Settings of a pool of children.
 
     Attributes:
-        build_timeout: How long builds may take.
-        memory_limit_bytes: Most address space of a child, default None for half of the memory.
-        restart_bytes: Resident memory above which a child is replaced, default 1.5 GiB: it grows
-            by about 1.1 MB with each build (TVM's and LLVM's caches).
+        build_timeout: Options that say how long builds may take, default those of
+            `BuildTimeoutOptions`.
+        memory_limit_bytes: Most bytes of address space of a child, default None for half of the
+            memory.
+        restart_bytes: Bytes of resident memory above which a child is replaced, default 1.5 GiB: it
+            grows by about 1.1 MB with each build (TVM's and LLVM's caches).
         propose_timeout_s: Longest that one request for programs or features may take, in seconds,
             default 120.
-        propose_attempts: Times that a child lost while it draws programs is asked, default 2.
-        features_at_once: Programs whose features one request extracts, default 32.
+        propose_attempts: Number of times that a child lost while it draws programs is asked,
+            default 2.
+        features_at_once: Number of programs whose features one request extracts, default 32.
     """
 
     build_timeout: BuildTimeoutOptions = field(default_factory=BuildTimeoutOptions)
@@ -54,15 +57,15 @@ class WorkerPool:
     """Children of a device; one that dies or hangs costs the program it was at.
 
     Args:
-        profile: The device that programs are built for.
-        child: Module of the children.
+        profile: Profile of the device that programs are built for.
+        child: Name of the children's module.
         count: Number of children.
-        options: The settings.
+        options: Settings of the pool, default `DEFAULTS`.
 
     Attributes:
-        options: The settings.
-        workers: The children.
-        threads: One thread for each child.
+        options: Settings of the pool.
+        workers: Children of the pool.
+        threads: Pool with one thread for each child.
         built: Child, and its generation, that holds a built program, by the program's key.
         last_runner: Index of the child that last ran a program, None before any did.
     """

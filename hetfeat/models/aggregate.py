@@ -29,9 +29,9 @@ class FeatureTable:
     """Rows that a program's margin is the sum over.
 
     Attributes:
-        rows: float32 [r, columns].
-        program: Which program each row is of, int64 [r].
-        programs: How many there are.
+        rows: Feature rows of all programs, float32 [r, columns].
+        program: Position of the program that each row is of, int64 [r].
+        programs: Number of programs.
     """
 
     rows: Floats

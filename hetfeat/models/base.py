@@ -18,11 +18,11 @@ class TraceRanker(Protocol):
 
     @property
     def operators(self) -> frozenset[str]:
-        """Of the tasks whose traces it can rank."""
+        """Operators of the tasks whose traces it can rank."""
 
     @property
     def own(self) -> frozenset[str]:
-        """Those of which it has learnt sketches of ours, too."""
+        """Operators of which it has learnt sketches of ours, too."""
 
     def predict(self, batch: Batch) -> npt.NDArray[np.float64]:
         """Scores of programs, higher is faster, float64 [n]; they need no per-store features."""
@@ -41,8 +41,9 @@ class CostModel(Protocol):
     predictions; nothing is pickled.
 
     Attributes:
-        packages: What loading it needs beside hetfeat, in pip's names.
-        draft: Ranks traces that nobody has applied yet; None where it has not learnt to.
+        packages: Packages that loading it needs beside hetfeat, in pip's names.
+        draft: Ranker of traces that nobody has applied yet; None where it has not learnt to rank
+            them.
         with_stores: Whether it learnt from per-store features; None where that is not known.
         valid_pca: Pairwise comparison accuracy on the `valid` side of `fit`, mean over tasks; None
             where that is not known. Fine-tuning leaves it as it is.

@@ -13,8 +13,8 @@ class Calibration:
     """A rising piecewise linear curve, flat beyond its ends.
 
     Attributes:
-        score: Knots, rising.
-        y: The estimate at each knot, not falling.
+        score: Score at each knot, rising.
+        y: Estimate of y at each knot, not falling.
     """
 
     score: tuple[float, ...]
@@ -29,8 +29,8 @@ def fit_calibration(scores: Floats, y: Floats) -> Calibration:
     """Least squares among the curves that never fall (isotonic regression).
 
     Args:
-        scores: float64 [n], n > 0.
-        y: float64 [n].
+        scores: Scores of programs, float64 [n], n > 0.
+        y: Labels of the programs, float64 [n].
     """
     from sklearn.isotonic import IsotonicRegression  # a second to import: only to train
 

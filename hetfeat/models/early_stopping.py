@@ -23,8 +23,8 @@ class EarlyStopping:
         """Whether to stop: the loss has not fallen for `patience` epochs.
 
         Args:
-            epoch: Counted from 0.
-            margins: Of the valid side, float64 [n].
+            epoch: Number of the epoch, counted from 0.
+            margins: Margins of the valid side, float64 [n].
         """
         self.loss = loss = self.objective.loss(margins)
         if loss < self.least_loss:

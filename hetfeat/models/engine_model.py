@@ -67,12 +67,12 @@ class EngineModel:
     """A cost model around an engine. Its margin is the logit of y; its score exp(margin).
 
     Attributes:
-        name: As in `models.registry.MODELS`.
-        engine: The engine's module.
-        packages: What the engine needs to be installed, in pip's names.
-        defaults: Hyperparameters: a frozen dataclass with at least `rounds`, `fine_tune_rounds`
-            and `seed`.
-        rounds: Epochs or boosting rounds at most, by effort.
+        name: Name of the model in `models.registry.MODELS`.
+        engine: Module of the engine.
+        packages: Packages that the engine needs to be installed, in pip's names.
+        defaults: Hyperparameters: a frozen dataclass with at least `rounds`, `fine_tune_rounds` and
+            `seed`.
+        rounds: Most epochs or boosting rounds, by effort.
     """
 
     name: ClassVar[str]

@@ -31,10 +31,10 @@ class Evaluation:
 
     Attributes:
         metrics: `pca`, `rmse`, `r2`, `top1`, `top5` and the figures that explain them.
-        baselines: The same main figures for random scores and for one score for all.
+        baselines: Main figures of random scores and of one score for all, each by name.
         y: Labels, float64 [n].
         estimate: Calibrated predictions of y, float64 [n].
-        operator_rmse: RMSE of y by operator.
+        operator_rmse: Root mean square error of y, by operator.
     """
 
     metrics: dict[str, float]
@@ -67,12 +67,13 @@ def evaluate(
     """Judges a fitted model on `test`.
 
     Args:
-        model: Fitted on `train` and `valid`.
-        train: Gives best latencies of tasks that `test` shares with it.
-        valid: Gives the baselines their calibration, as it gave the model's.
-        test: What the figures are of.
-        networks: Occurrences by network and task hash, for top-k of networks.
-        seed: Of the random baseline and of ties.
+        model: Model that was fitted on `train` and `valid`.
+        train: Examples that give best latencies of tasks that `test` shares with them.
+        valid: Examples that give the baselines their calibration, as they gave the model's.
+        test: Examples that the figures are of.
+        networks: Occurrences by network and task hash, for top-k of networks; None, the default,
+            for none.
+        seed: Seed of the random baseline and of ties; 0 by default.
     """
     groups, keys = group_codes(test)
     y = labels(test, best_latencies(train, valid, test))

@@ -61,9 +61,9 @@ SPACES: Mapping[str, Mapping[str, Range | Choice]] = {
         "unrolling": Range(1, 3),
     },
 }
-"""By name of the model. Those of networks cover the paper's Table 4, whose batches and epochs they
-have. Epochs are worth searching because the rate falls over all of them; the rounds of trees are
-not, for the valid side ends the training."""
+"""Spaces by name of the model. Those of networks cover the paper's Table 4, whose batches and
+epochs they have. Epochs are worth searching because the rate falls over all of them; the rounds of
+trees are not, for the valid side ends the training."""
 
 
 def space_of(model: str, effort: str = "standard") -> Mapping[str, Range | Choice]:

@@ -25,7 +25,7 @@ from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.models.permutation import falls
 
 MOST_RECORDS = 4000
-"""For mutual information, whose cost grows faster than the records."""
+"""Most records for mutual information, whose cost grows faster than the records."""
 PERMUTED = 60
 """Columns of the greatest gain that are permuted; a column without a split cannot matter."""
 
@@ -51,10 +51,10 @@ def importances(
     """The importance of every column, the greatest gain first.
 
     Args:
-        model: Fitted on `train`.
-        train: Gives the mutual information.
-        test: Held-out records, for the permutations.
-        seed: Of the shuffles and the records drawn.
+        model: Model that was fitted on `train`.
+        train: Examples that the mutual information is computed on.
+        test: Held-out examples, for the permutations.
+        seed: Seed of the shuffles and of the records drawn; 0 by default.
     """
     names, gains = table_names("flat"), model.importance()
     total = sum(gains.values()) or 1.0

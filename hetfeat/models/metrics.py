@@ -27,9 +27,10 @@ class Pairwise:
 
     Attributes:
         value: Mean over groups of the share of pairs in the right order; NaN without a group.
-        groups: Groups with at least one pair that counts.
-        pairs: Pairs that counted.
-        within_noise: Pairs left out because their latencies differ by less than the noise.
+        groups: Number of groups with at least one pair that counts.
+        pairs: Number of pairs that counted.
+        within_noise: Number of pairs left out because their latencies differ by less than the
+            noise.
     """
 
     value: float
@@ -46,10 +47,11 @@ def pairwise_accuracy(
     Failed programs take no part; a tie between scores counts half.
 
     Args:
-        scores: float64 [n].
-        latency_s: Seconds, float64 [n].
-        groups: int64 [n].
-        noise: Least relative difference of latencies for a pair to count, as a share.
+        scores: Scores of the programs, higher is faster, float64 [n].
+        latency_s: Latency of each program in seconds, float64 [n].
+        groups: Code of the group of each program, int64 [n].
+        noise: Least relative difference of latencies for a pair to count, as a share; `NOISE` by
+            default.
     """
     shares: list[float] = []
     counted = left_out = 0

@@ -17,10 +17,10 @@ class TopK:
 
     Attributes:
         value: Mean over tasks of the best true y among the k best-scored programs.
-        random: What k programs drawn at random reach on average, exactly.
-        tasks: Tasks that took part (a task on a device).
-        smallest: Programs of the smallest of them.
-        by_definition: Whether all of them have at least `SMALLEST_TASK` programs.
+        random: Mean that k programs drawn at random reach, exactly.
+        tasks: Number of tasks that took part (a task on a device).
+        smallest: Number of programs of the smallest of these tasks.
+        by_definition: Whether all of these tasks have at least `SMALLEST_TASK` programs.
     """
 
     value: float
@@ -43,10 +43,10 @@ class NetworkTopK:
     """Top-k of networks: sum(w x best latency) / sum(w x best latency among the k best-scored).
 
     Attributes:
-        mean_of_ratios: One ratio a network and device, averaged (TenSet).
-        ratio_of_sums: Numerators and denominators pooled (TLP).
-        networks: Networks on devices with at least one task that took part.
-        tasks: Tasks on devices that took part.
+        mean_of_ratios: Mean of one ratio a network and device (TenSet).
+        ratio_of_sums: Ratio of the pooled numerators and denominators (TLP).
+        networks: Number of networks on devices with at least one task that took part.
+        tasks: Number of tasks on devices that took part.
     """
 
     mean_of_ratios: float
@@ -74,11 +74,11 @@ def top_k(scores: Floats, y: Floats, groups: Ints, k: int, seed: int = 0) -> Top
     """Top-k of a task, averaged over tasks; ties of the score are broken at random.
 
     Args:
-        scores: float64 [n].
-        y: float64 [n], 0 for failed programs.
-        groups: int64 [n], one code a task and device, each with distinct programs.
-        k: Programs that would be measured.
-        seed: For breaking ties.
+        scores: Scores of the programs, higher is faster, float64 [n].
+        y: Labels of the programs, float64 [n], 0 for failed ones.
+        groups: Code of each program's task and device, int64 [n]; programs of a group are distinct.
+        k: Number of programs that would be measured.
+        seed: Seed that ties are broken with; 0 by default.
     """
     chosen, by_definition = eligible_groups(groups, y > 0)
     ranks = _tie_breaker(len(scores), seed)
@@ -104,13 +104,13 @@ def top_k_of_networks(
     """Top-k of networks over the tasks that `top_k` uses; failed programs take no part.
 
     Args:
-        scores: float64 [n].
-        latency_s: Seconds, float64 [n], NaN for failed programs.
-        groups: int64 [n], positions in `keys`.
-        keys: (device, task hash) of each group.
+        scores: Scores of the programs, higher is faster, float64 [n].
+        latency_s: Latency of each program in seconds, float64 [n], NaN for failed ones.
+        groups: Position in `keys` of each program's group, int64 [n].
+        keys: Device and task hash of each group.
         networks: Occurrences by network and task hash.
-        k: Programs that would be measured.
-        seed: For breaking ties.
+        k: Number of programs that would be measured.
+        seed: Seed that ties are broken with; 0 by default.
     """
     valid = np.isfinite(latency_s)
     ranks = _tie_breaker(len(scores), seed)

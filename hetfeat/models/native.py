@@ -25,8 +25,8 @@ def check_native(path: Path, digest: str) -> None:
     """Refuses a booster's file that a child cannot parse, or whose trees are none.
 
     Args:
-        path: A file; one that no native parser reads is passed over.
-        digest: SHA-256 of its bytes.
+        path: Path of a file; one that no native parser reads is passed over.
+        digest: SHA-256 of the file's bytes.
 
     Raises:
         DataError: The child ended badly, or not in time.

@@ -12,17 +12,20 @@ class MlpParameters:
     """Hyperparameters of `mlp`; widths and batch are TenSet's.
 
     Attributes:
-        rounds: Epochs at most.
-        patience: Epochs without a lower loss on the valid side before training ends.
-        batch: Chunks a step, each of at most `net.CHUNK` programs of one task on one device.
-        learning_rate: Of Adam, falling to zero as a cosine.
-        weight_decay: Of Adam.
-        width: Of every layer.
-        point_weight: Share of the loss that is the squared error of y; the rest ranks.
-        lambda_rank: Weigh a pair by what its order is worth to the discounted gain.
-        fine_tune_rounds: Epochs over the records of another device.
-        fine_tune_rate: Learning rate of fine-tuning.
-        seed: Of weights and order.
+        rounds: Most epochs; 100 by default.
+        patience: Epochs without a lower loss on the valid side before training ends; 25 by default.
+        batch: Chunks a step, each of at most `net.CHUNK` programs of one task on one device; 16 by
+            default.
+        learning_rate: Step size of Adam, falling to zero as a cosine; 7e-4 by default.
+        weight_decay: Weight decay of Adam; 1e-6 by default.
+        width: Width of every layer; 256 by default.
+        point_weight: Share of the loss that is the squared error of y, the rest ranks; 0.5 by
+            default.
+        lambda_rank: Whether a pair is weighed by what its order is worth to the discounted gain;
+            false by default.
+        fine_tune_rounds: Epochs over the records of another device; 30 by default.
+        fine_tune_rate: Learning rate of fine-tuning; 1e-3 by default.
+        seed: Seed of the weights and of the order; 0 by default.
     """
 
     rounds: int = 100
@@ -43,20 +46,23 @@ class AttentionParameters:
     """Hyperparameters of `attention`; the defaults are those of the paper's Table 4 and text.
 
     Attributes:
-        rounds: Epochs at most.
-        patience: As in `MlpParameters`.
-        batch: As in `MlpParameters`.
-        learning_rate: Of Adam, falling to zero as a cosine.
-        weight_decay: Of Adam.
-        layers: Of the bidirectional LSTM over a program's sequence.
-        width: Of an embedding; half of it for each direction.
-        heads: Attention heads over the support set.
-        unrolling: Steps in which a query reads the support set.
-        point_weight: As in `MlpParameters`.
-        lambda_rank: As in `MlpParameters`.
-        fine_tune_rounds: Epochs over the records of another device.
-        fine_tune_rate: Learning rate of fine-tuning.
-        seed: Of weights, order and support sets.
+        rounds: Most epochs; 200 by default.
+        patience: Epochs without a lower loss on the valid side before training ends; 40 by default.
+        batch: Chunks a step, each of at most `net.CHUNK` programs of one task on one device; 16 by
+            default.
+        learning_rate: Step size of Adam, falling to zero as a cosine; 1e-3 by default.
+        weight_decay: Weight decay of Adam; 1e-6 by default.
+        layers: Layers of the bidirectional LSTM over a program's sequence; 3 by default.
+        width: Width of an embedding, half of it for each direction; 128 by default.
+        heads: Attention heads over the support set; 2 by default.
+        unrolling: Steps in which a query reads the support set; 2 by default.
+        point_weight: Share of the loss that is the squared error of y, the rest ranks; 0.5 by
+            default.
+        lambda_rank: Whether a pair is weighed by what its order is worth to the discounted gain;
+            false by default.
+        fine_tune_rounds: Epochs over the records of another device; 30 by default.
+        fine_tune_rate: Learning rate of fine-tuning; 1e-3 by default.
+        seed: Seed of the weights, of the order and of the support sets; 0 by default.
     """
 
     rounds: int = 200

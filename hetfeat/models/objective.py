@@ -26,7 +26,7 @@ class Objective:
     Attributes:
         pairs: Pairs over n programs.
         y: Labels, float64 [n].
-        point_weight: In [0, 1].
+        point_weight: Share of the pointwise part, within 0..1.
     """
 
     pairs: Pairs

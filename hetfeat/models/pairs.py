@@ -24,9 +24,10 @@ class Pairs:
     """Pairs whose first program is faster than its second by more than the noise.
 
     Attributes:
-        faster: Positions, int32 [p]: pairs take more memory than all else of a program.
-        slower: Positions, int32 [p].
-        programs: How many programs the positions range over.
+        faster: Positions of the faster programs, int32 [p]: pairs take more memory than all else of
+            a program.
+        slower: Positions of the slower programs, int32 [p].
+        programs: Number of programs that the positions range over.
     """
 
     faster: Ints
@@ -73,9 +74,9 @@ def pairs_of(examples: Examples, seed: int = 0, noise: float = NOISE) -> Pairs:
     them, too, tell those that run apart less well (docs/models.md).
 
     Args:
-        examples: n measured programs.
-        seed: For drawing among the pairs of large tasks.
-        noise: Least relative difference of latencies, as a share.
+        examples: Measured programs, n of them.
+        seed: Seed of the draw among the pairs of large tasks; 0 by default.
+        noise: Least relative difference of latencies, as a share; `NOISE` by default.
     """
     rng = np.random.default_rng(seed)
     slowness = np.log(examples.latency_s)

@@ -24,8 +24,8 @@ def falls(
 
     Args:
         shuffled: Views of what `pca` reads, by name; afterwards they are as they were.
-        pca: Scores anew.
-        seed: Of the shuffles.
+        pca: Function that scores anew and gives PCA.
+        seed: Seed of the shuffles.
     """
     rng = np.random.default_rng(seed)
     whole, found = pca(), {}
@@ -41,10 +41,10 @@ def permutation_importance(model: CostModel, examples: Examples, seed: int = 0) 
     """Falls of PCA by column, of those by which it falls, on `MOST_PROGRAMS` of the examples.
 
     Args:
-        model: Fitted.
-        examples: That it did not descend on. Tasks are drawn from them, not programs: a program
-            alone has nothing to be compared with.
-        seed: Of the draw and the shuffles.
+        model: Model that has been fitted.
+        examples: Examples that it did not descend on. Tasks are drawn from them, not programs: a
+            program alone has nothing to be compared with.
+        seed: Seed of the draw and of the shuffles; 0 by default.
     """
     groups = list(by_group(group_codes(examples)[0]))
     order = np.random.default_rng(seed).permutation(len(groups))

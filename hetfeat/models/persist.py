@@ -65,9 +65,9 @@ def write_folder(folder: Path, head: dict[str, Any], write: Callable[[Path], Non
     """Makes a model folder in one step: it is complete or absent.
 
     Args:
-        folder: Absent or empty.
-        head: JSON-ready; must name its `model`.
-        write: Called with a folder to write the model's other files into.
+        folder: Folder of the model, absent or empty.
+        head: Values for the head file, ready for JSON; they must name the `model`.
+        write: Function called with a folder to write the model's other files into.
 
     Raises:
         DataError: The folder holds something.

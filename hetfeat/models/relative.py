@@ -25,12 +25,13 @@ def relative_features(stores: Floats, task: Floats, hardware: Floats) -> Floats:
     """The columns `RELATIVE` of n stores, or sums of stores.
 
     Args:
-        stores: float32 [n, 164].
+        stores: Per-store features, float32 [n, 164].
         task: Features of the task of each, float32 [n, len(columns.TASK)].
         hardware: Features of the device of each, float32 [n, len(columns.HARDWARE)].
 
     Returns:
-        float32 [n, len(columns.RELATIVE)]; NaN where the device does not have the parameter.
+        Columns, float32 [n, len(columns.RELATIVE)]; NaN where the device does not have the
+        parameter.
     """
     units = _log_extent(stores, "parallel_product") - hardware[:, _HARDWARE["threads"]]
     lanes = _log_extent(stores, "vectorize_product") - hardware[:, _HARDWARE["lanes"]]
@@ -65,7 +66,7 @@ def _log_sum(logs: Floats) -> Doubles:
 
 
 def _quantities(logs: Floats) -> Doubles:
-    """Of values that are log2(1 + quantity)."""
+    """Quantities of values that are log2(1 + quantity)."""
     return np.exp2(np.abs(logs, dtype=np.float64)) - 1
 
 

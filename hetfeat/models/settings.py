@@ -31,8 +31,8 @@ def parsed(model: str, given: Sequence[str]) -> dict[str, Any]:
     """Hyperparameters of a model by name, each of the type of its default.
 
     Args:
-        model: Its name.
-        given: Each `name=value`.
+        model: Name of the model.
+        given: Hyperparameters, each as `name=value`.
 
     Raises:
         RequestError: No such model, no such hyperparameter, or a value that it cannot have.
@@ -58,9 +58,9 @@ def changed(name: str, effort: str, model: CostModel) -> str:
     """`name=value,...` of what differs from the defaults of an effort; empty where nothing does.
 
     Args:
-        name: Of the model, as in `registry.MODELS`.
-        effort: Whose defaults.
-        model: With its hyperparameters.
+        name: Name of the model in `registry.MODELS`.
+        effort: Effort whose defaults are compared with.
+        model: Model whose hyperparameters are compared.
     """
     own = model.parameters
     defaults = model_class(name).for_effort(effort, own[_SEED]).parameters

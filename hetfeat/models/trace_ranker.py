@@ -29,7 +29,7 @@ KNOWN_RECORDS = 100
 that had seen no Winograd convolution led to programs of it 1.3 times as slow."""
 _OPERATORS, _OWN = "operators", "own"
 _PARALLEL = [column.name for column in TRACE].index("primitive_Parallel")
-"""Of sketches of ours alone, before post-processing (`schedules.trace.is_ours`)."""
+"""Column that sketches of ours alone have, before post-processing (`schedules.trace.is_ours`)."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class DraftModel:
     """Trees over traces, tasks and devices.
 
     Attributes:
-        trees: What has been learnt.
-        operators: Of the tasks whose drafts it can rank.
-        own: Those of which it has learnt sketches of ours, too.
+        trees: Trees that have been trained.
+        operators: Operators of the tasks whose drafts it can rank.
+        own: Operators of which it has learnt sketches of ours, too; none by default.
     """
 
     trees: xgb.XgbTrees

@@ -17,10 +17,10 @@ class Side:
     """Examples with what a loss needs of them.
 
     Attributes:
-        examples: n measured programs.
+        examples: Measured programs, n of them.
         y: Labels, float64 [n].
-        groups: Task on a device of each, int64 [n].
-        pairs: Programs of a group that differ by more than the noise.
+        groups: Code of each program's task on a device, int64 [n].
+        pairs: Pairs of programs of a group that differ by more than the noise.
     """
 
     examples: Examples

@@ -14,14 +14,16 @@ class Cell:
     """One figure.
 
     Attributes:
-        value: Mean over `runs`, or a figure of a record store; None if there was no run.
-        paper: The paper's, or None where it has none.
-        low: Least over the runs.
-        high: Greatest over the runs.
-        seeds: Different seeds among the runs.
-        runs: Their ids.
-        date: Day of the newest.
-        exists: False where there is nothing to measure, such as what a search saves over itself.
+        value: Mean over `runs`, or a figure of a record store; None, the default, if there was no
+            run.
+        paper: The paper's figure, or None where it has none; default None.
+        low: Least figure over the runs, default None.
+        high: Greatest figure over the runs, default None.
+        seeds: Number of different seeds among the runs, default 0.
+        runs: Ids of the runs, default none.
+        date: Day of the newest run, default empty.
+        exists: Whether there is anything to measure, default True; False for such as what a search
+            saves over itself.
     """
 
     value: float | None = None
@@ -51,9 +53,10 @@ class Row:
     """Cells under the same names.
 
     Attributes:
-        keys: What the row is of, a text for each key of the table.
-        cells: One for each measure of the table.
-        paper_of: Hardware that the paper's figures in this row are of; empty without figures.
+        keys: Texts that say what the row is of, one for each key of the table.
+        cells: Cells, one for each measure of the table.
+        paper_of: Hardware that the paper's figures in this row are of, default empty; empty without
+            figures.
     """
 
     keys: tuple[str, ...]
@@ -66,14 +69,14 @@ class Table:
     """A table of the paper, remade.
 
     Attributes:
-        name: Of its files, such as `table5`.
-        title: What is shown above it.
-        source: Where in the paper.
-        about: How to read it, in a sentence or two.
+        name: Name of the table's files, such as `table5`.
+        title: Title that is shown above it.
+        source: Place in the paper.
+        about: Advice how to read it, in a sentence or two.
         keys: Names of the columns that say what a row is of.
         measures: Names of the columns of cells, with units.
-        rows: In order.
-        verdict: Where ours falls short, computed from the cells.
+        rows: Rows in order.
+        verdict: Sentences on where ours falls short, computed from the cells; default empty.
     """
 
     name: str
@@ -155,10 +158,10 @@ def compared(table: Table, measure: str, ours: str, theirs: str) -> str:
     """A sentence on a column that is the better the smaller it is: medians of ours and the paper's.
 
     Args:
-        table: The table.
-        measure: Its column.
-        ours: With `{}` for our median.
-        theirs: With `{}` for the paper's.
+        table: Table with the column.
+        measure: Name of the column.
+        ours: Text with `{}` for our median.
+        theirs: Text with `{}` for the paper's median.
     """
     pairs = paired(table.column(measure))
     if not pairs:

@@ -10,11 +10,12 @@ from hetfeat.report.scope import BATCHES, CLASSES, MODELS, NETWORKS, Device, Sco
 
 TABLE8_MODEL = "xgb"
 SPLIT_OF_SOURCES = "by_task"
-"""The cost models that networks are tuned with were judged on tasks they had not seen."""
+"""Split on which cost models that networks are tuned with were judged: on tasks they had not
+seen."""
 TABLE7_NETWORK = "resnet50"
 LEAKED = "records seen before"
 _LEVEL = 1.02
-"""A network's median latency differs by as much from one run to the next."""
+"""Factor by which a network's median latency differs from one run to the next."""
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,9 @@ def bars(table: Table, measures: Mapping[str, str], unit: str) -> "Figure | None
     """A group of bars for each row that was run, a mark where the paper's figure is.
 
     Args:
-        table: The table.
-        measures: Names of those drawn, each with its label.
-        unit: Of the axis.
+        table: Table that is drawn.
+        measures: Names of the drawn measures, each with its label.
+        unit: Unit of the axis.
     """
     at = [table.measures.index(name) for name in measures]
     rows = [row for row in table.rows if any(row.cells[i].value is not None for i in at)]

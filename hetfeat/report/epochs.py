@@ -10,7 +10,7 @@ from hetfeat.report.scope import CLASSES, TUNERS, Scope, say
 
 ERROR = "valid_rmse"
 Points = Sequence[tuple[int, float]]
-"""Epoch and error, ascending."""
+"""Pairs of epoch and error, ascending by epoch."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ def error_table(runs: Sequence[Run], scope: Scope, histories: Mapping[str, Point
     """What figure 2 shows, in figures.
 
     Args:
-        runs: Of the tracking store.
-        scope: Which of them count.
+        runs: Runs of the tracking store.
+        scope: Scope that says which of them count.
         histories: Points of `ERROR` by run id.
     """
     rows = []

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 _MOST_COLUMNS = 20
-"""More bars than that cannot be read."""
+"""Most columns that are drawn: more bars cannot be read."""
 
 
 def learning_curve(rounds: list[int], figures: dict[str, list[float]]) -> "Figure":
@@ -58,8 +58,8 @@ def importance(worth: Mapping[str, float], what: str) -> "Figure":
     """What the most important feature columns are worth, as shares of all, as bars.
 
     Args:
-        worth: By column, positive.
-        what: They are shares of.
+        worth: Worth by column, positive.
+        what: Name of what they are shares of.
     """
     figure, (axis,) = new_figure(1, width=7.0)
     names = sorted(worth, key=lambda name: worth[name])[-_MOST_COLUMNS:]

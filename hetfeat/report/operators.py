@@ -16,8 +16,8 @@ def operators_table(rows: Sequence[Mapping[str, Any]], devices: Mapping[str, Dev
     """The paper's Table 3.
 
     Args:
-        rows: From `dataset.column_study.operators_by_device`.
-        devices: By name, those without a profile left out.
+        rows: Rows from `dataset.column_study.operators_by_device`.
+        devices: Devices by name, those without a profile left out.
     """
     same = paper.of_table(NAME)["same"]
     known = {row["device"]: Device(row["device"], "", UNKNOWN) for row in rows} | dict(devices)

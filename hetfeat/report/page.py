@@ -14,8 +14,8 @@ class Section:
     """A table on the page.
 
     Attributes:
-        table: The table.
-        svg: Its figure, or None if there is nothing to draw.
+        table: Table that is shown.
+        svg: Figure of the table as SVG, or None if there is nothing to draw.
         behind: Dates and machines of the runs behind it.
     """
 
@@ -29,9 +29,9 @@ class Page:
     """What the page says beside the tables.
 
     Attributes:
-        effort: Of the report.
-        facts: Name -> text, such as the digest of the records.
-        left_out: What could not be run -> why.
+        effort: Effort of the report.
+        facts: Name of a fact -> text, such as the digest of the records.
+        left_out: Name of what could not be run -> the reason.
     """
 
     effort: str

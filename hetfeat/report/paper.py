@@ -30,9 +30,9 @@ def device_for(name: str, device: str, hardware: str) -> str:
     """The paper's device to set beside ours: the same one, else that of its class of hardware.
 
     Args:
-        name: Of the table.
-        device: Ours.
-        hardware: `cpu` or `gpu`.
+        name: Name of the table.
+        device: Name of our device.
+        hardware: Class of hardware, `cpu` or `gpu`.
     """
     table = of_table(name)
     return device if device in table["hardware"] else str(table["reference"][hardware])

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 RESOLVED = "resolved."
-"""Before what a command's options came to, among the parameters of its run."""
+"""Text before an option's name, among the parameters of a run: the value is what the option came
+to."""
 
 
 @dataclass(frozen=True)
@@ -13,16 +14,17 @@ class Run:
     """A run that has finished.
 
     Attributes:
-        id: As the tracking store names it.
-        command: That made it, such as `train`; of a part of a run, that of the whole.
-        started: When, in UTC.
-        duration_s: Wall time.
+        id: Id of the run in the tracking store.
+        command: Name of the command that made it, such as `train`; of a part of a run, that of the
+            whole.
+        started: Time when it started, in UTC.
+        duration_s: Wall time in seconds.
         device: The device or devices it is about, separated by commas; else the processor.
-        params: By name.
-        metrics: Last values by name.
-        tags: By name.
-        parent: Id of the run that it is a part of.
-        source: Id of the run that made the cost model it began with.
+        params: Parameters by name, default none.
+        metrics: Last values of metrics by name, default none.
+        tags: Tags by name, default none.
+        parent: Id of the run that it is a part of, default None.
+        source: Id of the run that made the cost model it began with, default None.
     """
 
     id: str

@@ -9,7 +9,7 @@ from hetfeat.report.run import Run, latest_by_seed
 DEVICE, PROFILE, UNKNOWN = "device", "profile of one CPU", "device without a profile"
 CLASSES = ("cpu", "gpu")
 MODELS = ("xgb", "mlp", "lgbm")
-"""Those of the paper's tables, in their order."""
+"""Models of the paper's tables, in their order."""
 TUNERS = (*MODELS, "attention")
 SPLITS = ("within_task", "by_task", "by_target")
 BATCHES = (1, 2, 4, 8)
@@ -22,15 +22,16 @@ class Size:
     """What an effort runs; docs/report.md has the reasons.
 
     Attributes:
-        tuners: Trained for figure 2 on by_task, and the first three on every split.
-        splits: Of the trainings.
-        seeds: Of each training and search.
-        every_holdout: by_target holds out each device in turn, not only the first by name.
+        tuners: Models trained for figure 2 on by_task; the first three are trained on every split.
+        splits: Splits of the trainings.
+        seeds: Number of seeds of each training and search.
+        every_holdout: Whether by_target holds out each device in turn, not only the first by name.
         gemm: Shape `M,N,K` of the searches.
-        gemm_share: Of its space that each search measures.
+        gemm_share: Share of its space that each search measures.
         table7: Effort of the deployments of table 7; None deploys nothing.
-        without: Effort of those of table 8 that tune from scratch.
-        with_model: Effort of those of table 8 that tune with a cost model.
+        without: Effort of table 8's deployments that tune from scratch; None deploys nothing.
+        with_model: Effort of table 8's deployments that tune with a cost model; None deploys
+            nothing.
     """
 
     tuners: tuple[str, ...]
@@ -60,8 +61,8 @@ class Device:
     """Hardware that a report names.
 
     Attributes:
-        name: Of its profile.
-        hardware: `cpu` or `gpu`; empty for `UNKNOWN`.
+        name: Name of its profile.
+        hardware: Class of hardware, `cpu` or `gpu`; empty for `UNKNOWN`.
         kind: `DEVICE`, `PROFILE` where others here are profiles of the same processor, `UNKNOWN`.
     """
 
@@ -89,13 +90,13 @@ class Scope:
     """Whose runs count.
 
     Attributes:
-        digest: Of the record store.
+        digest: Digest of the record store.
         features: Version of the feature columns.
-        effort: In `SIZES`.
-        size: What is run for it.
-        devices: Those of the records, and others that runs are about, by name.
-        measured: Names of those of the records, by class of hardware.
-        families: What a training on the records of a class calls its family.
+        effort: Name of the effort in `SIZES`.
+        size: Size that says what is run for the effort.
+        devices: Devices of the records, and others that runs are about, by name.
+        measured: Names of the devices of the records, by class of hardware.
+        families: Family that a training on a class's records names, by class of hardware.
     """
 
     digest: str

@@ -33,10 +33,10 @@ class TaskSpace:
     """The schedules that MetaSchedule's rules allow for one task on one target.
 
     Args:
-        module: The task's module.
-        target: TVM's target.
+        module: Module of the task.
+        target: Target of TVM to compile for.
         cache_line_bytes: Cache line of the device in bytes.
-        tries_per_program: Draws allowed per program wanted, default 4: small tasks have fewer
+        tries_per_program: Draws allowed per program wanted; 4 by default: small tasks have fewer
             distinct programs than are asked.
     """
 

@@ -24,8 +24,8 @@ class Read:
     """An operand that a kernel reads.
 
     Attributes:
-        strides: Of its indices by the kernel's loops, int [dimensions, loops].
-        bytes: Of an element.
+        strides: Strides of its indices by the kernel's loops, int [dimensions, loops].
+        bytes: Size of an element in bytes.
     """
 
     strides: npt.NDArray[np.int64]
@@ -41,9 +41,9 @@ class SharedMemory:
     """How much of it a block may have, and what the blocks of a kernel read.
 
     Args:
-        limit_bytes: Of a block of threads.
-        reads_of: The operands of a block of a kernel, by its name; None for one whose indices are
-            not linear in the loops.
+        limit_bytes: Most shared memory of a block of threads, in bytes.
+        reads_of: Function that gives the operands of a kernel's block by its name; None for one
+            whose indices are not linear in the loops.
     """
 
     def __init__(self, limit_bytes: int, reads_of: Callable[[str], Sequence[Read | None]]) -> None:

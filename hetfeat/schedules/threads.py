@@ -24,7 +24,7 @@ def first_kept(
     Args:
         draw: Source of traces; None where it has no more.
         keep: Whether a trace will do.
-        draws: Most traces drawn, default 1000: six in seven are refused, on hard tasks more.
+        draws: Most traces drawn; 1000 by default: six in seven are refused, on hard tasks more.
     """
     for _ in range(draws):
         trace = draw()

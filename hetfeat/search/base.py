@@ -83,7 +83,7 @@ class FixedGuidance:
     Attributes:
         score: Scores of programs; none by default.
         rank_traces: Scores of unapplied traces; none by default.
-        exploration: What to try whatever the scores; nothing by default.
+        exploration: Settings of what to try whatever the scores; those of `Exploration` by default.
     """
 
     score: Score | None = None

@@ -32,7 +32,8 @@ class EvolutionConfig:
         unmeasured_candidates: Candidates of a generation where nothing will be measured; 64 by
             default.
         unmeasured_generations: Generations there; 3 by default.
-        mutation: Settings of the mutation of unapplied traces.
+        mutation: Settings of the mutation of unapplied traces; those of `MutationConfig` by
+            default.
     """
 
     candidates_per_pick: int = 6

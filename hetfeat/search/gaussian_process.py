@@ -50,14 +50,14 @@ class Covariance:
 
     Attributes:
         positions: Columns of the space's own vectors, within 0..1; of others only distances count.
-        pairs: Weight of the square.
+        pairs: Weight of what two positions add together.
     """
 
     positions: int
     pairs: float
 
     def __call__(self, a: Floats, b: Floats) -> Floats:
-        """Of each of `a` with each of `b`, float64 [a, b]."""
+        """Covariance of each of `a` with each of `b`, float64 [a, b]."""
         from scipy.spatial.distance import cdist
 
         centred_a, centred_b = a[:, : self.positions] - 0.5, b[:, : self.positions] - 0.5
@@ -70,7 +70,7 @@ class Covariance:
         return covariance
 
     def diagonal(self, a: Floats) -> Floats:
-        """Of each with itself, float64 [a]."""
+        """Covariance of each with itself, float64 [a]."""
         linear: Floats = 4 * ((a[:, : self.positions] - 0.5) ** 2).sum(axis=1) / self.positions
         return 1 + linear + self.pairs * linear**2
 

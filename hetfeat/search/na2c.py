@@ -31,7 +31,7 @@ class ActorCriticConfig:
         walks_per_state: Walks tried for each state asked for before fewer are returned; 4 by
             default.
         hidden: Width of the hidden layer; 128 by default.
-        learning_rate: WalkStep size of Adam; 0.001 by default.
+        learning_rate: Step size of Adam; 0.001 by default.
         discount: Factor on the value of the state that a step leads to; 0.9 by default.
         buffer: Latest steps that are learnt from; 256 by default.
         batch: Steps of the buffer that a gradient is computed of; 64 by default.

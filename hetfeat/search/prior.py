@@ -16,9 +16,9 @@ class Prior:
     """What another device lets expect of a space.
 
     Attributes:
-        ranking: Its states, the fastest first.
+        ranking: States of the space, the fastest first.
         log_times: Expected log times of states, up to a constant, by state.
-        unknown: Stands for the log time of a state of which nothing is expected.
+        unknown: Log time assumed for a state of which nothing is expected.
     """
 
     ranking: list[State]

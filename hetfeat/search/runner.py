@@ -15,11 +15,12 @@ class Trial:
     """One run of a search.
 
     Attributes:
-        bests: Fastest state so far after each evaluation; None while all have failed.
+        bests: Fastest state so far after each evaluation; None while all have failed. Empty by
+            default.
         search_s: CPU time of the search itself in seconds, which others on the machine do not
-            lengthen.
+            lengthen; 0 by default.
         measuring_s: Wall time of measuring in seconds, also of states that an earlier search had
-            measured.
+            measured; 0 by default.
     """
 
     bests: list[Timed | None] = field(default_factory=list)

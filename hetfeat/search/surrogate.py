@@ -40,9 +40,8 @@ class SurrogateConfig:
         curiosity: Standard deviations below the mean by which a candidate is scored; 1 by default.
         boredom: Standard deviations by which that grows with each measurement since the last gain;
             0.06 by default: a search that is stuck looks further.
-        patience: Measurements without a gain after which every other batch is chosen as by G-BFS;
-            60 by default: a model that keeps the search in one valley must not keep all of it
-            there.
+        patience: Measurements without a gain after which every other batch is chosen as by G-BFS,
+            lest the model keep all of the search in one valley; 60 by default.
         fan_out: Random neighbours of one state in such a batch; 5 by default, as in G-BFS.
         clip: Log time above the best from which on all are the same, in e-folds; 1.5 by default:
             slow is slow.
@@ -77,12 +76,14 @@ class SurrogateConfig:
 class SurrogateSearch:
     """A `StateSearch` by a Gaussian process.
 
+    With a prior, the process models how the log time differs from the prior's, scaled by how far
+    the two went together in what was measured.
+
     Args:
         space: Space to search.
         seed: Seed of every draw.
-        prior: Expectation from another device, or None, the default: its fastest states are
-            measured first and stay candidates, and the process models how the log time differs
-            from the prior's, scaled by how far the two went together in what was measured.
+        prior: Expectation from another device, whose fastest states are measured first and stay
+            candidates; None, the default, for none.
         config: Settings; those of `SurrogateConfig` by default.
     """
 

@@ -21,9 +21,8 @@ class TileSearch:
         seed: Seed of every draw.
         warm_starts: Function that gives the warm-start candidates, best first; by default there
             are none.
-        fruitless_states: States in a row that may give no new program before the task counts as
-            exhausted; 256 by default: of a space that is refused nearly everywhere, trying all
-            would take hours.
+        fruitless_states: States in a row without a new program after which the task counts as
+            exhausted; 256 by default: of a space refused nearly everywhere, trying all takes hours.
     """
 
     is_guided = False

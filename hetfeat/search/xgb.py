@@ -47,7 +47,7 @@ class Scores:
         space: Space of the states.
         measured: States that the model learns from, at least one of which ran.
         seed: Seed of the model.
-        config: Settings of the model.
+        config: Settings of the model; those of `XgbConfig` by default.
     """
 
     def __init__(

@@ -24,10 +24,10 @@ class ImporterConformance:
     """The tests. A subclass has lines of its format, each of them a record.
 
     Attributes:
-        format: Its name, one of the table or of a plug-in.
-        device: Name for what the records were measured on.
+        format: Name of the format, one of the table or of a plug-in.
+        device: Name of what the records were measured on.
         lines: Two lines or more, a record each, all different.
-        header: What a file begins with; may be empty.
+        header: Beginning of a file, default empty.
     """
 
     format: ClassVar[str]

@@ -25,7 +25,8 @@ from hetfeat.models.registry import load_model, model_class
 from hetfeat.testing import stores
 
 ROUNDING = 1e-4
-"""Sums of a network in float32 depend on how many programs are scored at once."""
+"""Largest difference that rounding explains: sums of a network in float32 depend on how many
+programs are scored at once."""
 
 Sides = tuple[Examples, Examples, Examples]
 Untrained = Callable[..., CostModel]
@@ -43,8 +44,8 @@ class ModelConformance:
     """The tests. A subclass says the name of its model, one of the table or of a plug-in.
 
     Attributes:
-        name: Of the model.
-        settings: Hyperparameters with which it learns in a second or two.
+        name: Name of the model.
+        settings: Hyperparameters with which it learns in a second or two, default none.
     """
 
     name: ClassVar[str]

@@ -81,7 +81,7 @@ class SearchConformance:
     """The tests. A subclass says the name of its search, one of the table or of a plug-in.
 
     Attributes:
-        name: Of the search.
+        name: Name of the search.
     """
 
     name: ClassVar[str]

@@ -9,7 +9,7 @@ from hetfeat.devices.profile import DeviceProfile, Target
 from hetfeat.records import Measurement, Program, Task
 
 LEARNABLE = (16, 17, 157, 161)
-"""Per-store columns that set the latency here."""
+"""Indices of the per-store columns that set the latency here."""
 
 
 def profile(name: str, family: str = "cpu-x86", threads: int = 2) -> DeviceProfile:

@@ -49,9 +49,9 @@ class CompiledGraph:
     """A graph that is compiled when it first runs, and anew when its weights have changed.
 
     Args:
-        graph: The graph.
-        is_folded: Which of its arguments are weights.
-        settings: The options.
+        graph: Graph of torch.
+        is_folded: Whether each of its arguments is a weight, in their order.
+        settings: Options of the backend.
     """
 
     def __init__(

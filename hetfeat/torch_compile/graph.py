@@ -12,15 +12,15 @@ from hetfeat.workloads.network import Network
 from hetfeat.workloads.networks import of_float32
 
 RESUMED = "torch_dynamo_resume_in_"
-"""What torch calls the functions that go on after a break of a graph."""
+"""Text before torch's names of the functions that go on after a break of a graph."""
 
 
 def refusal(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> str | None:
     """Why a graph is left to torch, as far as that is known before it runs.
 
     Returns:
-        None where nothing speaks against it; an empty string for what follows a break of the graph,
-        which has been told already.
+        The reason; None where nothing speaks against it, an empty string for what follows a break
+        of the graph, which has been told already.
     """
     if InstructionTranslator.current_tx().f_code.co_name.startswith(RESUMED):
         return ""
@@ -49,9 +49,9 @@ class Folded(torch.nn.Module):
     """A graph with its weights, called by its inputs alone.
 
     Args:
-        graph: The graph.
-        arguments: All it takes.
-        is_folded: Which of them are weights.
+        graph: Graph of torch.
+        arguments: Tensors that the graph takes, weights included.
+        is_folded: Whether each of the arguments is a weight, in their order.
     """
 
     def __init__(

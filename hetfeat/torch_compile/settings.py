@@ -14,11 +14,13 @@ class Settings:
     """Options by their names.
 
     Attributes:
-        effort: `quick`, `standard` or `full`.
-        device: `local`, or the path of a profile's file.
-        cache: Folder of compiled graphs; None for one in the user's cache folder.
-        model: Folder of a cost model; None for the packaged one, `none` to tune without one.
-        trials: Programs to measure; None for what the effort allows, 0 to trust the model.
+        effort: `quick`, `standard` or `full`; default `quick`.
+        device: `local`, or the path of a profile's file; default `local`.
+        cache: Folder of compiled graphs; default None for one in the user's cache folder.
+        model: Folder of a cost model; default None for the packaged one, `none` to tune without
+            one.
+        trials: Number of programs to measure; default None for what the effort allows, 0 to trust
+            the model.
     """
 
     effort: str = "quick"

@@ -32,8 +32,8 @@ def run_observed(
     """The outputs of a graph, and what it does that a compiled one would not; nothing where none.
 
     Args:
-        graph: Run once.
-        arguments: What it takes.
+        graph: Graph that is run once.
+        arguments: Tensors that the graph takes.
     """
     everything = [*arguments, *graph.parameters(), *graph.buffers()]
     before, random_state = [value.clone() for value in everything], torch.get_rng_state()

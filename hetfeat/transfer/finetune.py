@@ -25,7 +25,8 @@ from hetfeat.transfer.gate import DEFAULT_GATE, Decision, GateOptions, decide
 Floats = npt.NDArray[np.float64]
 
 LEAST_BUDGET = 4
-"""Two folds of two: a fold of one program has no pair to stop a training by."""
+"""Least budget in programs of a task: two folds of two, for a fold of one has no pair to stop a
+training by."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ class FewShot:
     """Records of a device: the measured ones, and those to test on.
 
     Attributes:
-        measured: To learn from, n of them.
-        fold: Which part of the cross-validation each belongs to, int64 [n].
-        test: The rest, which takes part in nothing but the final figures.
+        measured: Examples to learn from, n of them.
+        fold: Part of the cross-validation that each belongs to, int64 [n].
+        test: The other examples, which take part in nothing but the final figures.
     """
 
     measured: Examples
@@ -81,8 +82,8 @@ class Adapted:
     Attributes:
         model: The source model, fine-tuned on everything measured.
         rounds: Rounds of fine-tuning, chosen as `FineTuneOptions` says.
-        decision: Whether the source helped, judged without the test side.
-        pca: On the test side: `source`, `transfer`, `scratch`.
+        decision: Decision on whether the source helped, judged without the test side.
+        pca: PCA on the test side: `source`, `transfer`, `scratch`.
     """
 
     model: CostModel
@@ -104,11 +105,13 @@ def few_shot(
     A task with no more records than that is measured as a whole and not tested.
 
     Args:
-        examples: Records of one device.
-        budget: Measurements a task.
-        seed: Same seed, same choice.
-        tasks: Hashes of those that are measured, by default all; the others are tested only.
-        most_folds: Largest number of parts of the cross-validation, as in `FineTuneOptions`.
+        examples: Examples of one device.
+        budget: Number of measurements of each task.
+        seed: Seed of the choice: the same seed, the same choice.
+        tasks: Hashes of the tasks that are measured, default None for all; the others are tested
+            only.
+        most_folds: Largest number of parts of the cross-validation, default that of
+            `FineTuneOptions`.
 
     Raises:
         DataError: No task has two records left to test on, or the budget is too small.
@@ -165,14 +168,15 @@ def adapt(
     """Fine-tunes, trains from scratch, decides on the measured and judges on the rest.
 
     Args:
-        source: Model of other devices.
-        kind: Its name among the models, for the one from scratch.
-        data: From `few_shot`.
-        effort: Effort of the model from scratch: quick, standard or full.
+        source: Cost model of other devices.
+        kind: Name of its kind among the models, for the one from scratch.
+        data: Records of the device from `few_shot`.
+        effort: Effort of the model from scratch: `quick`, `standard` or `full`.
         seed: Seed of the model from scratch.
-        on_fold: Callable that takes the number of folds done, `data.folds` of them in the end.
-        fine_tuning: Strengths to choose from.
-        gate: Thresholds of the decision.
+        on_fold: Callable that takes the number of folds done, `data.folds` of them in the end; by
+            default nothing is told.
+        fine_tuning: Strengths to choose from, default `DEFAULT_FINE_TUNING`.
+        gate: Thresholds of the decision, default `DEFAULT_GATE`.
 
     Raises:
         DataError: The measurements are too few or too equal to learn from.

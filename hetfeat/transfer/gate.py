@@ -14,13 +14,14 @@ KEPT, DROPPED = "kept", "dropped"
 class GateOptions:
     """When a source is kept.
 
+    With labels shuffled within each task 19 sources came to a valid PCA of 0.44 to 0.60, with the
+    right ones to 0.68 or more (`benchmarks/transfer_pairs.py sources`). On the measured programs a
+    coin has 0.5. Sources with shuffled labels reached 0.52 there, and fine-tuned for long enough
+    they were as good as no source, which is luck to tell from better.
+
     Attributes:
         least_valid_pca: Lowest PCA of a source on the valid side of its own devices, default 0.62.
-            With labels shuffled within each task 19 sources came to 0.44 to 0.60, with the right
-            ones to 0.68 or more (`benchmarks/transfer_pairs.py sources`).
-        least_source_pca: Lowest PCA of a source on the measured programs, default 0.55. A coin has
-            0.5. Sources with shuffled labels reached 0.52, and fine-tuned for long enough they
-            were as good as no source, which is luck to tell from better.
+        least_source_pca: Lowest PCA of a source on the measured programs, default 0.55.
         standard_errors: Standard errors over tasks by which the gain over no source exceeds zero,
             default 2.
     """
@@ -43,8 +44,8 @@ class Decision:
     """The gate's word.
 
     Attributes:
-        gate: `kept` or `dropped`.
-        reason: The figures it rests on.
+        gate: The word: `kept` or `dropped`.
+        reason: Text with the figures that it rests on.
     """
 
     gate: str
@@ -68,10 +69,11 @@ def decide(
     Args:
         source: PCA of the source model, unchanged, on the measured programs of each task, float64
             [tasks].
-        transfer: The same of fine-tuned models, each program scored by one that has not seen it.
-        scratch: The same of models without a source.
-        valid_pca: PCA of the source on its own valid side, as `CostModel` has it.
-        options: Thresholds of the decision.
+        transfer: PCA of fine-tuned models on the same, float64 [tasks]; each program is scored by a
+            model that has not seen it.
+        scratch: PCA of models without a source on the same, float64 [tasks].
+        valid_pca: PCA of the source on its own valid side, as `CostModel` has it; default None.
+        options: Thresholds of the decision, default `DEFAULT_GATE`.
     """
     if is_at_chance(valid_pca, options):
         return Decision(

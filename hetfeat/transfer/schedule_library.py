@@ -47,9 +47,10 @@ class ScheduleLibrary:
     """The fastest programs of each task on each device.
 
     Args:
-        donors: Fast programs to carry over.
-        device: Name of the device to be tuned for; its own programs come first.
-        neighbours: Number of nearest tasks whose pace tells what another is expected to take.
+        donors: Fast programs of other tasks or devices, to carry over.
+        device: Name of the device to be tuned for, default empty; its own programs come first.
+        neighbours: Number of nearest tasks whose pace tells what another is expected to take,
+            default 4.
     """
 
     def __init__(self, donors: Iterable[Donor], device: str = "", *, neighbours: int = 4) -> None:
@@ -73,11 +74,11 @@ class ScheduleLibrary:
         """The library of a store.
 
         Args:
-            store: Where the programs were measured.
-            device: The device to be tuned for.
+            store: Record store in which the programs were measured.
+            device: Name of the device to be tuned for.
             withheld: Tasks whose records on that very device, and those of tasks with the same
                 anchor, are left out: the network's, if what is shown is to be transfer.
-            kept_per_task: Number of traces kept of each task and device: the fastest.
+            kept_per_task: Number of traces kept of each task and device, the fastest; default 4.
         """
         held = {key for task in withheld for key in (task.hash, task.anchor)}
         fastest: dict[tuple[str, str], list[tuple[float, str]]] = {}
@@ -155,8 +156,8 @@ def starts_of(
     """Programs for a task carried over from its nearest donors, nearest first.
 
     Args:
-        library: Donors of other tasks and devices.
-        task: Task to start on.
+        library: Library with donors of other tasks and devices.
+        task: Task that is started on.
         proposer: Measurer whose design space the programs are of.
         seed: Seed of the sampling.
         most_donors: Largest number of donors, default 12.
@@ -178,7 +179,7 @@ def carry_over(donor: str, templates: Sequence[str]) -> str | None:
     which stays within the skeleton's limit; compute locations are left to be sampled anew.
 
     Args:
-        donor: A trace of a record.
+        donor: Trace of a record.
         templates: Traces of the new task, one at least of each of its sketches: their decisions
             tell the extents.
 
@@ -197,9 +198,9 @@ def nearest_factors(factors: Sequence[int], extent: int, innermost: int | None =
     """Factors of `extent` near the given ones, the outermost taking what is left.
 
     Args:
-        factors: The given ones, outermost first.
-        extent: What the factors found multiply to.
-        innermost: The largest that the last may be, if there is a limit.
+        factors: Given factors, outermost first.
+        extent: Product of the factors found.
+        innermost: Largest value that the last factor may have, default None for no limit.
     """
     left = extent
     found: list[int] = []

@@ -19,9 +19,10 @@ def heaviest(
     """The fewest tasks with at least this share of all FLOPs; all where it is 1 or none are known.
 
     Args:
-        flops: Of one run of each task, by its hash.
-        networks: Occurrences by network and task hash; a task in none of them counts once.
-        share: Of the sum of FLOPs x occurrences, in (0, 1].
+        flops: FLOPs of one run of each task, by its hash.
+        networks: Number of occurrences by network and task hash; a task in none of them counts
+            once.
+        share: Share of the sum of FLOPs x occurrences, in (0, 1].
     """
     occurrences = {t: [n[t] for n in networks.values() if t in n] or [1] for t in flops}
     weights = {task: one * sum(occurrences[task]) for task, one in flops.items()}

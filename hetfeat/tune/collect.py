@@ -45,9 +45,8 @@ class CollectConfig:
 
     Attributes:
         batch: Programs measured on one device before the next device's turn; 16 by default.
-        random_share: Share of a task's programs drawn at random, the rest are variations of its
-            best so far; 0.5 by default: a model that has seen only random programs cannot rank
-            good ones.
+        random_share: Share of a task's programs drawn at random, others vary its best so far; 0.5
+            by default: a model that has seen only random programs cannot rank good ones.
         parents: Fastest programs of a task that are varied; 4 by default.
         reproducible_spread: Spread of a program's repeats, relative to their median, above which
             its measurement is not kept, though the child has tried again; 0.25 by default.
@@ -117,7 +116,7 @@ def collect(
         measurers: Devices, the first of which proposes.
         tasks: Tasks, known to the measurers.
         plan: Number of programs of each task.
-        config: How programs are drawn and kept; as `CollectConfig` says by default.
+        config: Settings; those of `CollectConfig` by default.
 
     Yields:
         The progress, after each measurement.

@@ -25,8 +25,8 @@ def select_finalists(
     Args:
         leaders: Fastest measurements of each task by hash, fastest first.
         weights: Number of occurrences of each task.
-        alternatives: What some tasks, by hash, compute and in which way, of which one will do: one
-            program at least of each of them is measured again.
+        alternatives: Convolution and tile of some tasks, by hash, of which one will do: one program
+            at least of each of them is measured again.
         count: Most programs of a task; 3 by default.
         margin: Factor on the latency of the fastest up to which a program is measured again; 1.1
             by default.

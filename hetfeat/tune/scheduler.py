@@ -53,7 +53,7 @@ class TaskState:
         config: Settings; those of `SchedulerConfig` by default.
 
     Attributes:
-        leaders: Its fastest measurements, fastest first.
+        leaders: Fastest measurements of the task, fastest first.
         trials: Number of programs measured.
         gain: Share of its latency that the next round is expected to save.
         exhausted: Whether no candidates are left.
@@ -122,8 +122,8 @@ class Scheduler:
 
     Args:
         states: State of each task.
-        alternatives: What some tasks, by hash, compute and in which way: those that compute the
-            same in different ways are alternatives.
+        alternatives: Convolution and tile of some tasks, by task hash: those that compute the same
+            in different ways are alternatives.
         config: Settings; those of `SchedulerConfig` by default.
     """
 

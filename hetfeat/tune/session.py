@@ -76,8 +76,8 @@ class Session:
         budget: Trials and seconds that may be spent.
 
     Attributes:
-        measurements: All of the device that the journal holds, those of other tasks, too.
-        ended: Why tuning ended; by its budget, unless something else is said.
+        measurements: Measurements on the device that the journal holds, those of other tasks, too.
+        ended: Reason why tuning ended; its budget, unless something else is said.
     """
 
     def __init__(

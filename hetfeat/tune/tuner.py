@@ -36,9 +36,11 @@ class TuningOptions:
         strategy: Name of the search: evolution, the default, or one of tile spaces, which asks no
             model.
         seed: Seed of every draw; 0 by default.
-        scheduler: Settings of what shares rounds among tasks.
-        guidance: Settings of what scores candidates.
-        evolution: Settings of the search, where it is evolution.
+        scheduler: Settings of what shares rounds among tasks; those of `SchedulerConfig` by
+            default.
+        guidance: Settings of what scores candidates; those of `GuidanceConfig` by default.
+        evolution: Settings of the search, where it is evolution; those of `EvolutionConfig` by
+            default.
     """
 
     strategy: str = EVOLUTION
@@ -53,8 +55,8 @@ class TuningResult:
     """The outcome of tuning.
 
     Attributes:
-        ended: Why it ended: its budget was spent, the user stopped it, the device was lost, or no
-            round was worth its time any more.
+        ended: Reason for the end: its budget was spent, the user stopped it, the device was lost,
+            or no round was worth its time any more.
         leaders: Fastest few measurements of each task by hash, fastest first; a task that never
             ran is missing.
         picked: Programs that the model chose for tasks that never ran, by task hash.
@@ -113,8 +115,8 @@ def tune(
             default.
         library: Fast programs of other tasks and devices, tried first where they fit; empty by
             default.
-        alternatives: What some tasks, by hash, compute and in which way, of which one will do;
-            none by default. Where none was measured, the library's expectation decides.
+        alternatives: Convolution and tile of some tasks, by hash, of which one will do; none by
+            default. Where none was measured, the library's expectation decides.
         on_round: Function called after each round; none by default.
 
     Returns:

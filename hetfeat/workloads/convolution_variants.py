@@ -18,9 +18,9 @@ def tasks_of_all_ways(prepared: Any, target: Any, tiles: Iterable[int]) -> list[
     """Tasks of a network computed directly and with each of Winograd's tiles, each once.
 
     Args:
-        prepared: From `workloads.relax.in_layout`, which all ways share.
-        target: What it is compiled for.
-        tiles: Winograd's tiles.
+        prepared: Module from `workloads.relax.in_layout`, which all ways share.
+        target: Target that it is compiled for.
+        tiles: Sides of the output tiles of Winograd's algorithm.
     """
     from hetfeat.workloads.relax import extract_tasks, into_kernels
 

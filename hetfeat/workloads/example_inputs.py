@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     import torch
 
 TRIED_BITS = (1, 2, 4, 8, 16, 20)
-"""An input that takes integers of so many bits is no index: few tables have a million rows."""
+"""Numbers of bits to try; an input that takes integers of the most is no index: few tables have a
+million rows."""
 NARROW_BITS = 16
-"""Integers of at most so many bits that are no indices are pixels or sound, of all values."""
+"""Most bits of integers that, where they are no indices, are pixels or sound, of all values."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,10 @@ class Values:
     """What one input may hold.
 
     Attributes:
-        low: Least integer.
-        high: One more than the largest integer; None for numbers of a normal distribution.
-        mask: Whether it holds ones, with zeros at the end of rows in all draws but the first.
+        low: Least integer, default 0.
+        high: One more than the largest integer; default None for numbers of a normal distribution.
+        mask: Whether it holds ones, with zeros at the end of rows in all draws but the first;
+            default False.
     """
 
     low: int = 0

@@ -49,12 +49,12 @@ def function_digest(name: str, batches: Sequence[int], seed: int) -> str | None:
     That of its source would miss the weights that it reads and the modules that it imports.
 
     Args:
-        name: Of a network.
-        batches: Batch sizes it is asked for.
-        seed: As in `load_network`.
+        name: Name of a network.
+        batches: Batch sizes that it is asked for, in rows.
+        seed: Seed of weights and inputs, as in `load_network`.
 
     Returns:
-        None for a network that is no function: its slug tells it from all others.
+        The digest; None for a network that is no function: its slug tells it from all others.
 
     Raises:
         RequestError: As `load_network`, or torch cannot export it.

@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     import onnx
 
 PART_BYTES = 1 << 24
-"""Of a file of any size that is read once."""
+"""Bytes that are read at once of a file of any size."""
 HUB_FOLDERS = ("blobs", "snapshots")
-"""Of a model in a cache of Hugging Face: files by their digests, and links to them by name."""
+"""Folders of a model in a cache of Hugging Face: files by their digests, and links to them by
+name."""
 
 
 def load_file(path: Path, name: str, batch: int) -> Network:
     """The network in a file.
 
     Args:
-        path: Ends in `.onnx`, `.pt2` or `.tflite`.
-        name: The network's.
+        path: Path that ends in `.onnx`, `.pt2` or `.tflite`.
+        name: Name of the network.
         batch: Batch size; must be the file's own unless that is left open there.
 
     Raises:

@@ -12,7 +12,7 @@ from hetfeat.errors import HetfeatError, RequestError, WorkFailed
 from hetfeat.parsing import printable
 
 MOST_CHARACTERS = 1000
-"""Of what a library says; an importer lists every operator that it does not know."""
+"""Most characters of an error's text; an importer lists every operator that it does not know."""
 _OWN = Path(__file__).parents[1]
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
@@ -37,10 +37,12 @@ def refusals(
     Our own errors pass through. The traceback goes to a file, which the line names.
 
     Args:
-        network: Its name.
-        refuses: What the library does not do with it.
-        expected: What would have been right.
-        action: What to do about it.
+        network: Name of the network.
+        refuses: Text that says what the library does not do with it, default `which a library
+            refuses`.
+        expected: Text that says what would have been right, default a network that TVM and its
+            framework know.
+        action: Text that says what to do about it, default `change the network`.
 
     Raises:
         RequestError: A library raised an error.

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     import torch
 
 DIGEST_DIGITS = 8
-"""Of a file's digest, or of the outputs asked for, in a network's name."""
+"""Digits that a network's name has of a file's digest, or of that of the outputs asked for."""
 
 
 @dataclass(frozen=True)
@@ -15,13 +15,14 @@ class Network:
     """A network ready to be exported.
 
     Attributes:
-        name: Slug; enters bundles and records.
-        module: In evaluation mode, fp32.
+        name: Slug that names the network; enters bundles and records.
+        module: Module in evaluation mode, fp32.
         inputs: Example inputs; their shapes are the shapes it is compiled for.
-        onnx: The ONNX model that it is, if it is one; `module` then runs it in ONNX Runtime.
-        kind: `torch`, `ONNX` or `TFLite`: what it is imported from. That of a TFLite model runs
-            it in LiteRT.
-        outputs: Names of its outputs, if some of them were asked for.
+        onnx: The ONNX model that it is, if it is one, default None; `module` then runs it in ONNX
+            Runtime.
+        kind: `torch` (the default), `ONNX` or `TFLite`: what it is imported from. That of a TFLite
+            model runs it in LiteRT.
+        outputs: Names of its outputs, if some of them were asked for; default none.
 
     Examples:
         >>> import torch, hetfeat

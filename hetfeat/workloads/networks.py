@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import torch
 
 FILES = (".onnx", ".pt2", ".tflite")
-"""What names of network files end in."""
+"""Endings of names of network files."""
 TIMM = "timm/"
-"""What the names of timm's networks begin with here: some are torchvision's, too."""
+"""Text before the names of timm's networks here: some are torchvision's, too."""
 
 OTHER_TYPES = {"float16", "bfloat16", "int8", "uint8"}
-"""Of the tensors of networks that are of half precision, or quantised."""
+"""Types of the tensors of networks that are of half precision, or quantised."""
 
 BEGINNING_STD = 0.02
 """Standard deviation of weights drawn here; that of torchvision's and timm's transformers."""
@@ -34,7 +34,7 @@ BEGINNING_STD = 0.02
 _FUNCTION = "the function taking the batch size and returning (torch.nn.Module, (tensor, ...))"
 
 INPUT_SIDES = {"inception_v3": 299}
-"""Image side where it is not 224."""
+"""Image side in pixels where it is not 224, by network."""
 
 
 def load_network(name: str, batch: int = 1, seed: int = 0, outputs: Sequence[str] = ()) -> Network:
@@ -45,10 +45,11 @@ def load_network(name: str, batch: int = 1, seed: int = 0, outputs: Sequence[str
     takes the batch size and returns a module and a tuple of example inputs.
 
     Args:
-        name: Of the network.
-        batch: Batch size.
-        seed: Of weights and inputs.
-        outputs: Names of its outputs, as `Network.output_names` has them; none for all.
+        name: Name of the network.
+        batch: Batch size in rows, default 1.
+        seed: Seed of weights and inputs, default 0.
+        outputs: Names of its outputs, as `Network.output_names` has them; none, the default, for
+            all.
 
     Raises:
         RequestError: No such network or output, one that is not of float32, or the function does

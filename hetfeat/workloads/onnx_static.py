@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     import onnx
 
 OPSET = 17
-"""What older models are lifted to."""
+"""Version of ONNX's operator set that older models are lifted to."""
 MOST_ELEMENTS = 1_000_000
-"""Largest constant that is computed here."""
+"""Most elements of a constant that is computed here."""
 DRAWN = {"RandomNormal", "RandomUniform", "Bernoulli", "Multinomial", "Dropout"}
 
 

@@ -23,8 +23,8 @@ def with_outputs(network: Network, wanted: Sequence[str]) -> Network:
     """The network that returns some of its outputs, in the order asked for.
 
     Args:
-        network: The network, of all outputs.
-        wanted: Names of its outputs.
+        network: Network with all of its outputs.
+        wanted: Names of the outputs that are wanted.
 
     Raises:
         RequestError: It has no such output, or one is asked for twice.
@@ -56,8 +56,8 @@ class Picked(torch.nn.Module):
     """A module that returns a flat tuple: some of another's tensors, and nothing that is none.
 
     Args:
-        module: The other one.
-        places: Which of its tensors; all if nothing is said.
+        module: Module with all of its outputs.
+        places: Indices of its tensors that are returned; default None for all.
     """
 
     def __init__(self, module: torch.nn.Module, places: Sequence[int] | None = None) -> None:

@@ -40,10 +40,10 @@ class NetworkTask:
     """A task as it occurs in a network.
 
     Attributes:
-        task: Its identity.
-        module: The unscheduled TVM module.
-        weight: How often the network runs it.
-        fixed: Whether the network runs it however its convolutions are computed.
+        task: Identity of the task.
+        module: Module of TVM, unscheduled.
+        weight: Number of times that the network runs it.
+        fixed: Whether the network runs it however its convolutions are computed, default False.
     """
 
     task: Task
@@ -133,8 +133,9 @@ def lower(
 
     Args:
         module: A network with its parameters bound.
-        target: What it is compiled for.
-        winograd: Which convolutions are computed by Winograd's algorithm, see `use_winograd`.
+        target: Target that it is compiled for.
+        winograd: Callable that says which convolutions Winograd's algorithm computes, see
+            `use_winograd`; default none of them.
     """
     return into_kernels(in_layout(module, target), target, winograd)
 

@@ -19,7 +19,7 @@ class TfliteModule(torch.nn.Module):
     """A TFLite model that runs in LiteRT, called like a torch module.
 
     Attributes:
-        content: The file's.
+        content: Bytes of the file.
     """
 
     def __init__(self, content: bytes) -> None:

@@ -24,7 +24,8 @@ _OF_THE_MACHINE = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
     *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
 }
-"""What a path or a disk may be guilty of; any other error of the system is a defect."""
+"""Error numbers that a path or a disk may be guilty of; any other error of the system is a
+defect."""
 
 Value = Mapping[str, Any]
 Render = Callable[[Value], str]
@@ -35,9 +36,9 @@ class Result:
     """What a command returns when the exit code says more than "done".
 
     Attributes:
-        value: Printed as from any other command.
-        exit_code: 1 for what was found and not repaired, 3 for a gate that refused, 130 for what
-            was cut short.
+        value: The answer, printed as from any other command.
+        exit_code: Exit code, default 0; 1 for what was found and not repaired, 3 for a gate that
+            refused, 130 for what was cut short.
     """
 
     value: Value
@@ -59,9 +60,12 @@ def command(
     Args:
         name: The command's name, as in the table of commands.
         options: Dataclass of the command's options; one of them is what the function is given.
-        render: The result as text for people; control characters in it are escaped before.
-        interrupted: What is left of the work when a signal ends it, and how to go on.
-        **settings: As in `click.command`.
+            Default None.
+        render: Callable that gives the result as text for people, default `output.as_text`; control
+            characters in it are escaped before.
+        interrupted: Text that says what is left when a signal ends the work, and how to go on;
+            default empty.
+        **settings: Settings of `click.Command`, passed to `click.command`.
 
     Returns:
         A decorator of a function that is given the options, if there are any.
@@ -112,7 +116,7 @@ class LazyGroup(Group):
 
     Args:
         table: Name of a command -> its import string `module:attribute`, its line in the help.
-        **settings: As in `click.Group`.
+        **settings: Settings of `click.Group`.
     """
 
     def __init__(self, table: Mapping[str, tuple[str, str]], **settings: Any) -> None:
@@ -152,14 +156,15 @@ class LazyGroup(Group):
 def run(group: click.Command, arguments: Sequence[str] | None = None) -> int:
     """Runs a command line.
 
+    An exception that no exit code stands for is a defect and passes through.
+
     Args:
-        group: The commands.
-        arguments: What follows the program's name; by default this process's own.
+        group: Group of the commands.
+        arguments: Words after the program's name; default None for this process's own.
 
     Returns:
-        The exit code: 0 done, 1 the work failed, 2 the request was wrong, 3 a gate refused,
-        130, 129 or 143 interrupted by Ctrl-C, SIGHUP or SIGTERM. Any other exception is a defect
-        and passes through.
+        The exit code: 0 done, 1 the work failed, 2 the request was wrong, 3 a gate refused, 130,
+        129 or 143 interrupted by Ctrl-C, SIGHUP or SIGTERM.
     """
     output.open_closed_streams()
     log_to_stderr()

@@ -18,7 +18,7 @@ from registry.cli.params import COUNTS, NAMES, SWITCH, Argument, Option
 Options = TypeVar("Options")
 
 REQUIRED: Any = dataclasses.MISSING
-"""The default of what must be given."""
+"""Default of an option or argument that must be given."""
 
 _MADE, _FLAG, _SETTINGS = "made", "flag", "settings"
 _OWN_TYPES: Mapping[Any, click.ParamType[Any]] = {
@@ -33,8 +33,8 @@ def option(default: Any, help: str = "", *, flag: str = "", **settings: Any) -> 
 
     Args:
         default: Value of an option that is not given; `REQUIRED` for one that must be.
-        help: Line of the help.
-        flag: Name on the command line; by default `--` and the field's, with dashes.
+        help: Line of the help, default empty.
+        flag: Name on the command line, default empty for `--` and the field's, with dashes.
         **settings: Settings of `click.Option`; by default the type is made of the annotation.
     """
     return _field(default, Option, flag, {"help": help or None, "show_default": True} | settings)
@@ -44,7 +44,8 @@ def argument(default: Any = REQUIRED, **settings: Any) -> Any:
     """A field that is an argument, for which an empty text is the same as not given.
 
     Args:
-        default: Value of an argument that is not given; `REQUIRED` for one that must be.
+        default: Value of an argument that is not given; `REQUIRED`, the default, for one that must
+            be.
         **settings: Settings of `click.Argument`; by default the type is made of the annotation.
     """
     return _field(default, Argument, "", settings)

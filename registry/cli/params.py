@@ -77,16 +77,16 @@ class _Counts(click.ParamType[tuple[int, ...]]):
 
 
 SWITCH = _Switch()
-"""`true` or `false`, as a bool."""
+"""Type of `true` or `false`, as a bool."""
 
 NAMES = _Names()
-"""A list separated by commas, as a tuple of strings."""
+"""Type of a list separated by commas, as a tuple of strings."""
 
 COUNTS = _Counts()
-"""A list of positive numbers separated by commas, as a tuple."""
+"""Type of a list of positive numbers separated by commas, as a tuple."""
 
 DEVICE_NAME = _DeviceName()
-"""A device's name as records and models have it: `local` becomes that of this machine."""
+"""Type of a device's name as records and models have it: `local` becomes that of this machine."""
 
 EFFORT = click.Choice(["quick", "standard", "full"])
-"""Budgets of long work."""
+"""Type of an option with one of the budgets of long work."""

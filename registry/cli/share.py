@@ -14,7 +14,7 @@ from registry.cli import app
 from registry.cli.options import REQUIRED, argument, option, unrecorded_option
 
 MAX_EXPIRES_S = 7 * 24 * 3600
-"""More than that S3 does not sign."""
+"""Most seconds for which URLs may hold: S3 signs no longer ones."""
 
 
 @dataclass(frozen=True)

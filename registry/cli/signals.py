@@ -16,7 +16,7 @@ class Stop:
     """What stopped a command, where it was stopped; Ctrl-C unless another signal came.
 
     Attributes:
-        number: Of the signal.
+        number: Number of the signal, default SIGINT's.
     """
 
     number: int = signal.SIGINT

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 MAX_DEPTH = 8
 MAX_FILES = 10_000
 _SEARCH_DEPTH = 3
-"""How deep below a logged model the folder with the manifest may lie: `artifacts/NAME`."""
+"""Levels below a logged model that are searched for the folder with the manifest:
+`artifacts/NAME`."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Artifacts:
     """The folder of a version that its manifest describes.
 
     Attributes:
-        repository: MLflow's, of all the version's artifacts.
+        repository: MLflow's artifact repository of all files of the version.
         folder: Path in it of the folder with the manifest; empty for the top.
     """
 

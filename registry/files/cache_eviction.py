@@ -9,7 +9,7 @@ from registry.files import cache
 from registry.files.removal import remove_child
 
 IN_USE_S = 3600.0
-"""What was used this recently stays: another process may be reading it."""
+"""Age in seconds of the last use below which a copy stays: another process may be reading it."""
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,10 @@ class PrunedCache:
     """What became of the cache.
 
     Attributes:
-        removed: Copies and leftovers of interrupted pulls that went.
-        freed_bytes: What they took.
-        kept: Copies that are left.
-        kept_bytes: What those take.
+        removed: Copies and leftovers of interrupted pulls that went, in number.
+        freed_bytes: Bytes that the removed files took.
+        kept: Copies that are left, in number.
+        kept_bytes: Bytes that the copies that are left take.
     """
 
     removed: int
@@ -36,7 +36,7 @@ def prune(max_bytes: float) -> PrunedCache:
     not answer it is missed.
 
     Args:
-        max_bytes: What the copies may take together.
+        max_bytes: Most bytes that the copies may take together.
     """
     used = _last_used(cache.models_folder())
     old = {path for path, at in used.items() if time.time() - at > IN_USE_S}

@@ -30,9 +30,9 @@ class FileEntry:
     """One file of a manifest.
 
     Attributes:
-        path: Relative to the folder, with forward slashes.
-        bytes: Its size.
-        sha256: Of its content, in hexadecimal.
+        path: Path relative to the folder, with forward slashes.
+        bytes: Size of the file in bytes.
+        sha256: SHA-256 of the content, in hexadecimal.
     """
 
     path: str
@@ -67,9 +67,11 @@ def check_manifest(
     """Compares a folder with its manifest, byte for byte.
 
     Args:
-        folder: Holds `manifest.json` and nothing that it does not list.
-        expected_sha256: SHA-256 of the manifest as recorded elsewhere, if known.
-        max_file_bytes: A larger file is refused unread.
+        folder: Folder that holds `manifest.json` and nothing that it does not list.
+        expected_sha256: SHA-256 of the manifest as recorded elsewhere; default None if it is not
+            known.
+        max_file_bytes: Most bytes of a file, default `MAX_FILE_BYTES`; a larger one is refused
+            unread.
 
     Returns:
         SHA-256 of the manifest's bytes.
@@ -106,10 +108,11 @@ def parse_manifest(
     """The files that a manifest lists, each name and size found harmless.
 
     Args:
-        data: The bytes of a `manifest.json`.
-        where: Names its origin in an error.
-        expected_sha256: As in `check_manifest`.
-        max_file_bytes: As in `check_manifest`.
+        data: Bytes of a `manifest.json`.
+        where: Name of its origin, for an error.
+        expected_sha256: SHA-256 of the manifest as recorded elsewhere, as in `check_manifest`;
+            default None.
+        max_file_bytes: Most bytes of a file, as in `check_manifest`; default `MAX_FILE_BYTES`.
 
     Raises:
         DataError: It is not the manifest expected, or lists something refused.

@@ -31,10 +31,10 @@ class Request:
     """What to fetch, and how to know it.
 
     Attributes:
-        model: What it is, for people.
-        manifest_sha256: Of the manifest, which has the digest of every other file.
-        urls: By path in the folder.
-        signature: Of the version, if it is signed.
+        model: Name of what the folder holds, for people.
+        manifest_sha256: SHA-256 of the manifest, which has the digest of every other file.
+        urls: URLs by path in the folder.
+        signature: Signature of the version, if it is signed; default None.
     """
 
     model: str
@@ -72,8 +72,8 @@ def parse_request(content: Any, where: str) -> Request:
     """A request from what `registry.files.s3_upload.presign` returned.
 
     Args:
-        content: From JSON.
-        where: Names its origin in an error.
+        content: Content of the request, decoded from JSON.
+        where: Name of its origin, for an error.
 
     Raises:
         DataError: It is something else.
@@ -95,8 +95,8 @@ def fetch_presigned(request: Request, out: Path) -> None:
     """Fetches every file of a request, each checked against the manifest.
 
     Args:
-        request: From `read_request`.
-        out: A new or empty folder.
+        request: Request from `read_request`.
+        out: Folder to write, new or empty.
 
     Raises:
         DataError: A file is not what was shared, and nothing is kept; or the version is not

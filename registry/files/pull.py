@@ -33,11 +33,11 @@ class Pulled:
     """A version on this machine.
 
     Attributes:
-        version: As it was resolved, once.
-        folder: Its files; the cache's own copy unless another was asked for.
-        manifest_sha256: What was verified.
-        source: `registry`, `cache` (nothing had to be fetched), or `offline` (the registry did
-            not answer, and the name means what it last meant).
+        version: The version, resolved once.
+        folder: Folder with the version's files; the cache's own copy unless another was asked for.
+        manifest_sha256: SHA-256 of the manifest that the files were verified against.
+        source: `registry`, `cache` (nothing had to be fetched), or `offline` (the registry did not
+            answer, and the name means what it last meant).
     """
 
     version: Version
@@ -58,12 +58,13 @@ def pull(
     """Resolves a version once and brings its files here, each checked against its digest.
 
     Args:
-        name_or_uri: As in `registry.models.versions.resolve`.
-        stage: As there.
-        device: As there.
-        out: A folder to copy the files to, new or empty.
-        unrecorded: Follow an alias to where no promotion put it, too.
-        client: Of the registry; by default where MLflow's variables say.
+        name_or_uri: Name or URI of the version, as in `registry.models.versions.resolve`.
+        stage: Stage of a plain name, as in `registry.models.versions.resolve`; default None.
+        device: Device whose version is preferred, as in `registry.models.versions.resolve`; default
+            None.
+        out: Folder to copy the files to, new or empty; default None for no copy beside the cache's.
+        unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
+        client: Client of the registry; default None for the one that MLflow's variables name.
 
     Raises:
         DataError: A file is not what was registered, and nothing is kept; an alias is where no
@@ -93,12 +94,12 @@ def fetch(client: "MlflowClient", version: Version, digest: str) -> Path:
     """Brings the files of a version into the cache, whatever is there already.
 
     Args:
-        client: Of the registry.
-        version: To fetch.
-        digest: SHA-256 of its manifest.
+        client: Client of the registry.
+        version: Version to fetch.
+        digest: SHA-256 of the version's manifest.
 
     Returns:
-        The copy in the cache.
+        The copy's folder in the cache.
 
     Raises:
         DataError: A file is not what was registered; nothing is kept.
@@ -148,9 +149,10 @@ def verified_digest(client: "MlflowClient", version: Version, mended: bool = Fal
     """The digest that tag and ledger agree on, of files that were fetched and found as registered.
 
     Args:
-        client: Of the registry.
-        version: Whose files.
-        mended: As in `registry.models.ledger.standing`.
+        client: Client of the registry.
+        version: Version whose digest is asked for.
+        mended: Whether to read the ledger as if mended, as in `registry.models.ledger.standing`;
+            default False.
 
     Returns:
         The digest; empty for a version that has none, which nobody can pull.

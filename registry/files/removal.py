@@ -10,8 +10,8 @@ def remove_child(parent: Path, child: Path) -> bool:
     """Removes a folder with all that it holds.
 
     Args:
-        parent: A folder of ours.
-        child: What lies directly in it.
+        parent: Folder of ours.
+        child: Folder directly in `parent`.
 
     Returns:
         Whether it is gone; False where that is not allowed, as on a disk that is read only.

@@ -21,7 +21,7 @@ from registry.files.presigned_fetch import FORMAT
 from registry.models.mlflow_client import translated
 
 PART_BYTES = 8 << 20
-"""A file of this size or more is uploaded in parts of it."""
+"""Bytes of a part; a file of this size or more is uploaded in parts of it."""
 
 _READ_BYTES = 1 << 20
 
@@ -47,10 +47,10 @@ def upload_folder(folder: Path, bucket: str, prefix: str, client: Any) -> str:
     too, unless boto3's AWS_REQUEST_CHECKSUM_CALCULATION is `when_required`.
 
     Args:
-        folder: As `check_manifest` wants it.
-        bucket: That exists.
-        prefix: Before the path of each file.
-        client: From `connect`.
+        folder: Folder with a manifest, as `check_manifest` wants it.
+        bucket: Name of a bucket that exists.
+        prefix: Text before the path of each file.
+        client: Client of S3, from `connect`.
 
     Returns:
         SHA-256 of the manifest.
@@ -75,12 +75,12 @@ def presign(
     """What `registry.files.presigned_fetch.fetch_presigned` needs to fetch an uploaded folder.
 
     Args:
-        model: What it is, for people.
-        manifest_sha256: From `upload_folder`.
-        bucket: As there.
-        prefix: As there.
+        model: Name of what the folder holds, for people.
+        manifest_sha256: SHA-256 of the manifest, from `upload_folder`.
+        bucket: Name of the bucket, as in `upload_folder`.
+        prefix: Text before the path of each file, as in `upload_folder`.
         expires: Seconds for which the URLs hold.
-        client: From `connect`.
+        client: Client of S3, from `connect`.
 
     Raises:
         DataError: The manifest there is another one.

@@ -12,8 +12,8 @@ class PathRefused(Exception):
     """A path that a folder from elsewhere must not hold.
 
     Args:
-        path: The path.
-        expected: What it should have been.
+        path: The refused path.
+        expected: Description of what it should have been.
     """
 
     def __init__(self, path: str, expected: str) -> None:

@@ -37,15 +37,15 @@ def collect_networks(
     Ctrl-C ends it; everything measured is in the store, and the same command goes on from there.
 
     Args:
-        devices: Names of devices or files of their profiles.
+        devices: Names of devices, or files of their profiles.
         networks: Names of networks.
-        out: The record store; made, or added to.
-        plan: How much of each task.
-        tiles: Those of Winograd's algorithm that compute convolutions beside computing directly.
-        outputs: Names of the outputs of each network that are wanted; none for all.
+        out: Record store's folder; made, or added to.
+        plan: Amounts to measure of each task.
+        tiles: Winograd's tiles that compute convolutions beside computing directly.
+        outputs: Names of the outputs of each network that are wanted; none, the default, for all.
 
     Returns:
-        What `--json` prints.
+        The result, as `--json` prints it.
     """
     found = [find_profile(device) for device in devices]
     profiles = list({profile.name: profile for profile in found}.values())  # `local` and its name

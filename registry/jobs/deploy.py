@@ -44,9 +44,9 @@ log = logging.getLogger(__name__)
 
 DEFAULT_STAGE = "production"
 FROM_SCRATCH = "none"
-"""Instead of a cost model's name."""
+"""Word given instead of a cost model's name to tune without one."""
 INTERRUPTED_TAG = "interrupted"
-"""Of the run of a deployment that had not spent its budget: no report counts it."""
+"""Tag of the run of a deployment that had not spent its budget: no report counts it."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class Wanted:
             model; None for the one of the device's family.
         stage: Stage of the model to use; None for production if there is one, else no model.
         effort: `quick`, `standard` or `full`.
-        trials: Programs to measure, or None for what the effort allows.
-        batch: Batch sizes, the one to compare with peers first.
-        refresh: Replace a bundle that is there.
-        out: The bundle's folder.
-        seed: Of weights, inputs and search.
-        search: Strategy that proposes programs.
-        unrecorded: Follow an alias to where no promotion put it, too.
-        output: Names of the outputs that are wanted; none for all.
+        trials: Number of programs to measure, or None for what the effort allows.
+        batch: Batch sizes in rows, the one to compare with peers first.
+        refresh: Whether to replace a bundle that is there.
+        out: Folder of the bundle.
+        seed: Seed of weights, inputs and search.
+        search: Strategy that proposes programs, default `evolution`.
+        unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
+        output: Names of the outputs that are wanted; none, the default, for all.
     """
 
     device: str
@@ -92,7 +92,7 @@ def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
     same request is found and not made again.
 
     Returns:
-        What `--json` prints.
+        The report, as `--json` prints it.
 
     Raises:
         RequestError: No such device, network, model or stage, or a device that cannot be measured.
@@ -148,10 +148,12 @@ def compile_and_register(
     """Does the whole of `hetfeat compile`: a bundle of what a deployment has found so far.
 
     Args:
-        journal: Of the deployment; perhaps somebody else's.
+        journal: Journal of the deployment, which may have another owner.
         out: Folder of the bundle.
-        network: What the journal must be of; needed for a `module:function`, which is run.
-        outputs: As in `DeployRequest`; none for those that the deployment was asked for.
+        network: Name of the journal's network, default None; needed for a `module:function`, which
+            is run.
+        outputs: Names of the outputs, as in `DeployRequest`; none, the default, for those that the
+            deployment was asked for.
 
     Raises:
         RequestError: Something lies at `out`, the device, network or model is gone, or the

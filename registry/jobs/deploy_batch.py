@@ -18,7 +18,7 @@ SHOWN = (
     *("latency_ms", "untuned_ms", "peers_ms", "trials", "tuning_s"),
     *("max_abs_error", "model_version", "bundle_version", "reused", "stopped"),
 )
-"""What the summary has of each deployment's own report."""
+"""Figures of each deployment's own report that the summary has."""
 
 Settings = dict[str, Any]
 
@@ -29,8 +29,9 @@ def read_jobs(path: Path, parse: Callable[[str, str], Any], defaults: Settings) 
     `device` and `network` may be lists: every network then goes to every device.
 
     Args:
-        path: YAML.
-        parse: An option's value from its name and text, as the command line reads it.
+        path: Path of a YAML file.
+        parse: Callable that reads an option's value from its name and text, as the command line
+            does.
         defaults: Values of the options that a mapping does not name.
 
     Raises:

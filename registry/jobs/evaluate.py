@@ -42,14 +42,14 @@ def evaluate_stored(
 
     Args:
         given: URI of a version, or a model's folder.
-        records: Record store.
-        device: Only its records.
+        records: Folder of the record store.
+        device: Name of the only device whose records count, or None for all.
         per_task: Whether to give each task's figures, too.
-        seed: Of ties and of the random baseline.
-        unrecorded: Follow an alias to where no promotion put it, too.
+        seed: Seed of ties and of the random baseline.
+        unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
 
     Returns:
-        What `--json` prints.
+        The figures, as `--json` prints them.
 
     Raises:
         RequestError: No such model, records or device.

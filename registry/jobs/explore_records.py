@@ -19,7 +19,7 @@ def study_records(records: Path, family: str | None, seed: int) -> dict[str, Any
     """Does the whole of `hetfeat records study`.
 
     Returns:
-        What `--json` prints.
+        The study, as `--json` prints it.
 
     Raises:
         RequestError: No such family.

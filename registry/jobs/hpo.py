@@ -58,12 +58,12 @@ VALUE = "valid_pca"
 STUDY_TAG, TRIAL_TAG, IDENTITY_TAG = "study", "study_trial", "study_identity"
 _REQUEST, _PARENT, _CLAIM, _RESULT = "request", "parent_run", "claim", "result"
 _IDENTITY = "identity"
-"""User attribute: tells a study from another of the same name."""
+"""User attribute that tells a study from another of the same name."""
 _Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
-"""What tells a study or an MLflow run from any other."""
+"""Id that tells a study or an MLflow run from any other."""
 _POLL_S = 1.0
 _CLAIM_STALE_S = 1800.0
-"""How long to wait for a worker of another machine that said it would train the best trial."""
+"""Seconds to wait for a worker of another machine that said it would train the best trial."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ class HyperparameterSearch:
     """What `hetfeat hpo` was asked for.
 
     Attributes:
-        training: How each trial is trained.
-        trials: Total of the study, over all calls and workers.
+        training: Request that says how each trial is trained.
+        trials: Total number of trials of the study, over all calls and workers.
         storage: Journal file or URL; empty for the default journal.
-        study: Its name, or None for one made of model, split and data.
+        study: Name of the study, or None for one made of model, split and data.
     """
 
     training: TrainingRequest
@@ -124,7 +124,7 @@ def search_and_register(search: HyperparameterSearch) -> dict[str, Any]:
     best again and registers it, and all return the same.
 
     Returns:
-        What `--json` prints.
+        The result, as `--json` prints it.
 
     Raises:
         RequestError: Unknown model, split or family; a storage or study of something else.

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 DEFAULT_JOURNAL = "optuna.journal"
 NOT_COUNTED = "not_counted"
-"""User attribute of a trial that took no part: why."""
+"""User attribute of a trial that took no part: the reason."""
 REASON = "reason"
-"""User attribute of a failed trial: what went wrong."""
+"""User attribute of a failed trial: the error."""
 WORKER = "worker"
 ROUNDS_A_REPORT = 10
 _WARM_UP_ROUNDS = 20
 _STARTUP_TRIALS = 4
 _ATTEMPTS, _PAUSE_S = 4, 0.5
 STALE_S = 300.0
-"""How long a trial of another machine may report nothing before it is taken for lost."""
+"""Seconds that a trial of another machine may report nothing before it is taken for lost."""
 
 
 class _Entry(parsing.Schema):
@@ -103,10 +103,10 @@ def attribute(study: optuna.Study, key: str, kind: Any, default: Any = None) -> 
     """A user attribute of a study, which every worker may write.
 
     Args:
-        study: Of any storage.
-        key: Of the attribute.
-        kind: As in `hetfeat.parsing.parse`.
-        default: Where there is none.
+        study: Study of any storage.
+        key: Name of the attribute.
+        kind: Type of the value, as in `hetfeat.parsing.parse`.
+        default: Value where there is no attribute, default None.
 
     Raises:
         DataError: It is not of that type.

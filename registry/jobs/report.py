@@ -66,7 +66,7 @@ def make_report(request: ReportRequest) -> dict[str, Any]:
     What fails is left out, and the page says why.
 
     Returns:
-        What `--json` prints.
+        The report, as `--json` prints it.
 
     Raises:
         RequestError: No records, or a folder that cannot be written.

@@ -28,8 +28,8 @@ class ReportStep:
     """Something to run.
 
     Attributes:
-        what: For people.
-        run: Does it, as the command does.
+        what: Description for people.
+        run: Callable that does it, as the command does.
     """
 
     what: str
@@ -41,10 +41,10 @@ class ReportPlan:
     """What steps are made of.
 
     Attributes:
-        scope: Which runs count.
-        records: The record store.
-        device: This machine.
-        evaluations: States that each search measures.
+        scope: Scope that says which runs count.
+        records: Folder of the record store.
+        device: Device of this machine, as a report names it.
+        evaluations: Number of states that each search measures.
         bundles: Folder of the bundles, with the journals that deployments go on from.
     """
 

@@ -29,7 +29,7 @@ from registry.tracking import command_run
 log = logging.getLogger(__name__)
 
 ROUNDS = 8
-"""Turns of the fastest programs and of the libraries."""
+"""Number of turns of the fastest programs and of the libraries."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class SearchRequest:
     Attributes:
         space: File of a recorded space, or None.
         gemm: `M,N,K` of a live search, or None.
-        device: Device of a live search.
+        device: Name of the device of a live search.
         strategy: Names of strategies.
         budget: Evaluations of each run: a count, or a fraction of the space.
-        repeats: Runs of each strategy.
+        repeats: Number of runs of each strategy.
         prior: File of the same space on another device, or None.
-        seed: Seed of the first run; the next have the next.
+        seed: Seed of the first run; each further run has the next.
     """
 
     space: Path | None
@@ -73,11 +73,12 @@ def search_and_log(request: SearchRequest, beside_libraries: bool = True) -> dic
     """Does the whole of `hetfeat search`.
 
     Args:
-        request: What was asked for.
-        beside_libraries: Whether the best programs of a live search are timed beside libraries.
+        request: Request that the command was given.
+        beside_libraries: Whether the best programs of a live search are timed beside libraries,
+            default True.
 
     Returns:
-        What `--json` prints.
+        The result, as `--json` prints it.
 
     Raises:
         RequestError: Neither or both of a space and a shape, an unknown strategy, a budget that is

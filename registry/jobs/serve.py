@@ -16,9 +16,9 @@ from registry.files.pull import pull
 from registry.tracking import bundle_flavor, pyfunc_bundle
 
 BODY_S = 30.0
-"""How long the body of a request may take to come."""
+"""Seconds within which the body of a request must come."""
 _ODD = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What MLflow's parser raises of odd requests, beside its own errors."""
+"""Errors that MLflow's parser raises of odd requests, beside its own."""
 
 
 def serve(
@@ -33,13 +33,14 @@ def serve(
     """Serves until it is told to end.
 
     Args:
-        bundle_or_uri: A folder, or as in `registry.files.pull.pull`.
-        stage: As there.
+        bundle_or_uri: A bundle's folder, or a name or URI as in `registry.files.pull.pull`.
+        stage: Stage of a plain name, as in `registry.files.pull.pull`.
         host: Address to listen on.
-        port: To listen on.
-        max_bytes: Longest body of a request; a longer one is answered with 413.
-        max_waiting: Requests at once; further ones are answered with 503.
-        unrecorded: As in `registry.files.pull.pull`.
+        port: Port to listen on.
+        max_bytes: Most bytes of a request's body; a longer one is answered with 413.
+        max_waiting: Most requests at once; further ones are answered with 503.
+        unrecorded: Whether to follow an alias to where no promotion put it, as in
+            `registry.files.pull.pull`; default False.
 
     Raises:
         DataError: No bundle, a changed one, or not signed by the configured key.
@@ -93,9 +94,9 @@ class Bounded:
     """An ASGI application with bounds on a request's bytes and on the requests at once.
 
     Args:
-        app: The application.
-        max_bytes: As in `serve`.
-        max_waiting: As in `serve`.
+        app: The ASGI application.
+        max_bytes: Most bytes of a request's body, as in `serve`.
+        max_waiting: Most requests at once, as in `serve`.
     """
 
     def __init__(self, app: Any, max_bytes: int, max_waiting: int) -> None:

@@ -43,9 +43,10 @@ log = logging.getLogger(__name__)
 
 MAIN_METRICS = ("pca", "rmse", "r2", "top1", "top5")
 SPLIT_SEED = 0
-"""One split of a store for every seed of the model: its versions are then comparable."""
+"""Seed of every split of a store, whatever the model's: its versions are then comparable."""
 EVALUATION = "evaluation"
-"""Holds out the store's evaluation tasks, as if they were a network: by_task's default."""
+"""Holdout that holds out the store's evaluation tasks, as if they were a network: by_task's
+default."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,10 @@ class TrainingRequest:
         split: Name in `dataset.splits.SPLITS`.
         holdout: Devices or networks to test on.
         effort: `quick`, `standard` or `full`.
-        seed: Of the model.
-        pruned: Whether the training side is pruned; the other sides are the same either way.
-        settings: Hyperparameters of the model that are not those of its effort.
+        seed: Seed of the model.
+        pruned: Whether the training side is pruned, default False; the other sides are the same
+            either way.
+        settings: Hyperparameters of the model that are not those of its effort; default none.
     """
 
     records: Path | None
@@ -126,7 +128,7 @@ def train_and_register(request: TrainingRequest) -> dict[str, Any]:
     request have been found sound.
 
     Returns:
-        What `--json` prints.
+        The result, as `--json` prints it.
 
     Raises:
         RequestError: Unknown model, split, family or holdout.
@@ -149,14 +151,14 @@ def fit_and_register(
     """Fits, judges, logs and registers a model, all in the active run.
 
     Args:
-        run_id: Of the active run.
-        request: What was asked for.
-        data: From `load_data`.
-        model: Not trained yet.
-        extra_tags: Of the run and the version, beside the usual ones.
+        run_id: Id of the active run.
+        request: Request that the command was given.
+        data: Divided records from `load_data`.
+        model: Model that is not trained yet.
+        extra_tags: Tags of the run and the version beside the usual ones, default None.
 
     Returns:
-        What `hetfeat train --json` prints.
+        The result, as `hetfeat train --json` prints it.
     """
     import mlflow
 

@@ -51,16 +51,18 @@ class Transfer:
 
     Attributes:
         source: Version to start from, or None for the family's production or staging version.
-        device: Device to adapt to.
-        records: Its records, to replay; None measures now.
-        network: Networks whose tasks are measured.
-        budget_per_task: Measurements of each task to learn from.
-        flops_share: Only tasks that together hold this share of all FLOPs are measured.
-        fine_tune_columns: Feature columns, the most important ones, that fine-tuning uses; 0: all.
+        device: Name of the device to adapt to.
+        records: Record store of the device, to replay; None measures now.
+        network: Names of the networks whose tasks are measured.
+        budget_per_task: Number of measurements of each task to learn from.
+        flops_share: Share of all FLOPs that the measured tasks hold together.
+        fine_tune_columns: Number of feature columns, the most important ones, that fine-tuning
+            uses; 0 for all.
         out: Record store for what is measured now; None keeps nothing.
         seed: Seed of the choice of measurements and of training.
-        unrecorded: Follow an alias to where no promotion put it, too.
-        effort: Effort of the model from scratch that the transfer is compared with.
+        unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
+        effort: Effort of the model from scratch that the transfer is compared with; default
+            `standard`.
     """
 
     source: str | None
@@ -83,7 +85,7 @@ def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
     registered then; the device is served by the family's model, or by one trained on its records.
 
     Returns:
-        What `--json` prints.
+        The result, as `--json` prints it.
 
     Raises:
         RequestError: No such source or device, or too few records.

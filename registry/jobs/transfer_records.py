@@ -29,7 +29,7 @@ class Division:
     """How a device's records are divided.
 
     Attributes:
-        budget_per_task: Measurements of each task to learn from.
+        budget_per_task: Number of measurements of each task to learn from.
         flops_share: Share of all FLOPs that the tasks learnt from hold, in (0, 1].
         seed: Seed of the choice of measurements.
     """
@@ -53,7 +53,7 @@ class DividedRecords:
 
 
 Check = Callable[[FewShot], None]
-"""Raises RequestError for records that the source model cannot learn from."""
+"""Callable that raises RequestError for records that the source model cannot learn from."""
 
 
 class DeviceRecords(Protocol):
@@ -75,7 +75,7 @@ class ReplayedRecords:
     Args:
         path: Folder of the record store.
         device: Name of a device of the records, or `local`.
-        division: How the records are divided.
+        division: Division of the records.
 
     Raises:
         RequestError: The store has no records of the device.
@@ -107,9 +107,9 @@ class LiveMeasurement:
         device: Name of a device, or the file of its profile.
         networks: Names of the networks whose tasks are measured.
         out: Folder of the record store; made, or added to.
-        division: How the records are divided.
-        test_programs: Programs of each task measured beyond the budget, default 16: the figures
-            are of them.
+        division: Division of the records.
+        test_programs: Number of programs of each task measured beyond the budget, default 16: the
+            figures are of them.
 
     Raises:
         RequestError: The device cannot be measured from here, or there is no such network.
@@ -173,10 +173,11 @@ def divided_records(
     """The device's records of a store, divided, and the digest of the store.
 
     Args:
-        store: Store that holds them.
+        store: Record store of the device.
         profile: Profile of the device.
-        division: How they are divided.
-        selected: Hashes of the tasks to learn from; None selects the heaviest of the records.
+        division: Division of the records.
+        selected: Hashes of the tasks to learn from; default None selects the heaviest of the
+            records.
     """
     with store.undisturbed() as digest:
         examples = assemble(store, room_bytes=room_bytes(), devices=[profile.name]).examples

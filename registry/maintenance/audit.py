@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 OLD_LOCK_S = 600.0
-"""A lock of this age is nobody's, even if clocks differ by minutes."""
+"""Age in seconds at which a lock is nobody's, even if clocks differ by minutes."""
 _SETTLE_S = 0.5
 BUNDLE_BYTES = 2**28
-"""Of a bundle's manifest that is read: it holds the traces of all tasks."""
+"""Most bytes of a bundle's manifest that are read: it holds the traces of all tasks."""
 _RUNS_A_PAGE = 1000
 RUNNING = "running"
 """Code of a finding about a run, not a registered model."""
@@ -57,15 +57,17 @@ class _Bundle(Schema):
 class Finding:
     """Something that is not as it should be.
 
+    Codes of registered models are `unfinished`, `ledger`, `edited`, `unrecorded`, `digest`, `run`,
+    `artifacts`, `verified`, `lock` and `running`.
+
     Attributes:
-        code: `unfinished`, `ledger`, `edited`, `unrecorded`, `digest`, `run`, `artifacts`,
-            `verified`, `lock` or `running`; of a machine, the name of a check in
-            `registry.maintenance.environment`, or `device`.
-        model: The registered model, or what else it was found in.
-        what: What is wrong.
-        action: What `--repair true` does, or what to do where that is not safe: `--to` chooses
-            where history and aliases disagree.
-        safe: Whether `--repair true` does it.
+        code: Code of the problem: of a registered model as listed above; of a machine, the name of
+            a check in `registry.maintenance.environment`, or `device`.
+        model: Name of the registered model, or of what else it was found in.
+        what: Description of what is wrong.
+        action: Action of `--repair true`, or advice where that is not safe: `--to` chooses where
+            history and aliases disagree.
+        safe: Whether `--repair true` does it, default True.
     """
 
     code: str
@@ -81,10 +83,10 @@ def diagnose(
     """Everything that is wrong with registered models.
 
     Args:
-        client: Of the registry.
-        names: Of registered models; by default all.
-        every_version: Look for the runs and artifacts of all versions, not only of those in a
-            stage or to roll back to.
+        client: Client of the registry.
+        names: Names of registered models; default None for all.
+        every_version: Whether to look for the runs and artifacts of all versions, not only of those
+            in a stage or to roll back to; default False.
     """
     with translated("examine the registry"):
         if names is None:

@@ -37,7 +37,7 @@ def device(name: str) -> Iterator[Trap]:
     """A device: it is this machine, or its tracker has a server of it.
 
     Args:
-        name: As for `--device`.
+        name: Name or profile's file of the device, as for `--device`.
     """
     try:
         known = find_profile(name)

@@ -23,14 +23,14 @@ CHECKS: dict[str, Callable[[], Iterator[Trap]]] = {
     "variables": tracking_store.variables,
     "project": tracking_store.project,
 }
-"""By the code that a finding has; what is wrong with a device that was named is `device`."""
+"""Checks by the code that a finding has; that of a device that was named is `device`."""
 
 
 def diagnose_environment(named: Sequence[str] = ()) -> list[Finding]:
     """Every trap of `CHECKS` that this machine is in, and what is wrong with devices.
 
     Args:
-        named: Devices to examine as well, as for `--device`.
+        named: Devices to examine as well, as for `--device`; default none.
     """
     found = [
         Finding(code, HERE, what, action, safe=False)

@@ -11,11 +11,11 @@ from hetfeat.devices.probe import home
 from registry.maintenance.subprocess_check import Trap, ran
 
 COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
-"""What TVM links a library with, unless CXX or CC says otherwise."""
+"""Compilers that TVM links a library with, unless CXX or CC says otherwise."""
 COMPILER_S = 30.0
 DISK_BYTES = 2**30
-"""A bundle of ResNet-50 holds 0.1 GB of weights, and lies in the bundle, the registry and the
-cache; MLflow's database is lost to a full disk first."""
+"""Bytes of free disk: a bundle of ResNet-50 holds 0.1 GB of weights, and lies in the bundle, the
+registry and the cache; MLflow's database is lost to a full disk first."""
 
 
 def compiler() -> Iterator[Trap]:

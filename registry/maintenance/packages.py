@@ -7,13 +7,13 @@ from registry.maintenance.subprocess_check import Trap, child, last_line
 
 PROJECT = "hetfeat"
 FFI_WITH_ANOTHER_ABI = (0, 1, 15)
-"""From this version on apache-tvm-ffi has another ABI than the TVM that is pinned."""
+"""First version of apache-tvm-ffi that has another ABI than the TVM that is pinned."""
 REINSTALL = "run `make env`, or install hetfeat's wheel into an environment of its own"
 LOADS = {
     "TVM": "import tvm, tvm.relax, tvm.s_tir",
     "torchvision": "from hetfeat.workloads.networks import load_network as l; l('squeezenet1_1')",
 }
-"""What must load -> code that loads it as the toolkit does."""
+"""Name of what must load -> code that loads it as the toolkit does."""
 
 
 def versions() -> Iterator[Trap]:

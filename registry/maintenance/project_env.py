@@ -34,11 +34,11 @@ def link_environment(link: Path, venv: Path) -> str:
     """Points `link` at `venv`; replaces any other link, never touches a real folder.
 
     Args:
-        link: Where MLflow looks.
-        venv: The environment to use.
+        link: Path where MLflow looks for the environment.
+        venv: Folder of the environment to use.
 
     Returns:
-        What was done, or why nothing was.
+        A line that says what was done, or why nothing was.
 
     Raises:
         OSError: The folder of the link cannot be written.

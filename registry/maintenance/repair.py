@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 LEDGER, ALIASES = "ledger", "aliases"
-"""What `to` may be."""
+"""Values that `to` may have."""
 _CHOICES = ("ledger", "unrecorded", "edited")
-"""Findings where history and aliases disagree."""
+"""Codes of findings where history and aliases disagree."""
 _ROUNDS = 4
-"""One repair uncovers the next: an unfinished move may hide an edit in the UI."""
+"""Most rounds: one repair uncovers the next, as an unfinished move may hide an edit in the UI."""
 
 
 def repair(
@@ -43,14 +43,14 @@ def repair(
     """Repairs what is safe to repair.
 
     Args:
-        client: Of the registry.
-        findings: From `diagnose`.
-        every_version: As it was given to `diagnose`.
-        to: `ledger` or `aliases`: what counts where the two disagree; None repairs only what is
-            safe.
+        client: Client of the registry.
+        findings: Findings from `diagnose`.
+        every_version: Whether all versions are examined, as given to `diagnose`; default False.
+        to: `ledger` or `aliases`: what counts where the two disagree; default None repairs only
+            what is safe.
 
     Returns:
-        What is left.
+        Findings that are left.
     """
     left = findings
     refused: dict[Finding, Finding] = {}
@@ -116,9 +116,9 @@ def _verify(client: "MlflowClient", name: str, state: State, intact: dict[int, s
     """Finds the files of the versions of a state to be what was registered, and their digests.
 
     Args:
-        client: Of the registry.
-        name: Of the registered model.
-        state: That is to be made so.
+        client: Client of the registry.
+        name: Name of the registered model.
+        state: State that is to be made so.
         intact: Digests by version; those that are there already are not looked for again.
 
     Raises:

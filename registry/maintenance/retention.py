@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _DAY_S = 86400.0
 TURN_S = 8.0
-"""How long one turn at the lock begins to delete versions: less than half of the lock's hold."""
+"""Seconds within which one turn at the lock begins to delete versions: less than half of the lock's
+hold."""
 
 
 def candidates(
@@ -39,9 +40,9 @@ def candidates(
     """Archived versions that may go: old, not what `rollback` goes to, and nobody's parent.
 
     Args:
-        name: Of the registered model.
-        older_than_days: Since the last change of the version.
-        client: Of the registry; by default where MLflow's variables say.
+        name: Name of the registered model.
+        older_than_days: Least age in days, counted from the last change of the version.
+        client: Client of the registry; default None for the one that MLflow's variables name.
     """
     client = client or connect()
     if older_than_days < 0:
@@ -63,7 +64,7 @@ def prune(
     """Deletes `candidates` and their artifacts, each with an entry in the ledger.
 
     Returns:
-        What was deleted.
+        Versions that were deleted.
     """
     client = client or connect()
     pruned: list[Version] = []
@@ -88,11 +89,13 @@ class _Turn:
     """What is done while the lock is held once: the history is read once for all versions of it.
 
     Attributes:
-        now: Of the registered model.
-        until_s: When no other version is begun; others want the lock, too.
-        before_ms: What was changed since stays.
-        digests: Of the manifests of versions, as the ledger has them.
-        shown: Whether aliases and stages were made to show the state in this turn.
+        now: Situation of the registered model.
+        until_s: Time by the monotonic clock, in seconds, from which no other version is begun;
+            others want the lock, too.
+        before_ms: Time in milliseconds since the epoch; a version that was changed since then
+            stays.
+        digests: SHA-256 of the manifests by version, as the ledger has them.
+        shown: Whether aliases and stages were made to show the state in this turn, default False.
     """
 
     now: Situation
@@ -110,7 +113,7 @@ class _Turn:
         """Deletes those versions that there is time for, one at least.
 
         Returns:
-            What was deleted, and what was not looked at.
+            Versions that were deleted, and those that were not looked at.
         """
         in_use = set(asdict(self.now.state).values())
         gone: list[Version] = []

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 CHILD_S = 120.0
 
 Trap = tuple[str, str]
-"""What is wrong, and how to mend it."""
+"""Description of what is wrong, and the advice how to mend it."""
 
 
 def child(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 ALIASES = ("previous", "production", "staging")
-"""In the order in which they are set: whoever sees a new production finds the way back, too."""
+"""Names of our aliases, in the order in which they are set: whoever sees a new production finds the
+way back, too."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,10 @@ class State:
     """Which version holds each alias.
 
     Attributes:
-        staging: In MLflow's stage Staging as well.
-        production: In MLflow's stage Production as well.
-        previous: What `rollback` goes back to.
+        staging: Number of the version that is in MLflow's stage Staging as well; default None.
+        production: Number of the version that is in MLflow's stage Production as well; default
+            None.
+        previous: Number of the version that `rollback` goes back to; default None.
     """
 
     staging: int | None = None
@@ -60,8 +62,8 @@ class Shown:
     """What MLflow shows of a registered model.
 
     Attributes:
-        tags: Of the registered model.
-        aliases: Ours.
+        tags: Tags of the registered model.
+        aliases: State that our aliases show.
         latest: The newest version in each of MLflow's stages, in lower case.
     """
 
@@ -127,11 +129,11 @@ def apply(
     """Makes aliases and stages show a state; the same when repeated.
 
     Args:
-        client: Of the registry.
-        name: Of the registered model.
-        state: To show.
-        archived: A version to archive as well.
-        before_each: Called before each step.
+        client: Client of the registry.
+        name: Name of the registered model.
+        state: State to show.
+        archived: Number of a version to archive as well, or None.
+        before_each: Callable that runs before each step.
     """
     shown = read(client, name).aliases
     for alias in ALIASES:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 MAX_CHARACTERS = 5000
-"""Of MLflow's column."""
+"""Most characters of a description: the width of MLflow's column."""
 
 _TITLES = {
     DATASET_TAG: "Data set",

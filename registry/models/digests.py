@@ -21,9 +21,10 @@ def agreed_digest(version: Version, tags: Mapping[str, str], mended: bool = Fals
     """SHA-256 of a version's manifest, on which its tag and the ledger agree.
 
     Args:
-        version: Of whose files.
-        tags: Of its registered model.
-        mended: As in `registry.models.ledger.standing`.
+        version: Version whose digest is asked for.
+        tags: Tags of its registered model.
+        mended: Whether to read the ledger as if mended, as in `registry.models.ledger.standing`;
+            default False.
 
     Returns:
         The digest; empty where neither has one.

@@ -16,7 +16,7 @@ Gate = Literal["artifacts", "features", "signature", "figures", "transfer", "num
 _Kind = Annotated[str, StringConstraints(pattern="^(cost_model|bundle)$")]
 _Stage = Annotated[str, StringConstraints(pattern="^(staging|production)$")]
 _EMPTY = BeforeValidator(lambda value: {} if value is None else value)
-"""YAML's nothing, behind a key, is as good as `{}`."""
+"""Validator by which YAML's nothing, behind a key, is as good as `{}`."""
 
 
 class _Written(Schema):
@@ -29,9 +29,10 @@ class FigureRule(_Written):
     """What one figure must be; higher is better.
 
     Attributes:
-        required: Refuse a version without it.
-        at_least: Whatever it replaces.
-        may_fall_by: Below the figure of the version it replaces.
+        required: Whether to refuse a version without the figure, default False.
+        at_least: Least value, whatever it replaces; default None.
+        may_fall_by: Most by which it may lie below the figure of the version it replaces, default
+            0.
     """
 
     required: StrictBool = False
@@ -47,12 +48,15 @@ class Rules(_Written):
     """The content of the file.
 
     Attributes:
-        format: Of the file.
-        gates: Names of gates, by kind and stage.
-        figures: By name.
-        not_comparable: What to do with figures of two evaluation sets.
-        transfer_may_fall_by: Of the PCA, from source to transfer-tuned.
-        latency_ratio: Of a bundle to the one it replaces.
+        format: Version of the file's format.
+        gates: Names of gates by kind and stage, default none.
+        figures: Rules of figures by name, default none.
+        not_comparable: Treatment of figures of two evaluation sets: `refuse` (the default) or
+            `skip`.
+        transfer_may_fall_by: Most by which the PCA may fall from source to transfer-tuned, default
+            0.
+        latency_ratio: Largest ratio of a bundle's latency to that of the one it replaces, default
+            1.03.
     """
 
     format: Literal[1]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PASSED, REFUSED, OVERRIDDEN, SKIPPED = "passed", "refused", "overridden", "skipped"
 MAX_FIGURES_CHARACTERS = 160
 ARTIFACTS: Gate = "artifacts"
-"""Of the gates: whether a version's files are what was registered. No override passes it."""
+"""Gate that asks whether a version's files are what was registered. No override passes it."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class GateResult:
     """What one gate said.
 
     Attributes:
-        gate: Its name.
+        gate: Name of the gate.
         outcome: `passed`, `refused`, `overridden` or `skipped`.
-        figures: What it compared, for people.
+        figures: Text that says what it compared, for people.
     """
 
     gate: str
@@ -44,10 +44,10 @@ class GateResult:
 
 
 Gates = Callable[[Version, Version | None, str], list[GateResult]]
-"""Of the version to move, the one it would replace, and the stage."""
+"""Callable that asks the gates of the version to move, the one it would replace, and the stage."""
 ReadFiles = Callable[[Version], str]
-"""Reads a version's files and returns the digest of their manifest; raises DataError unless they
-are what was registered."""
+"""Callable that reads a version's files and returns the digest of their manifest; raises DataError
+unless they are what was registered."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Candidate:
     """A version at a gate.
 
     Attributes:
-        client: Of the registry.
-        rules: What is asked for.
-        version: To move.
+        client: Client of the registry.
+        rules: Rules that the version must meet.
+        version: Version to move.
         replaced: The version that it would replace, if any.
     """
 
@@ -74,9 +74,9 @@ class StandardGates:
     cannot change without being found out.
 
     Args:
-        client: Of the registry.
-        read_files: The check of the artifacts.
-        rules: By default those that `load_rules` finds.
+        client: Client of the registry.
+        read_files: Callable that checks the artifacts.
+        rules: Rules; default None for those that `load_rules` finds.
     """
 
     def __init__(
@@ -293,4 +293,4 @@ GATES: dict[Gate, Callable[[Candidate], Iterator[GateResult]]] = {
     "numerics": _numerics,
     "latency": _latency,
 }
-"""By the name that the rules call them; that of the artifacts is handed in."""
+"""Gates by the name that the rules call them; that of the artifacts is handed in."""

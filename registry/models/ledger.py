@@ -26,7 +26,8 @@ HEAD = "ledger.head"
 PENDING = "ledger.pending"
 MOST_DIGITS = 18
 MAX_ENTRY_CHARACTERS = 4900
-"""MLflow keeps the value of a registered model's tag in a column of 5,000."""
+"""Most characters of an entry: MLflow keeps the value of a registered model's tag in a column of
+5,000."""
 
 Entry = Mapping[str, Any]
 _Number = Annotated[int, Field(gt=0, lt=10**MOST_DIGITS)]
@@ -154,9 +155,10 @@ def standing(name: str, tags: Mapping[str, str], mended: bool = False) -> list[d
     were written, as far as they and the next one tell.
 
     Args:
-        name: Of the registered model.
-        tags: Of the registered model.
-        mended: As it will be once the ledger is mended: nothing counts that was changed.
+        name: Name of the registered model.
+        tags: Tags of the registered model.
+        mended: Whether to read it as it will be once the ledger is mended, default False: nothing
+            counts that was changed.
     """
     first = max(numbers(tags), default=0) + 1 if mended else _first_of_chain(tags)
     kept: dict[int, Entry] = {}
@@ -193,9 +195,9 @@ def last_sound(name: str, tags: Mapping[str, str], heads: Iterable[str]) -> dict
     """The newest entry, if it is as it was written and nobody has seen a newer or another one.
 
     Args:
-        name: Of the registered model.
-        tags: Of the registered model.
-        heads: As versions have them.
+        name: Name of the registered model.
+        tags: Tags of the registered model.
+        heads: Heads of the ledger, as versions have them.
     """
     number = max(numbers(tags), default=0)
     entry = decode(tags.get(key(number), ""))
@@ -220,10 +222,10 @@ def faults(name: str, tags: Mapping[str, str], witnesses: Iterable[str] = ()) ->
     anew there: the damage stays on record, and further damage is found.
 
     Args:
-        name: Of the registered model.
-        tags: Of the registered model.
-        witnesses: Heads as versions that are or were in production have them: a chain alone
-            cannot show that its tail was cut.
+        name: Name of the registered model.
+        tags: Tags of the registered model.
+        witnesses: Heads as versions that are or were in production have them, default none: a chain
+            alone cannot show that its tail was cut.
     """
     first = _first_of_chain(tags)
     digests: dict[int, str] = {}

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 DATASET = "dataset:"
 MAX_NODES = 1000
-"""Tags of others can make chains and circles without end."""
+"""Most nodes of a lineage: tags of others can make chains and circles without end."""
 MIN_DIGITS = 8
-"""Of a digest that stand for the whole."""
+"""Fewest digits of a digest that stand for the whole."""
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
@@ -30,7 +30,7 @@ class Node:
         id: `models:/NAME/VERSION` or `dataset:DIGEST`.
         kind: `data set`, `source model`, `transfer-tuned model`, `bundle`, or `gone` for a
             version that was deleted.
-        stage: Of a version.
+        stage: Stage of a version, default empty.
     """
 
     id: str
@@ -44,8 +44,8 @@ class Lineage:
 
     Attributes:
         asked: Id of the node asked for.
-        nodes: By id.
-        edges: From what was used to what was made of it.
+        nodes: Nodes by id, default none.
+        edges: Pairs of ids: what was used, and what was made of it; default none.
     """
 
     asked: str

@@ -44,12 +44,13 @@ PASSED = "lock.passed"
 """Tag of the registered model: identities of locks that need no more waiting for."""
 _POLL_S = (0.02, 0.25)
 _PAUSE_FOR_A_LOOK = 8
-"""A store that takes long to say who holds a lock is busy: who waits leaves it to the holder."""
+"""Pause as a multiple of a look's duration: a store that is slow to say who holds a lock is busy,
+and who waits leaves it to the holder."""
 _BLIND = f"{LOCK_PREFIX}{{name}}--0"
-"""No lock has this name: who may not read it may read no lock of another user's."""
+"""Key that no lock has: who may not read it may read no lock of another user's."""
 _LOCKS_A_PAGE = 200
 _LONG_S = 0.5
-"""A lock held for longer may be one that need not be waited for: the tag is read."""
+"""Seconds of holding above which a lock may be one that need not be waited for: the tag is read."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,11 @@ class Seen:
 
     Attributes:
         key: Name of the registered model that it is.
-        generation: 1 for the plain one.
-        identity: Differs from that of any other lock, of the same key, too.
-        holder: Who made it, for people.
-        owner: The process that made it, as `registry.models.process` describes it.
-        created_s: When, by the server's clock.
+        generation: Number in the lock's key, 1 for the plain one.
+        identity: Text that differs from that of any other lock, of the same key, too.
+        holder: Maker of the lock, for people.
+        owner: Process that made it, as `registry.models.process` describes it.
+        created_s: Time of its making by the server's clock, in seconds; default 0.
     """
 
     key: str
@@ -79,10 +80,10 @@ class Lock:
 
     Attributes:
         name: The registered model that it protects.
-        key: The registered model that it is.
-        identity: As in `Seen`.
-        taken_s: When it was asked for, on the clock of `_now_s`.
-        hold_s: How long its holder may go on writing.
+        key: Name of the registered model that the lock is.
+        identity: Text that no other lock has, as in `Seen`.
+        taken_s: Time when it was asked for, in seconds, on the clock of `_now_s`.
+        hold_s: Seconds for which its holder may go on writing, default `HOLD_S`.
     """
 
     name: str
@@ -134,11 +135,12 @@ def locked(
     """Holds the lock of a registered model.
 
     Args:
-        client: Of the registry.
-        name: The registered model.
-        stale_s: How long a lock is watched before it is passed.
-        hold_s: How long its holder may go on writing; less than `stale_s`.
-        wait_s: How long to wait in all.
+        client: Client of the registry.
+        name: Name of the registered model.
+        stale_s: Seconds for which a lock is watched before it is passed, default `STALE_S`.
+        hold_s: Seconds for which its holder may go on writing, default `HOLD_S`; less than
+            `stale_s`.
+        wait_s: Seconds to wait in all, default `WAIT_S`.
 
     Raises:
         WorkFailed: Others held it all the time.
@@ -161,9 +163,9 @@ def locks_of(client: "MlflowClient", name: str, among: Sequence[Any] | None = No
     """The locks of a registered model that exist, held or left behind.
 
     Args:
-        client: Of the registry.
-        name: The registered model.
-        among: What `listed` found for many names, so that none is asked for.
+        client: Client of the registry.
+        name: Name of the registered model.
+        among: Models that `listed` found for many names, so that none is asked for; default None.
     """
     pattern = re.compile(re.escape(LOCK_PREFIX + name) + r"(?:--(\d+))?")
     seen = []

@@ -99,8 +99,8 @@ def pages(search: Callable[..., Any], size: int) -> Iterator[Any]:
     """All that a search of MLflow's client finds, page by page.
 
     Args:
-        search: Takes `max_results` and `page_token`.
-        size: Of a page; MLflow bounds it.
+        search: Callable that takes `max_results` and `page_token`.
+        size: Number of results of a page; MLflow bounds it.
     """
     token = None
     while True:
@@ -114,9 +114,9 @@ def condition(key: str, value: str, how: str = "=") -> str:
     r"""One condition of MLflow's searches; its values have no escapes, only two kinds of quotes.
 
     Args:
-        key: As in `name` or `tags.split`.
-        value: Perhaps somebody else's.
-        how: The operator.
+        key: Field of the search, such as `name` or `tags.split`.
+        value: Value, which may have been written by others.
+        how: Operator, default `=`.
 
     Raises:
         DataError: The value cannot be quoted.
@@ -138,7 +138,7 @@ def translated(doing: str) -> Iterator[None]:
     """Turns what MLflow and the network raise into one line.
 
     Args:
-        doing: What is being tried, as in `promote costmodel.cpu-x86`.
+        doing: Description of what is being tried, as in `promote costmodel.cpu-x86`.
     """
     try:
         yield
@@ -160,8 +160,8 @@ def in_our_words(error: Exception, doing: str) -> HetfeatError:
     """The one line that says what a foreign error means.
 
     Args:
-        error: For which `is_foreign` holds.
-        doing: As in `translated`.
+        error: Error for which `is_foreign` holds.
+        doing: Description of what was being tried, as in `translated`.
     """
     code, text = error_code(error), _first_line(error)
     if not code or (unusable := _unusable_storage(error)):

@@ -8,7 +8,8 @@ LOCK_PREFIX = "lock--"
 _PART = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MAX_CHARACTERS = 200
-"""MLflow's own limit is 256; the name of a lock is longer than that of its model."""
+"""Most characters of a name: MLflow's own limit is 256; the name of a lock is longer than that of
+its model."""
 
 
 def cost_model_name(family: str, device: str | None = None) -> str:

@@ -12,7 +12,7 @@ from hetfeat.errors import DataError
 from hetfeat.parsing import Schema, decode
 
 MOST_CHARACTERS = 2000
-"""Longest description that is read; a host's name has at most 253."""
+"""Most characters of a description that is read; a host's name has at most 253."""
 _Text = Annotated[str, Field(max_length=300)]
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE = Path("/proc/self/ns/pid")

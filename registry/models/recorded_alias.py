@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SETTLE_S = 0.5
-"""A promotion may have been under way between two of our reads."""
+"""Seconds to wait before a second look: a promotion may have been under way between two of our
+reads."""
 
 
 def recorded_version(
@@ -26,10 +27,11 @@ def recorded_version(
     """The version that an alias is on, if the history of its model has it there.
 
     Args:
-        client: Of the registry.
-        look_up: Finds the version.
-        alias: By which; only those that promotions set are in the history.
-        unrecorded: Take the version even so, with a warning.
+        client: Client of the registry.
+        look_up: Callable that finds the version.
+        alias: Alias that the version was found by; only those that promotions set are in the
+            history.
+        unrecorded: Whether to take the version even so, with a warning.
 
     Raises:
         DataError: The alias was moved past the gates, or the history was changed.

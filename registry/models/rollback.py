@@ -29,9 +29,9 @@ def rollback(name: str, *, reason: str = "", client: "MlflowClient | None" = Non
     be those of then. What is displaced is archived.
 
     Args:
-        name: Of the registered model.
-        reason: Kept in the ledger.
-        client: Of the registry; by default where MLflow's variables say.
+        name: Name of the registered model.
+        reason: Text kept in the ledger, default empty.
+        client: Client of the registry; default None for the one that MLflow's variables name.
 
     Raises:
         RequestError: Nothing was in production before.

@@ -49,10 +49,10 @@ def check_text(name: str, uri: str, manifest_sha256: str, text: str | None) -> N
     """Refuses a version that the key of `HETFEAT_PUBLIC_KEY`, if there is one, has not signed.
 
     Args:
-        name: Of the registered model.
-        uri: Of the version, for the error.
+        name: Name of the registered model.
+        uri: URI of the version, for the error.
         manifest_sha256: Digest of the manifest that its files are compared with.
-        text: Its signature, if it has one.
+        text: Signature of the version, if it has one.
 
     Raises:
         DataError: It is unsigned, or signed by another key, for other files or another name.

@@ -34,11 +34,11 @@ class Outcome:
     """What a command did.
 
     Attributes:
-        entry: As written in the ledger, or None if there was nothing to do.
-        from_: Stage before.
-        to: Stage after.
-        gates: What they said.
-        previous: The version that was replaced, if any.
+        entry: Entry as written in the ledger, or None if there was nothing to do.
+        from_: Name of the stage before.
+        to: Name of the stage after.
+        gates: Results of the gates, default none.
+        previous: Number of the version that was replaced, if any; default None.
     """
 
     entry: Mapping[str, Any] | None
@@ -61,16 +61,17 @@ def promote(
     """Moves a version to a stage, through the gates, inside the lock.
 
     Args:
-        name: Of the registered model.
-        version: To move.
-        to: `staging`, `production` or `archived`.
-        reason: Kept in the ledger.
-        force: Moves it even if a gate refuses, but for that of its files; needs a reason.
-        gates: What to ask first; by default those of `registry.models.gate_rules`.
-        client: Of the registry; by default where MLflow's variables say.
+        name: Name of the registered model.
+        version: Number of the version to move.
+        to: Target stage: `staging`, `production` or `archived`.
+        reason: Text kept in the ledger, default empty.
+        force: Whether to move it even if a gate refuses, but for that of its files; default False,
+            needs a reason.
+        gates: Gates to ask first; default None for those of `registry.models.gate_rules`.
+        client: Client of the registry; default None for the one that MLflow's variables name.
 
     Returns:
-        What was done; without an entry if the version was there already.
+        The outcome; without an entry if the version was there already.
 
     Raises:
         RequestError: Unknown model, version or move, or not allowed to this user.

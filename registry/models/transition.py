@@ -54,10 +54,11 @@ def situation(client: "MlflowClient", name: str, lock: Lock, *, mending: bool = 
     """Finishes what a crash left of an earlier move, and reads what is so now.
 
     Args:
-        client: Of the registry.
-        name: Of the registered model.
-        lock: That is held on it.
-        mending: Take the aliases for what should be, as the ledger cannot be believed.
+        client: Client of the registry.
+        name: Name of the registered model.
+        lock: Lock that is held on the registered model.
+        mending: Whether to take the aliases for what should be, as the ledger cannot be believed;
+            default False.
 
     Raises:
         DataError: The ledger is not as it was written.
@@ -115,14 +116,15 @@ def carry_out(
     """Writes an entry down as pending, makes it so, and adds it to the ledger.
 
     Args:
-        now: Of the registered model.
-        content: Of the entry, but for who, when, and the state.
-        state: What shall be so afterwards.
-        head: What the entry follows; by default the end of the ledger.
-        shown: Aliases and stages show the state already: this holder of the lock made them.
+        now: Situation of the registered model.
+        content: Content of the entry, but for who, when, and the state.
+        state: State that shall be so afterwards.
+        head: Head that the entry follows; default None for the end of the ledger.
+        shown: Whether aliases and stages show the state already, default False: this holder of the
+            lock made them.
 
     Returns:
-        The entry.
+        The entry as added to the ledger.
     """
     when = datetime.now(UTC).isoformat(timespec="milliseconds")
     whole = {

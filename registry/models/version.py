@@ -14,11 +14,12 @@ DATASET_TAG = "dataset_digest"
 EVALUATION_TAG = "evaluation_digest"
 FEATURES_TAG = "feature_version"
 COMPARISON_TAG = "comparison"
-"""The same for all that was trained on one side of a split and judged on the other."""
+"""Tag with the same value for all that was trained on one side of a split and judged on the
+other."""
 METRIC_PREFIX = "metric."
-"""Before the name of a figure in the tags of a version: a run's own can be logged over."""
+"""Text before the name of a figure in the tags of a version: a run's own can be logged over."""
 _FIGURE_BYTES = 32
-"""Longest text of a figure; Python writes none of more than 24 characters."""
+"""Most bytes of a figure's text; Python writes none of more than 24 characters."""
 
 STAGES = ("none", "staging", "production", "archived")
 LIVE_STAGES = ("staging", "production")
@@ -29,13 +30,13 @@ class Version:
     """One version of a registered model, as it was when it was looked up.
 
     Attributes:
-        name: Of the registered model.
-        version: Its number.
-        run_id: Of the run that made it, if any.
-        source: Where MLflow keeps its files.
-        stage: One of `STAGES`.
-        aliases: Those that point to it.
-        tags: By key.
+        name: Name of the registered model.
+        version: Number of the version.
+        run_id: Id of the run that made it, if any.
+        source: URI of the place where MLflow keeps its files.
+        stage: Name of the stage, one of `STAGES`.
+        aliases: Aliases that point to it, default none.
+        tags: Tags by key, default none.
     """
 
     name: str

@@ -48,15 +48,15 @@ def register(
     """Makes a new version of a registered model, in no stage.
 
     Args:
-        name: From `registry.models.names`.
+        name: Name of the registered model, from `registry.models.names`.
         model_uri_or_logged_model: `models:/m-...`, `runs:/RUN/PATH`, another artifact URI, or
             what `log_model` returned.
-        folder_manifest_sha256: What `write_manifest` returned for the model's folder.
-        tags: Of the version; see `metric_tags` and the `..._TAG` names of
+        folder_manifest_sha256: SHA-256 of the folder's manifest, as `write_manifest` returned it.
+        tags: Tags of the version; see `metric_tags` and the `..._TAG` names of
             `registry.models.version`.
-        parent_uri: The version it was made from, kept pinned.
-        run_id: Of the run that made it; a logged model brings its own.
-        client: Where to register; by default where MLflow's variables say.
+        parent_uri: URI of the version it was made from, kept pinned; default None.
+        run_id: Id of the run that made it, default None; a logged model brings its own.
+        client: Client of the registry; default None for the one that MLflow's variables name.
     """
     client = client or connect()
     check_model_name(name)
@@ -91,9 +91,9 @@ def resolve(
     Args:
         name_or_uri: `models:/NAME/VERSION`, `models:/NAME/Production`, `models:/NAME@alias`, the
             same without `models:/`, or a plain NAME with `stage`.
-        stage: `staging` or `production`.
-        device: For a family's name, its version for this device is preferred.
-        client: Where to look; by default where MLflow's variables say.
+        stage: Stage of a plain name, `staging` or `production`; default None.
+        device: Device whose version is preferred under a family's name; default None.
+        client: Client of the registry; default None for the one that MLflow's variables name.
 
     Raises:
         RequestError: There is no such model, version, stage or alias.

@@ -26,12 +26,12 @@ def log_bundle(
     """Logs a bundle into the active run.
 
     Args:
-        folder: The bundle.
-        manifest: Its own.
-        tags: Of the logged model.
+        folder: Folder of the bundle.
+        manifest: Manifest of the bundle itself.
+        tags: Tags of the logged model.
 
     Returns:
-        What MLflow says of it, and the digest of the manifest that the registry adds.
+        MLflow's description of the model, and the digest of the manifest that the registry adds.
     """
     import mlflow.pyfunc
 

@@ -25,11 +25,11 @@ KIND_TAG = "mlflow.experimentKind"
 PROJECT_RUN, PROJECT_EXPERIMENT = "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME"
 _EXPERIMENT_ID = "MLFLOW_EXPERIMENT_ID"
 COMMAND_TAG = "command"
-"""Which command made a run: inside `mlflow run` its name is another."""
+"""Tag with the command that made a run: inside `mlflow run` its name is another."""
 PROCESS_TAG = "process"
-"""Which process logs into a run, as `registry.models.process` describes it."""
+"""Tag with the process that logs into a run, as `registry.models.process` describes it."""
 DIGEST_CHARACTERS = 36
-"""Most that MLflow keeps of a data set's digest; a tag carries the whole."""
+"""Most characters that MLflow keeps of a data set's digest; a tag carries the whole."""
 _NOISY = ("alembic", "mlflow", "git")
 
 
@@ -178,9 +178,9 @@ def log_records(path: Path, digest: str, context: str) -> "Dataset":
     """Logs a record store as an input of the active run; the tag has the whole of its digest.
 
     Args:
-        path: Of the store.
-        digest: As it was when it was read.
-        context: What it was read for.
+        path: Folder of the store.
+        digest: Digest of the store as it was when it was read.
+        context: Purpose that it was read for.
     """
     import mlflow
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _RUN_ID = re.compile(r"[a-zA-Z0-9][\w-]{0,255}")
-"""MLflow's own rule."""
+"""Pattern of a run's id, MLflow's own rule."""
 _SYSTEM = "system/"
-"""Before the names of MLflow's samples of the machine: the last ones say little of a run."""
+"""Text before the names of MLflow's samples of the machine: the last ones say little of a run."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Comparison:
     """Figures and parameters of runs, each a row with one value per run.
 
     Attributes:
-        runs: Ids, in the order asked for.
-        metrics: Figures.
-        parameters: Those in which the runs differ.
+        runs: Ids of the runs, in the order asked for.
+        metrics: Figures by name, a value per run.
+        parameters: Parameters in which the runs differ by name, a value per run.
     """
 
     runs: tuple[str, ...]
@@ -39,9 +39,9 @@ def compare(
     """Compares runs, each given by its id, or by a version that it made.
 
     Args:
-        given: Two runs or more.
-        client: Of the tracking store.
-        system: Whether to give MLflow's samples of the machine, too.
+        given: Two or more runs: ids, or versions that they made.
+        client: Client of the tracking store; default None for the one that MLflow's variables name.
+        system: Whether to give MLflow's samples of the machine, too; default False.
 
     Raises:
         RequestError: There is no such run.

@@ -23,8 +23,8 @@ ARTIFACT = "model"
 """Name of the model's folder among the artifacts of the logged model."""
 
 REQUIREMENTS = ("cloudpickle", "mlflow", "numpy", "pandas", "pyarrow", "PyYAML")
-"""What loading needs beside hetfeat itself, which is installed from its own wheel, and beside what
-the model names."""
+"""Packages that loading needs beside hetfeat itself, which is installed from its own wheel, and
+beside those the model names."""
 
 _MODEL_FILE = Path(__file__).with_name("pyfunc_model.py")
 _EXAMPLE_ROWS = 2
@@ -36,13 +36,13 @@ def log_cost_model(
     """Logs a model into the active run.
 
     Args:
-        model: A trained model.
-        example: From `input_example`.
-        step: Of the run's final metrics, which MLflow links to the model by it.
-        tags: Of the logged model.
+        model: Trained model.
+        example: Example input from `input_example`.
+        step: Step of the run's final metrics, which MLflow links to the model by it.
+        tags: Tags of the logged model.
 
     Returns:
-        What MLflow says of it, and the digest of its folder's manifest.
+        MLflow's description of the model, and the digest of its folder's manifest.
     """
     import mlflow.pyfunc
 

@@ -15,7 +15,7 @@ import hetfeat
 from hetfeat.devices import host
 
 PACKAGES = ("apache-tvm", "lightgbm", "mlflow", "numpy", "torch", "xgboost")
-"""Whose versions a figure may depend on."""
+"""Packages whose versions a figure may depend on."""
 
 
 def system_tags() -> dict[str, str]:

@@ -28,13 +28,13 @@ Array = npt.NDArray[Any]
 PUBLIC_KEY = "HETFEAT_PUBLIC_KEY"
 MAX_ROWS = 256
 MAX_PIXELS, TIMES_THE_INPUT = 1 << 20, 16
-"""An image has at most so many pixels, or so many times the network's where that is more. A JPEG
-may have so many times that: it is scaled down while it is decoded."""
+"""Most pixels of an image: so many, or so many times the network's where that is more. A JPEG may
+have so many times that: it is scaled down while it is decoded."""
 MAX_SCANS = 32
-"""Of a progressive JPEG, each of which costs a pass over the image."""
+"""Most scans of a progressive JPEG, each of which costs a pass over the image."""
 NPY = b"\x93NUMPY"
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's colours, by which torchvision's classifiers normalise."""
+"""Mean and deviation of ImageNet's colours, by which torchvision's classifiers normalise."""
 
 
 class BundleFunction(PythonModel):

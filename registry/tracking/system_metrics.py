@@ -16,7 +16,7 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 log = logging.getLogger(__name__)
 
 FIRST_S, LONGEST_S, GROWTH = 0.5, 60.0, 1.2
-"""Between two samples: at first, at most, and each to the one before."""
+"""Seconds between two samples: at first, at most, and the growth from each to the next."""
 
 
 @contextlib.contextmanager
@@ -27,8 +27,8 @@ def monitored(run_id: str, resumed: bool) -> Iterator[None]:
     that is set is kept to. A machine that cannot be sampled fails no run.
 
     Args:
-        run_id: Of a run that goes on.
-        resumed: Whether it may have samples already, which are gone on from.
+        run_id: Id of a run that has not ended.
+        resumed: Whether the run may have samples already, which are gone on from.
     """
     if WANTED.is_set() and not WANTED.get():
         yield

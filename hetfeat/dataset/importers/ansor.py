@@ -27,7 +27,7 @@ from hetfeat.records import ErrorKind, Task
 BATCH = 16_384
 """Lines interpreted together: the more, the more programs share a skeleton."""
 BATCH_BYTES = 2**25
-"""As much text at most, where lines are long."""
+"""Most text of a batch, in bytes, where lines are long."""
 FAILED_S = 1e10
 """Cost of a program that failed."""
 ERRORS: dict[int, ErrorKind] = {
@@ -105,7 +105,7 @@ class _Heads:
 
     def __init__(self, device: str) -> None:
         self.operators: dict[str, str] = {}
-        """By task hash, of keys that do not tell; as the first batch of a task says."""
+        """Operators by task hash, for keys that do not tell; as the first batch of a task says."""
         self._device = device
         self._heads: dict[tuple[str, bytes], _TaskHead] = {}
         self._profiles: dict[tuple[Any, ...], DeviceProfile] = {}
@@ -233,7 +233,7 @@ def _interpret(
     """Sets the traces of a skeleton's programs, and counts those that have none.
 
     Returns:
-        Whether its steps could be interpreted.
+        Whether the steps could be interpreted.
     """
     rows = np.array(skeleton.rows)
     interpreter = Interpreter(np.array(skeleton.numbers, np.float64))

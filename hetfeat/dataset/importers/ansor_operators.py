@@ -24,7 +24,7 @@ def operator_of(steps: list[Any]) -> str:
     stages differ, as in Winograd's convolution, nothing is told.
 
     Args:
-        steps: What `take_numbers` left.
+        steps: Steps as `take_numbers` left them.
     """
     found = set()
     splits: list[int] = []

@@ -24,9 +24,9 @@ MOST_IDS = 512
 """Stages of a computation and iterators of a stage; networks' tasks have a few dozen."""
 MOST_PARTS = 16
 MOST_VARIABLES = 2**16
-"""Of a trace; a kilobyte of steps could name half a million loops."""
+"""Most variables of a trace; a kilobyte of steps could name half a million loops."""
 LARGEST = 2.0**52
-"""Up to here products of doubles are exact."""
+"""Largest product; up to here those of doubles are exact."""
 MAX_INNERMOST = 64
 """`max_innermost_factor` of a `SamplePerfectTile`: the auto-scheduler's own limit."""
 
@@ -52,9 +52,9 @@ class Loop:
     """A loop of a stage.
 
     Attributes:
-        name: Its variable in the trace.
-        extent: float64 [programs]; 0 where it is not known.
-        annotation: One of `ANNOTATIONS`.
+        name: Name of its variable in the trace.
+        extent: Number of its iterations, float64 [programs]; 0 where it is not known.
+        annotation: Annotation, one of `ANNOTATIONS`; empty, the default, for none.
     """
 
     name: str
@@ -67,12 +67,13 @@ class Stage:
     """A stage: a block of the program with the loops around it, outermost first.
 
     Attributes:
-        name: What the trace calls it; stages of the computation are numbered.
-        block: Its variable in the trace; empty until a step names the stage.
-        loops: The loops known so far.
-        complete: Whether there are no others.
-        at: The stage and loop it is computed at, if not at the root.
-        inlined: Whether it has no loops of its own any more.
+        name: Name of the stage in the trace, in which stages of the computation are numbered; empty
+            by default.
+        block: Name of its variable in the trace; empty, the default, until a step names the stage.
+        loops: Loops known so far, outermost first; none by default.
+        complete: Whether there are no loops but those known; false by default.
+        at: Stage and loop that it is computed at; None, the default, for the root.
+        inlined: Whether it has no loops of its own any more; false by default.
     """
 
     name: str = ""
@@ -89,7 +90,7 @@ class Interpreter:
     """Runs steps over the programs of one skeleton.
 
     Args:
-        numbers: What `take_numbers` took out of the steps, float64 [programs, numbers].
+        numbers: Numbers that `take_numbers` took out of the steps, float64 [programs, numbers].
     """
 
     def __init__(self, numbers: Numbers) -> None:

@@ -24,8 +24,8 @@ def profile_of(device: str, target: str, hardware: list[int] | None) -> DevicePr
 
     Args:
         device: Name of the profile.
-        target: Command-line form, e.g. `llvm -keys=cpu -mcpu=core-avx2`.
-        hardware: The eight numbers of a record; records of version 0.2 have none.
+        target: Target in its command-line form, e.g. `llvm -keys=cpu -mcpu=core-avx2`.
+        hardware: Eight numbers of a record; None for records of version 0.2, which have none.
 
     Raises:
         ValueError: The target is of no family, or the list is none of eight numbers.

@@ -23,7 +23,7 @@ def task_of(key: str, dtype: str) -> Task:
 
     Args:
         key: JSON of a list: a function's name or a computation's hash, then its arguments.
-        dtype: Element type, where the key does not name one.
+        dtype: Element type, used where the key does not name one.
 
     Raises:
         ValueError: The key is no such list.

@@ -20,10 +20,10 @@ class ImportedBatch:
     Attributes:
         records: Rows of `dataset.schema.SCHEMA`, all measured on the same hardware; at most some
             ten thousand, so that memory stays bounded.
-        skipped: How many entries are no records, by reason.
-        profile: The hardware as the records describe it; None where they say nothing.
-        modules: Serialised TVM modules of tasks, by task hash.
-        networks: Occurrences of tasks, by network and task hash.
+        skipped: Number of entries that are no records, by reason; none by default.
+        profile: Hardware as the records describe it; None, the default, where they say nothing.
+        modules: Serialised TVM modules of tasks, by task hash; none by default.
+        networks: Occurrences of tasks, by network and task hash; none by default.
     """
 
     records: pa.Table

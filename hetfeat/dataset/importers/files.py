@@ -69,9 +69,10 @@ def read_lines(
     """Whole lines of a file that are not blank, a chunk at a time.
 
     Args:
-        path: Text, or gzip of it.
-        skipped: Counts here what is not read: overlong lines, and what follows damage.
-        line_bytes: Longest line that is read.
+        path: Path of a text file, which gzip may have packed.
+        skipped: Counter of what is not read, added to here: overlong lines, and what follows
+            damage.
+        line_bytes: Longest line that is read, in bytes; `LINE_BYTES` by default.
     """
     rest = b""
     overlong = False

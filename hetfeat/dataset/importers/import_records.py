@@ -98,13 +98,13 @@ def import_records(
     what was read in the store, and the same call goes on from there.
 
     Args:
-        format_name: One of `FORMATS`.
-        device: Name the records get, that of a profile in the store or a new one.
-        paths: Files, and folders that are walked.
-        out: The store.
-        progress: Called after each batch.
-        complete: What adds to new records before they are written, say per-store features; given
-            the profile of their device and the modules that came with them, by task hash.
+        format_name: Name of the format, one of `FORMATS`.
+        device: Name that the records get, that of a profile in the store or a new one.
+        paths: Files to read, and folders that are walked.
+        out: Folder of the store.
+        progress: Function called with the counts after each batch; by default it does nothing.
+        complete: Function that completes new records, given their device's profile and their
+            modules by task hash, before they are written; by default it changes nothing.
 
     Raises:
         RequestError: A path, device or format that is not one; a path with no file of the format.
@@ -170,7 +170,7 @@ class _Sink:
         self._writer.close()
 
     def _other_hardware(self, found: DeviceProfile | None) -> str:
-        """In what the records' hardware differs from the device's."""
+        """The parameters in which the records' hardware differs from the device's."""
         known = self._profile
         if found is None or known is None:
             return ""

@@ -60,14 +60,14 @@ class Recording:
     Attributes:
         device: Name of the device as recorded.
         kernel: Name of the kernel.
-        problem: Its problem size, empty where the file does not tell.
+        problem: Problem size of the kernel; empty where the file does not tell.
         parameters: Names of the parameters.
-        configurations: Their values, int64 [configurations, parameters]; those of a parameter
-            with `levels` are positions in these.
-        levels: The values of each parameter that has others than whole numbers, in order, as JSON
-            that tells `1`, `1.0`, `"1"` and `true` apart; None of whole numbers.
+        configurations: Values of the parameters, int64 [configurations, parameters]; those of a
+            parameter with `levels` are positions in these.
+        levels: Values of each parameter that has others than whole numbers, in order, as JSON that
+            tells `1`, `1.0`, `"1"` and `true` apart; None of whole numbers.
         times_ms: Timings in ms, float64 [configurations, timings]; NaN for failures.
-        errors: Why each configuration has no time, or None.
+        errors: Kind of failure of each configuration; None for one with a time.
     """
 
     device: str

@@ -24,8 +24,9 @@ def describe_graph(graph: Any, arguments: list[Any]) -> Task:
     """The task of a graph, without a hash.
 
     Args:
-        graph: What the JSON holds.
-        arguments: `["TENSOR", dtype, shape]` each, for shapes that the graph leaves open.
+        graph: Value decoded from the JSON of the graph.
+        arguments: One `["TENSOR", dtype, shape]` an argument, for shapes that the graph leaves
+            open.
 
     Raises:
         ValueError: It is no graph of a workload.

@@ -24,9 +24,9 @@ class Workload:
     """What the records of a workload share.
 
     Attributes:
-        task: Their task.
-        versions: The TVM that wrote the module.
-        module: The module as text where this TVM reads it.
+        task: Task of the records.
+        versions: Name and version of the TVM that wrote the module.
+        module: Module as text; None where this TVM does not read it.
     """
 
     task: Task
@@ -45,7 +45,7 @@ class Workloads:
     """The workloads of a database by their position, each looked into when it is first used.
 
     Args:
-        lines: Of the file of workloads.
+        lines: Lines of the file of workloads.
     """
 
     def __init__(self, lines: Iterable[bytes]) -> None:
@@ -57,8 +57,9 @@ class Workloads:
         """A workload.
 
         Args:
-            index: Its position.
-            arguments: Of one of its records; stands in for shapes that the module leaves open.
+            index: Position of the workload in the database.
+            arguments: Arguments of one of its records; they stand in for shapes that the module
+                leaves open.
 
         Raises:
             ValueError: There is no such workload, or it is none; the message says which.

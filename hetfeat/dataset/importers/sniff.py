@@ -40,7 +40,7 @@ def look(path: Path) -> tuple[str | None, str]:
     """What the first bytes of a file say.
 
     Returns:
-        The name of the format, None if no importer reads it; and the look in words.
+        Name of the format, None if no importer reads it; and the look in words.
     """
     begin = head(path)
     if not begin.strip():

@@ -17,15 +17,17 @@ from hetfeat.measure.remote.child import ServerSession
 from hetfeat.measure.worker_loop import serve
 
 LONGEST_S = 60.0
-"""The rounds of timing end by then; a device that needs longer for one run still gets one."""
+"""Seconds in which the rounds of timing end; a device that needs longer for one run still gets
+one."""
 
 
 class _There(runtime.LoadedBundle):
     """A bundle on a server.
 
     Args:
-        folder: The bundle, here; every check of its files is made before anything is sent.
-        session: An open session with the server.
+        folder: Folder of the bundle, here; every check of its files is made before anything is
+            sent.
+        session: Open session with the server.
     """
 
     def __init__(self, folder: Path, session: ServerSession) -> None:

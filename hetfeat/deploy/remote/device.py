@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 CHILD = "hetfeat.deploy.remote.child"
 SESSION_S = 1800.0
 LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 300.0, 300.0
-"""All parameters cross the link; under emulation a run may take a minute, and its timing four."""
+"""Longest waits in seconds: all parameters cross the link; under emulation a run may take a minute,
+and its timing four."""
 ATTEMPTS, REST_S = 4, 5.0
 
 T = TypeVar("T")
@@ -101,10 +102,10 @@ def on_device(
     device's.
 
     Args:
-        profile: The device.
-        folder: The bundle.
-        do: Called with the bundle on a server, perhaps several times.
-        quarantine: Is told why a server was turned away.
+        profile: Profile of the device.
+        folder: Folder of the bundle.
+        do: Callable that takes the bundle on a server, perhaps several times.
+        quarantine: Callable that is told why a server was turned away.
 
     Raises:
         DeviceLost: No server held out, in so many attempts.

@@ -51,11 +51,11 @@ def start_server(
     """Runs a server until it ends or this process is interrupted; its exit code.
 
     Args:
-        address: Where to listen; the next free port if this one is taken.
-        tracker: The tracker to report to.
-        key: The device's key there.
-        threads: Threads that programs run with.
-        advertise: Host that clients are to connect to; None for the one the tracker sees.
+        address: Address to listen on; the next free port if this one is taken.
+        tracker: Address of the tracker to report to.
+        key: Key of the device at the tracker.
+        threads: Number of threads that programs run with.
+        advertise: Host name that clients are to connect to; None for the one the tracker sees.
 
     Raises:
         RequestError: An address that is not this machine's, a tracker whose host nobody knows, or

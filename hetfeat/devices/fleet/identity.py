@@ -6,16 +6,16 @@ from hetfeat.devices.probe import FAMILY_OF_MACHINE
 from hetfeat.devices.profile import DeviceProfile
 
 SPEED_FACTOR = 2.0
-"""A server this much slower or faster than the profile's peak is another machine, a throttled or a
-busy one."""
+"""Factor slower or faster than the profile's peak at which a server is another machine, a throttled
+or a busy one."""
 
 
 def mismatch(profile: DeviceProfile, report: ServerReport) -> str | None:
     """What a server reports that its profile contradicts, or None.
 
     Args:
-        profile: The device it should be.
-        report: Of the server.
+        profile: Profile of the device that the server should be.
+        report: Report of the server.
     """
     cpu = route_of(profile).cpu
     if FAMILY_OF_MACHINE.get(report.machine) != profile.family:

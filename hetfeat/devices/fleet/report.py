@@ -39,15 +39,15 @@ class ServerReport(Schema):
     """A description with what was found out about the server here.
 
     Attributes:
-        machine: As `platform.machine` has it.
-        cpu: The processor's name.
-        cores: That the server may use.
-        threads: That its programs run with.
-        tvm: Its version there.
-        instance: Of this start of the server.
-        crashes: Sessions that have ended badly since then.
+        machine: Name of the architecture, as `platform.machine` has it.
+        cpu: Name of the processor.
+        cores: Number of cores that the server may use.
+        threads: Number of threads that its programs run with.
+        tvm: Version of TVM there.
+        instance: Name of this start of the server.
+        crashes: Number of sessions that have ended badly since then.
         missing: CPU features that the device's programs need and the server lacks.
-        gflops: How fast it is; None where features are missing.
+        gflops: Speed in GFLOP/s; None, the default, where features are missing.
     """
 
     machine: Text

@@ -7,7 +7,8 @@ from hetfeat.errors import RequestError
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_TRACKER = f"{LOOPBACK}:9190"
-"""TVM's own port; also what a route means that names no tracker, as those of presets do."""
+"""Address with TVM's own port; also what a route means that names no tracker, as those of presets
+do."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,10 @@ class RpcRoute:
     """How a device is reached over RPC.
 
     Attributes:
-        tracker: Where the tracker listens, as seen from here.
-        key: What the device's servers are called there.
-        cpu: The processor's own name, where the profile tells: a server must report the same.
+        tracker: Address where the tracker listens, as seen from here.
+        key: Key of the device's servers at the tracker.
+        cpu: Name of the processor, which a server must report, too; None, the default, where the
+            profile does not tell.
     """
 
     tracker: Address

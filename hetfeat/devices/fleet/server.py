@@ -22,7 +22,7 @@ from hetfeat.devices import host
 from hetfeat.devices.death import die_with_parent
 
 DESCRIBE = "hetfeat.describe"
-"""The function of a server that answers with what `_description` returns, as JSON."""
+"""Name of a server's function that answers with what `_description` returns, as JSON."""
 
 
 class _Crashes:
@@ -53,10 +53,10 @@ def serve(
     Args:
         address: Host and port to listen on; the next free port if this one is taken.
         tracker: Host and port of the tracker.
-        settings: `key`, `threads` of a program, and `advertise`, the host that clients are told
-            to connect to (None for the one from which the tracker sees this server).
+        settings: `key`, `threads` of a program, and `advertise`, the host that clients are told to
+            connect to (None for the one from which the tracker sees this server).
         restart_s: Pause in seconds before TVM's server starts anew, default 0.2.
-        ports: Ports tried from that of `address` on, default 100.
+        ports: Number of ports tried from that of `address` on, default 100.
     """
     # The processes of sessions are forked, and read it when their first parallel kernel runs.
     os.environ["TVM_NUM_THREADS"] = str(settings["threads"])

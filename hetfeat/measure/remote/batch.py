@@ -17,12 +17,12 @@ class BlameOptions:
     """When a program is given up for the sessions that ended with it, and when a server is.
 
     Attributes:
-        crashes: Broken sessions, on servers that had passed their check, before a program counts
-            as crashing; default 3.
-        timeouts: Sessions that hung before a program counts as hanging, default 2: each costs a
-            whole time-out.
-        nonsense_programs: Programs about which a server answered with nonsense before it is turned
-            away, default 2.
+        crashes: Number of broken sessions, on servers that had passed their check, before a program
+            counts as crashing; default 3.
+        timeouts: Number of sessions that hung before a program counts as hanging, default 2: each
+            costs a whole time-out.
+        nonsense_programs: Number of programs about which a server answered with nonsense before it
+            is turned away, default 2.
     """
 
     crashes: int = 3
@@ -38,12 +38,12 @@ class Job:
     """A built program.
 
     Attributes:
-        program: The program.
-        library: Where it was built.
+        program: Program that was built.
+        library: Path of the built library.
         arguments: Shape and type of each of its arguments.
-        strikes: Sessions it may have ended.
+        strikes: Number of sessions it may have ended, default 0.
         suspected: Instance of the server, and the crashes that it had counted, where the last of
-            these sessions broke.
+            these sessions broke; default None.
     """
 
     program: Program
@@ -58,10 +58,11 @@ class RemoteBatch:
     """The programs of one call, shared by those who build, those who run, and who waits.
 
     Attributes:
-        open: Programs not settled yet.
-        best_s: Best latency so far by task hash, of what is settled.
-        cold: Whether weights leave the caches before each run.
-        blame_options: When a program, or a server, is given up.
+        open: Number of programs not settled yet.
+        best_s: Best latency so far in seconds by task hash, of what is settled.
+        cold: Whether weights leave the caches before each run, default False.
+        blame_options: Options that say when a program, or a server, is given up; default
+            `DEFAULTS`.
     """
 
     open: int
@@ -139,9 +140,9 @@ class RemoteBatch:
         """Counts a session that ended with a program; whether that is the program's own doing.
 
         Args:
-            job: The program.
-            kind: `timeout`, or how else the session ended.
-            report: What the server had said of itself.
+            job: Job of the program.
+            kind: `timeout`, or another name of how the session ended.
+            report: Report of the server on itself.
         """
         job.strikes += 1
         if kind != "timeout":  # of which the server knows nothing

@@ -25,7 +25,7 @@ class ServerSession:
     """A session with a server of the device.
 
     Args:
-        target: The device's target, for the probe.
+        target: Target of the device, for the probe.
     """
 
     def __init__(self, target: dict[str, Any]) -> None:
@@ -41,11 +41,11 @@ class ServerSession:
         """Waits for a free server; returns what it says of itself, and how fast it is.
 
         Args:
-            host: The tracker's.
-            port: The tracker's.
-            key: Of the device.
-            session_s: How long the session may last before the server ends it.
-            enough: GFLOP/s that are fast enough.
+            host: Host of the tracker.
+            port: Port of the tracker.
+            key: Key of the device at the tracker.
+            session_s: Seconds that the session may last before the server ends it.
+            enough: Speed in GFLOP/s that is fast enough.
         """
         self.close()
         tracker = rpc.connect_tracker(host, port)

@@ -33,8 +33,9 @@ class RemoteOptions(PoolOptions):
     """Settings of measuring on servers.
 
     Attributes:
-        session: Settings of each session.
-        blame: When a program, or a server, is given up.
+        session: Settings of each session, default those of `SessionOptions`.
+        blame: Options that say when a program, or a server, is given up; default those of
+            `BlameOptions`.
         sessions: Most servers used at a time, default 16: each has a child of 300 MB here.
         grace_s: Seconds that what still waits for a server gets once all is settled, default 0.5.
         rest_s: Pause in seconds of a session that was ended so, default 30.
@@ -57,9 +58,9 @@ class RemoteMeasurer(PoolMeasurer):
     blamed for ending sessions once it has done so repeatedly (`batch.BlameOptions`).
 
     Args:
-        profile: The device; its route is RPC.
-        quarantine: Where measurements go that a check of the server discredits.
-        options: The settings.
+        profile: Profile of the device; its route is RPC.
+        quarantine: Callable that takes measurements that a check of the server discredits.
+        options: Settings of measuring on servers, default `DEFAULTS`.
 
     Raises:
         RequestError: Not a CPU, a route that cannot be read, or, on entering, no cross-compiler.

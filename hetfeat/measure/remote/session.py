@@ -22,10 +22,11 @@ from hetfeat.records import ErrorKind, Measurement
 log = logging.getLogger(__name__)
 
 NAMELESS = "nameless"
-"""Instance of a server that says nothing of itself."""
+"""Name of a server's instance where the server says nothing of itself."""
 
 Quarantine = Callable[[Sequence[Measurement], str], None]
-"""Takes measurements that must not count, and the reason; none, if a server was turned away."""
+"""Callable that takes measurements that must not count, and the reason; none, if a server was
+turned away."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,10 @@ class Met:
     """What became of the wish for a server.
 
     Attributes:
-        report: Of a server that is the device, which now holds a session.
-        turned_away: Instance of a server that is not; None if there was none at all.
-        trouble: Why there is no session, or None.
+        report: Report of a server that is the device and now holds a session; default None.
+        turned_away: Instance of a server that is not the device; None, the default, if there was
+            none at all.
+        trouble: Reason why there is no session, default None.
     """
 
     report: ServerReport | None = None
@@ -81,9 +83,9 @@ class Lane:
 
     Args:
         worker: Child that talks to the server, killed when it hangs.
-        profile: The device that the server must be.
-        quarantine: Where measurements go that a check discredits.
-        options: The settings.
+        profile: Profile of the device that the server must be.
+        quarantine: Callable that takes measurements that a check discredits.
+        options: Settings of sessions, default `DEFAULTS`.
     """
 
     def __init__(
@@ -99,7 +101,8 @@ class Lane:
         self._options = options
         self._turned_away: str | None = None
         self.rests_until_s = 0.0
-        """By the monotonic clock: it waited for a server in vain while others did all the work."""
+        """Time by the monotonic clock: it waited for a server in vain while others did all the
+        work."""
 
     def run(self, batch: RemoteBatch) -> None:
         """Runs programs until all of the batch are settled."""
@@ -136,7 +139,7 @@ class Lane:
         """Runs programs in one session; they count once its last probe agrees with the first.
 
         Returns:
-            What went wrong with the session, or None.
+            The trouble with the session, or None.
         """
         done: list[tuple[Job, Measurement]] = []
         best_s: dict[str, float] = {}  # of this session: the last probe may discredit it
@@ -229,10 +232,10 @@ def connect(
 
     Args:
         worker: Child that holds the session.
-        profile: The device.
+        profile: Profile of the device.
         session_s: Age in seconds at which the server ends it: this side may have gone, or a
             program may hang.
-        options: The settings.
+        options: Settings of sessions, default `DEFAULTS`.
     """
     route = route_of(profile)
     request = {

@@ -51,7 +51,7 @@ _NEAR = 2.0
 _NOISE = (0.1, 0.3, 1.0)
 """Variance of a measured label that its program does not tell, over that which it tells."""
 _SUPPORT_SHARE = 0.5
-"""Of a chunk in training at most, so that queries are left."""
+"""Largest share of a chunk that is support in training, so that queries are left."""
 _TAUGHT = nets.CHUNK * _SUPPORT_SHARE
 """Measured programs that the memory learns to read; of more it counts for as much less."""
 _WIDEST = 4.0
@@ -69,9 +69,9 @@ class FittedAttention:
         """The margin of each program.
 
         Args:
-            batch: The queries.
-            support: Measured programs. A query reads those of its own task on its own device,
-                which are recognised by their features; where there are none, the head answers.
+            batch: Programs whose margins are asked for: the queries.
+            support: Measured programs. A query reads those of its own task on its own device, known
+                by their features; the head alone answers where there are none.
         """
         with nets.torch_threads(), torch.no_grad():
             embedded, margins = _embed(self.net, self.scaling, batch)
@@ -224,11 +224,10 @@ class _Memory:
     """Measured programs of a task, from the fastest to the slowest.
 
     Attributes:
-        vectors: Embeddings, float32 [s, width].
-        labels: What is known of each, float32 [s, 3].
-        trust: Slope of the measured speeds over what the head said of them, drawn to 1 by
-            `BELIEF`: what the head says of the others is worth that much, and is turned round
-            where it was wrong.
+        vectors: Embeddings of the programs, float32 [s, width].
+        labels: Speed, what the head said and whether it failed, of each program, float32 [s, 3].
+        trust: Slope, float32 [], of measured speeds over what the head said, drawn to 1 by
+            `BELIEF`: the weight of what it says of others, negative where it was wrong.
     """
 
     vectors: torch.Tensor

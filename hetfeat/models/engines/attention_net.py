@@ -16,7 +16,7 @@ class AttentionNet(nn.Module):
 
     Attributes:
         known: Hardware vectors of the devices with a correction, float32 [d, h], -1 for NaN.
-        heed: What the memory's correction counts for, float32 [].
+        heed: Weight of the memory's correction, float32 [].
     """
 
     known: torch.Tensor
@@ -77,9 +77,10 @@ class AttentionNet(nn.Module):
         """Corrections of the margins of the queries of one or more tasks, float32 [t, q].
 
         Args:
-            queries: Embeddings, float32 [t, q, width].
-            support: Embeddings from the fastest to the slowest, float32 [t, s, width].
-            labels: What is known of each, float32 [t, s, 3]; NaN where a task has fewer than s.
+            queries: Embeddings of the queries, float32 [t, q, width].
+            support: Embeddings of the measured programs, fastest first, float32 [t, s, width].
+            labels: Labels of the measured programs, as `LABELS` says, float32 [t, s, 3]; NaN where
+                a task has fewer than s.
         """
         lacking = torch.isnan(labels[:, :, 0])
         told = torch.cat([support, labels.nan_to_num()], 2)

@@ -29,8 +29,8 @@ class Inputs:
     """n programs; S is the number of steps of all their sequences together.
 
     Attributes:
-        steps: The vectors of the sequences end to end, float32 [S, w].
-        lengths: Steps of each program, int64 [n].
+        steps: Vectors of the sequences end to end, float32 [S, w].
+        lengths: Number of steps of each program, int64 [n].
         context: Trace, task, hardware, and which hardware figures there are, float32 [n, c].
     """
 
@@ -62,7 +62,7 @@ class Scaling:
     """Mean and scale of each column over the training side.
 
     Attributes:
-        tensors: float32 by name, one of `NAMES`.
+        tensors: Mean and scale of the columns, float32, by name, which is one of `NAMES`.
     """
 
     NAMES = ("steps.mean", "steps.scale", "context.mean", "context.scale")

@@ -18,7 +18,7 @@ class Targets:
     """Labels of n programs.
 
     Attributes:
-        y: float32 [n].
+        y: Label of each program, float32 [n].
         slowness: Logarithm of the latency, infinite for a failed program, float32 [n].
     """
 
@@ -26,7 +26,7 @@ class Targets:
     slowness: torch.Tensor
 
     def take(self, index: torch.Tensor) -> "Targets":
-        """Those of `index`, in that order."""
+        """Labels of the programs of `index`, in that order."""
         return Targets(self.y[index], self.slowness[index])
 
 
@@ -40,10 +40,10 @@ def loss_of(
     (Burges 2010), gains 2^y - 1 and ranks inside the group.
 
     Args:
-        margins: float32 [n].
-        targets: Of the same programs.
-        group: int64 [n]; only programs of a group are compared.
-        settings: With `point_weight` and `lambda_rank`.
+        margins: Margins of the programs, float32 [n].
+        targets: Labels of the same programs.
+        group: Code of the group of each program, int64 [n]; only programs of a group are compared.
+        settings: Hyperparameters, with `point_weight` and `lambda_rank`.
     """
     share: float = settings.point_weight
     loss: torch.Tensor = (

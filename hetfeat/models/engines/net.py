@@ -109,12 +109,12 @@ def descend(
     """Adam with a rate that falls as a cosine.
 
     Args:
-        net: Whose parameters change; left in evaluation mode.
-        parameters: Those that do.
-        settings: Of the model.
-        side: What is learnt from.
+        net: Network whose parameters change; left in evaluation mode.
+        parameters: Parameters that change.
+        settings: Hyperparameters of the model.
+        side: Examples that are learnt from.
         step_loss: Loss of the programs at some positions, given the chunk of each.
-        best: Ends the training early; without it, it is a fine-tuning.
+        best: Judge of each epoch that ends the training early; None for a fine-tuning.
     """
     epochs = settings.rounds if best else settings.fine_tune_rounds
     rate = settings.learning_rate if best else settings.fine_tune_rate

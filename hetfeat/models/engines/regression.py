@@ -24,11 +24,11 @@ def corrected(
     weigh no more than others.
 
     Args:
-        margins: What the head says of the queries, [q].
-        queries: Their embeddings, [q, width].
-        said: What the head says of the measured programs, [s].
-        vectors: Their embeddings, [s, width].
-        slowness: Logarithms of their latencies, infinite for a failure, [s].
+        margins: Margins of the queries as the head gives them, float64 [q].
+        queries: Embeddings of the queries, float64 [q, width].
+        said: Margins of the measured programs as the head gives them, float64 [s].
+        vectors: Embeddings of the measured programs, float64 [s, width].
+        slowness: Logarithms of the measured latencies, infinite for a failure, float64 [s].
     """
     speed = norm.ppf((rankdata(-slowness) - 0.5) / len(slowness))
     told = said - said.mean()

@@ -19,10 +19,10 @@ class Rows:
     """The rows of programs; those of a single part are in memory, those of several are read.
 
     Attributes:
-        parts: Each gives its rows, float32 [rows of the part, columns].
-        sizes: Rows of each part.
-        program: Which program each row is of, int64 [r].
-        programs: How many there are.
+        parts: Functions that give the rows of a part each, float32 [rows of the part, columns].
+        sizes: Number of rows of each part.
+        program: Position of the program that each row is of, int64 [r].
+        programs: Number of programs.
     """
 
     parts: Sequence[Callable[[], Floats]]

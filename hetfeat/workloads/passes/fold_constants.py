@@ -20,7 +20,7 @@ ELEMENTWISE = {
     "relax.sqrt": np.sqrt,
     "relax.subtract": np.subtract,
 }
-"""What a batch norm comes to."""
+"""Operators that a batch norm comes to."""
 SAME_ORDER = ("relax.expand_dims", "relax.reshape", "relax.squeeze")
 
 

@@ -18,14 +18,14 @@ from hetfeat.workloads.passes.simplify import operator_of, rewritten, static_sha
 TILES = range(4, 17)
 """Rows of a register tile: one load of a weight serves so many, and that many fit."""
 SPARE = 0.05
-"""Share of rows that may be added."""
+"""Largest share of rows that may be added."""
 
 
 def pad_rows(module: tvm.IRModule) -> tvm.IRModule:
     """Replaces matrix products whose rows cannot be tiled.
 
     Args:
-        module: With its constants folded.
+        module: Module with its constants folded.
     """
     return rewritten(module, _RowPadder(module))
 
@@ -72,10 +72,11 @@ def product(data: te.Tensor, weights: te.Tensor, tall: int, rows: int) -> te.Ten
     """`data` [..., depth] times `weights`, computed with `rows` rows.
 
     Args:
-        data: What has the rows, one of its leading dimensions.
-        weights: [depth, columns] for all of `data`, or with its leading dimensions but the last.
-        tall: The dimension whose extent becomes `rows`.
-        rows: At least as many as there are.
+        data: Tensor that has the rows, one of its leading dimensions.
+        weights: Matrix [depth, columns] for all of `data`, or with its leading dimensions but the
+            last.
+        tall: Index of the dimension whose extent becomes `rows`.
+        rows: Number of rows to compute, at least as many as there are.
     """
     *many, depth = (int(extent) for extent in data.shape)
     *batch, _, columns = (int(extent) for extent in weights.shape)

@@ -10,18 +10,18 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 ELEMENTWISE = ("relax.add", "relax.multiply", "relax.nn.gelu", "relax.nn.relu", "relax.nn.silu")
-"""What follows a product in a transformer."""
+"""Operators that follow a product in a transformer."""
 SCALING = ("relax.reshape", "relax.multiply", "relax.divide")
-"""What may stand between the scores of an attention and their softmax, a mask apart."""
+"""Operators that may stand between the scores of an attention and their softmax, a mask apart."""
 ASKED_OF_ROWS = ("relax.logical_not", "relax.astype", "relax.max")
-"""What torch exports between a row's scores being -inf and all of them being so."""
+"""Operators that torch exports between a row's scores being -inf and all of them being so."""
 PAIRWISE = {
     "relax.max": relax.op.maximum,
     "relax.mean": relax.op.add,
     "relax.min": relax.op.minimum,
     "relax.sum": relax.op.add,
 }
-"""What computes, of two tensors, what a reduction over a stack of them does; a mean is divided."""
+"""Operator on two tensors for each reduction over a stack of them; a mean is divided."""
 
 
 def simplify(module: tvm.IRModule) -> tvm.IRModule:

@@ -16,7 +16,8 @@ Convolution = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Shapes of a convolution's input, NHWC, of its weights, HWIO, and of its output, which strides and
 padding decide."""
 Choose = Callable[[Convolution], int | None]
-"""The side of an output tile for a convolution, or None to compute it directly."""
+"""Callable that gives the side of an output tile for a convolution, or None to compute it
+directly."""
 
 
 def direct(convolution: Convolution) -> int | None:
@@ -29,9 +30,9 @@ class Transforms:
     """Y = A^T [(G g G^T) * (B^T d B)] A, for a filter g [3, 3] and an input tile d [m+2, m+2].
 
     Attributes:
-        inputs: B^T, float64 [m+2, m+2].
-        filters: G, float64 [m+2, 3].
-        outputs: A^T, float64 [m, m+2].
+        inputs: Matrix B^T, float64 [m+2, m+2].
+        filters: Matrix G, float64 [m+2, 3].
+        outputs: Matrix A^T, float64 [m, m+2].
     """
 
     inputs: Matrix
@@ -64,18 +65,18 @@ TRANSFORMS = {
         ),
     ),
 }
-"""By m, the side of an output tile."""
+"""Transforms by m, the side of an output tile."""
 
 
 def transformed_filters(weights: npt.NDArray[np.float32], tile: int) -> npt.NDArray[np.float32]:
     """Filters in the transformed domain, computed in float64 and rounded once.
 
     Args:
-        weights: float32 [3, 3, channels in, channels out].
-        tile: m, one of `TRANSFORMS`.
+        weights: Filters, float32 [3, 3, channels in, channels out].
+        tile: Side m of an output tile, one of `TRANSFORMS`.
 
     Returns:
-        float32 [m+2, m+2, channels in, channels out].
+        The filters, float32 [m+2, m+2, channels in, channels out].
     """
     matrix = TRANSFORMS[tile].filters
     exact: Matrix = np.einsum("ah,bw,hwio->abio", matrix, matrix, weights.astype(np.float64))

@@ -16,8 +16,8 @@ def use_winograd(module: tvm.IRModule, choose: Choose) -> tvm.IRModule:
     """Replaces 3x3 convolutions of stride 1, NHWC with constant HWIO weights.
 
     Args:
-        module: After its layout is NHWC and constants are folded.
-        choose: Asked for each of them.
+        module: Module whose layout is NHWC and whose constants are folded.
+        choose: Callable that is asked for each of them.
     """
     return rewritten(module, _WinogradRewriter(module, choose))
 
@@ -69,10 +69,10 @@ def convolution(data: te.Tensor, filters: te.Tensor, tile: int, padding: list[in
     Stages and their names are what TVM's own schedule rules for Winograd on CPUs expect.
 
     Args:
-        data: float32 [n, height, width, channels in].
-        filters: float32 [tile+2, tile+2, channels in, channels out].
-        tile: Side of an output tile.
-        padding: Top, left, bottom, right.
+        data: Input, float32 [n, height, width, channels in].
+        filters: Transformed filters, float32 [tile+2, tile+2, channels in, channels out].
+        tile: Side of an output tile in elements.
+        padding: Padding in elements: top, left, bottom, right.
     """
     transforms, side = TRANSFORMS[tile], tile + 2
     count, height, width, depth = (int(extent) for extent in data.shape)

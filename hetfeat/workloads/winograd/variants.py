@@ -7,18 +7,18 @@ from hetfeat.records import Task
 from hetfeat.workloads.winograd import TRANSFORMS, Convolution
 
 OPERATOR = "winograd"
-"""The anchor operator of a task that computes a convolution by Winograd's algorithm."""
+"""Anchor operator of a task that computes a convolution by Winograd's algorithm."""
 
 
 Ways = Mapping[str, tuple[Convolution, int | None]]
-"""What a task computes, by its hash, and with which tile."""
+"""Convolution that a task computes and the tile it uses, by the task's hash."""
 
 
 def competing(tasks: Iterable[Task]) -> dict[str, tuple[Convolution, int | None]]:
     """Tasks, by hash, of the convolutions that are computed in more than one way.
 
     Args:
-        tasks: Of the network lowered in every way, less those that no way replaces: a dilated
+        tasks: Tasks of the network lowered in every way, less those that no way replaces: a dilated
             convolution has the shapes of another, and is always computed directly.
     """
     found = {task.hash: way for task in tasks if (way := convolution_of(task))}
@@ -45,9 +45,10 @@ def choose_fastest(
     together. A way of which some task never ran is out; directly is the way where none is in.
 
     Args:
-        tasks: Of the network lowered in every way, and how often each occurs in its own.
-        latency_s: Best latency of each task that ran, by hash.
-        ways: From `competing`.
+        tasks: Tasks of the network lowered in every way, with the number of times each occurs in
+            its own.
+        latency_s: Best latency in seconds of each task that ran, by hash.
+        ways: Competing tasks from `competing`.
     """
     chosen: dict[Convolution, int] = {}
     for convolution, taken_s in _ways_s(tasks, latency_s, ways).items():
