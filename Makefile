@@ -16,8 +16,8 @@ env: ## .venv with the hetfeat command in it; quick when nothing changed
 quickstart: env ## The whole loop on this machine: train, promote, deploy ResNet-18
 	$(VENV_PYTHON) -m registry.cli.quickstart
 
-test: env ## The tests; make test ARGS="-k store" runs some of them
-	$(VENV_PYTHON) -m pytest $(ARGS)
+test: env ## The tests, on two cores; make test ARGS="-k store" runs some of them
+	$(VENV_PYTHON) -m pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: env ## What the gate checks without running tests
 	.venv/bin/ruff check .

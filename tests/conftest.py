@@ -22,6 +22,17 @@ os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Says which tests share a worker: those of a file, and all that TVM compiles or measures.
+
+    Measurements wait for one another, by a lock of the machine.
+    """
+    for item in items:
+        group = "tvm" if item.get_closest_marker("tvm") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(autouse=True)
 def no_store_of_another_test() -> Iterator[None]:
     """MLflow remembers the store and the experiment it used last, and prefers them to variables."""
