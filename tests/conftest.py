@@ -24,12 +24,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Says which tests share a worker: those of a file, and all that TVM compiles or measures.
+    """Says which tests share a worker: those of a file, and all files in which TVM measures.
 
     Measurements wait for one another, by a lock of the machine.
     """
+    measuring = {item.path for item in items if item.get_closest_marker("tvm")}
     for item in items:
-        group = "tvm" if item.get_closest_marker("tvm") else str(item.path)
+        group = "tvm" if item.path in measuring else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
 
 
