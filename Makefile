@@ -17,7 +17,7 @@ quickstart: env ## The whole loop on this machine: train, promote, deploy ResNet
 	$(VENV_PYTHON) -m registry.cli.quickstart
 
 test: env ## The tests, on two cores; make test ARGS="-k store" runs some of them
-	$(VENV_PYTHON) -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(VENV_PYTHON) -m pytest -n 2 $(ARGS)
 
 lint: env ## What the gate checks without running tests
 	.venv/bin/ruff check .

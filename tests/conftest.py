@@ -1,4 +1,5 @@
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -7,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,16 +24,21 @@ os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Says which tests share a worker: those of a file, and all files in which TVM measures.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker runs all files in which TVM measures, which a lock of the machine allows one."""
+    from xdist.scheduler import LoadScopeScheduling
 
-    Measurements wait for one another, by a lock of the machine.
-    """
-    measuring = {item.path for item in items if item.get_closest_marker("tvm")}
-    for item in items:
-        group = "tvm" if item.path in measuring else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    @functools.cache
+    def measures(path: str) -> bool:
+        return "pytest.mark.tvm" in (config.rootpath / path).read_text()
+
+    class OneMeasures(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return "tvm" if measures(path) else path
+
+    return OneMeasures(config, log)
 
 
 @pytest.fixture(autouse=True)
