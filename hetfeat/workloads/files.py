@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -147,12 +148,15 @@ def _exported_program(path: Path, name: str, batch: int) -> Network:
     _bytes(path)
     before = os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD")
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # torch.export.load would unpickle
+    log = logging.getLogger("torch.export")
+    log.disabled = True  # it logs a traceback before it raises
     try:
         program = torch.export.load(path)
         module = program.module()
     except Exception as error:  # whatever torch raises for what is no such file
         raise _unreadable(path, error) from error
     finally:
+        log.disabled = False
         if before is None:
             del os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"]
         else:

@@ -193,11 +193,16 @@ def npz(data: bytes, folder: Path) -> None:
         runtime._of_archive(folder, folder / runtime.PARAMETERS, runtime._in_huge_pages)
 
 
-def onnx(data: bytes, folder: Path) -> None:
-    from hetfeat.workloads.files import load_file
+def network_file(suffix: str) -> Target:
+    """A network of one of the formats that are read."""
 
-    (folder / "a.onnx").write_bytes(data)
-    load_file(folder / "a.onnx", "a", 1)
+    def target(data: bytes, folder: Path) -> None:
+        from hetfeat.workloads.files import load_file
+
+        (folder / f"a{suffix}").write_bytes(data)
+        load_file(folder / f"a{suffix}", "a", 1)
+
+    return target
 
 
 def booster(suffix: str) -> Target:
@@ -269,7 +274,9 @@ TARGETS: dict[str, Target] = {
     "study": study,
     "pickles": pickles,
     "npz": npz,
-    "onnx": onnx,
+    "onnx": network_file(".onnx"),
+    "exported": network_file(".pt2"),
+    "tflite": network_file(".tflite"),
     "booster-xgb": booster(".ubj"),
     "booster-lgbm": booster(".txt"),
 }

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,8 @@ def more_seeds() -> dict[str, bytes]:
         "pickles/archive": arrays.getvalue(),
         "npz": arrays.getvalue(),
         "onnx": network(),
+        "exported": exported_network(),
+        "tflite": tflite_network(),
         "booster-xgb": xgboost_trees(),
         "booster-lgbm": lightgbm_trees(),
         "profile/json": js(profile),
@@ -165,6 +168,23 @@ def network() -> bytes:
     graph.initializer.append(weight)
     opset = helper.make_opsetid("", 17)
     return bytes(helper.make_model(graph, opset_imports=[opset]).SerializeToString())
+
+
+def exported_network() -> bytes:
+    """One operator, as torch saves it."""
+    import torch
+
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(torch.nn.Linear(3, 2), (torch.ones(1, 3),)), file)
+    return file.getvalue()
+
+
+def tflite_network() -> bytes:
+    """A convolution."""
+    import tflite_files
+
+    with tempfile.TemporaryDirectory() as folder:
+        return tflite_files.save_convolution(Path(folder) / "a.tflite").read_bytes()
 
 
 def xgboost_trees() -> bytes:

@@ -1,5 +1,6 @@
 """The way to a device: a tracker and the key that its servers have there."""
 
+import re
 from dataclasses import dataclass
 
 from hetfeat.devices.profile import DeviceProfile, Route
@@ -28,12 +29,12 @@ class Address:
         Raises:
             RequestError: It is something else.
         """
-        host, _, port = text.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        match = re.fullmatch("(.+):([0-9]{1,5})", text, re.DOTALL)
+        if not match or not 0 < int(match[2]) < 2**16:
             raise RequestError(
                 f"address '{text}'", f"HOST:PORT, say {DEFAULT_TRACKER}", "correct it"
             )
-        return cls(host, int(port))
+        return cls(match[1], int(match[2]))
 
 
 @dataclass(frozen=True)

@@ -243,6 +243,13 @@ class TestExportedProgram:
         assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
 
 
+def test_torch_logs_no_traceback_of_a_broken_file(tmp_path, caplog):
+    (tmp_path / "broken.pt2").write_bytes(b"PK\x03\x04")
+    with pytest.raises(DataError):
+        load_network(str(tmp_path / "broken.pt2"), 1)
+    assert not caplog.records
+
+
 def test_all_unsupported_torch_operators_are_named_at_once():
     from hetfeat.workloads.relax import import_network
 

@@ -143,6 +143,7 @@ def test_routes(device):
         {"kind": "rpc", "key": 3},
         {"kind": "rpc", "key": "k", "tracker": "lab"},
         {"kind": "rpc", "key": "k", "tracker": "lab:99999"},
+        {"kind": "rpc", "key": "k", "tracker": f"lab:{'9' * 5000}"},
     ):
         with pytest.raises(RequestError):
             of(**wrong)
