@@ -18,12 +18,15 @@ HOW_TOS = [
     "docs/arm.md",
     "docs/bundle.md",
     "docs/collecting.md",
+    "docs/contributing.md",
     "docs/data.md",
     "docs/deploy.md",
     "docs/devices.md",
     "docs/doctor.md",
     "docs/fleet.md",
     "docs/gpu.md",
+    "docs/install.md",
+    "docs/mlflow.md",
     "docs/pruning.md",
     "docs/registry.md",
     "docs/report.md",
@@ -77,7 +80,8 @@ def words(page: str) -> int:
 
 
 def test_prose_leaves_out_what_is_no_prose():
-    page = "# T\n\nOne `a b` [two](x.md).\n\n    code\n\n| cell |\n\n- item\n  goes on\n\n```\nx\n```\n"
+    page = "# T\n\nOne `a b` [two](x.md).\n\n    code\n\n| cell |\n\n- item\n  goes on\n\n"
+    page += "```\nx\n```\n"
     assert prose(page).split() == ["One", "code", "two.", "item", "goes", "on"]
 
 
@@ -118,6 +122,13 @@ def test_an_experiment_has_its_five_parts_and_stands_in_the_index(page: str):
     question, answer = text(page).splitlines()[0][2:], text(page).split("## Answer\n\n")[1]
     row = f"| [{question}]({Path(page).name}) | {answer.splitlines()[0]} |"
     assert row in text("docs/experiments/index.md").splitlines()
+
+
+def test_what_the_readme_shows_of_the_quick_start_is_the_experiments():
+    """Typed nowhere but there."""
+    experiment = text("docs/experiments/2026-11-22-the-quick-start.md")
+    [block] = re.findall(r"(?:^    \w.* {2,}\S.*\n){5,}", experiment, re.MULTILINE)
+    assert block in text("README.md")
 
 
 @pytest.mark.parametrize("page", EXPERIMENTS)
