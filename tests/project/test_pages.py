@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 import mlproject
+from hetfeat.tune.session import BUDGETS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -145,6 +146,24 @@ def test_commands_and_options_that_a_page_shows_exist(page: str):
         command, options = line.split()[0], re.findall(r"(?<=\s)--[a-z][a-z-]*", line)
         unknown += [f"{command} {each}" for each in options if each not in options_of(command)]
     assert unknown == []
+
+
+@pytest.mark.parametrize("page", HOW_TOS)
+def test_a_table_of_options_is_of_the_command_that_it_links_to(page: str):
+    tables = re.findall(
+        r"((?:^\| `--.*\n)+)[^#]*?commands\.md#hetfeat-(\w+)\)", text(page), re.MULTILINE
+    )
+    for table, command in tables:
+        named = set(re.findall(r"^\| `(--[a-z-]+)`", table, re.MULTILINE))
+        assert named and named <= options_of(command), f"{page}: options of {command}"
+
+
+def test_the_seconds_of_an_effort_are_the_codes():
+    [row] = [
+        line for line in text("docs/deploy.md").splitlines() if line.startswith("| `--effort`")
+    ]
+    for effort, budget in BUDGETS.items():
+        assert f"`{effort}` {budget.seconds:,} s" in row
 
 
 def options_of(command: str) -> set[str]:
