@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hetfeat.dataset.files import repair_hint
-from hetfeat.dataset.options import StoreOptions
 from hetfeat.dataset.schema import SCHEMA
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.errors import DataError
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
@@ -21,7 +21,7 @@ _OFFSET_BYTES = 4
 
 
 def check_row_group(
-    shard: Path, metadata: pq.FileMetaData, number: int, options: StoreOptions
+    shard: Path, metadata: pq.FileMetaData, number: int, options: StoreConfig
 ) -> None:
     """Refuses a row group that would take too much memory.
 

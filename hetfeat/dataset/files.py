@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from hetfeat.dataset.options import StoreOptions
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.durable import sync
 from hetfeat.errors import DataError
 
@@ -27,7 +27,7 @@ def json_lines(
     path: Path,
     *,
     action: str = RESTORE,
-    options: StoreOptions = StoreOptions(),
+    options: StoreConfig = StoreConfig(),
 ) -> Iterator[Any]:
     """Lines of a JSON-lines file; a torn last line, the mark of an interrupt, is left out.
 
@@ -35,7 +35,7 @@ def json_lines(
         path: Path of the file, which gzip has packed if it is named so; an absent file has no
             lines.
         action: Words for what to do where the file is damaged; `RESTORE` by default.
-        options: Longest line, and most that a packed file may hold; those of `StoreOptions` by
+        options: Longest line, and most that a packed file may hold; those of `StoreConfig` by
             default.
 
     Raises:
@@ -104,7 +104,7 @@ def end_torn_line(path: Path) -> None:
             file.truncate(file.read().rfind(b"\n") + 1)
 
 
-def append_lines(path: Path, values: Iterable[Any], options: StoreOptions = StoreOptions()) -> None:
+def append_lines(path: Path, values: Iterable[Any], options: StoreConfig = StoreConfig()) -> None:
     """Adds values to a JSON-lines file; they survive a loss of power once this returns.
 
     Raises:

@@ -15,8 +15,8 @@ from pyarrow.fs import LocalFileSystem
 
 from hetfeat.dataset.bounds import check_row_group
 from hetfeat.dataset.files import bounded, parsed, repair_hint, too_long
-from hetfeat.dataset.options import StoreOptions
 from hetfeat.dataset.schema import SCHEMA, amiss, to_table
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.errors import DataError
 
 
@@ -92,14 +92,14 @@ class JournalPart:
 def row_groups(
     shard: Path,
     where: pc.Expression | None = None,
-    options: StoreOptions = StoreOptions(),
+    options: StoreConfig = StoreConfig(),
 ) -> list[RowGroup]:
     """The row groups of a shard, those without a record for `where` left out by statistics.
 
     Args:
         shard: Path of the shard.
         where: Condition on the wanted records; None, the default, for all.
-        options: Most rows and memory of a row group; those of `StoreOptions` by default.
+        options: Most rows and memory of a row group; those of `StoreConfig` by default.
 
     Raises:
         DataError: The shard is damaged, or a row group is too large to be read.
@@ -115,12 +115,12 @@ def row_groups(
     return [RowGroup(shard, number) for number in numbers]
 
 
-def journal_parts(path: Path, options: StoreOptions = StoreOptions()) -> list[JournalPart]:
+def journal_parts(path: Path, options: StoreConfig = StoreConfig()) -> list[JournalPart]:
     """The whole of a journal.
 
     Args:
         path: Path of the journal.
-        options: Longest line, and bytes read at once; those of `StoreOptions` by default.
+        options: Longest line, and bytes read at once; those of `StoreConfig` by default.
 
     Raises:
         DataError: It has just gone, or a line is too long.

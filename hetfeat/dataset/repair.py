@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from hetfeat.dataset.files import sha256
-from hetfeat.dataset.options import StoreOptions
 from hetfeat.dataset.readers import records_of, row_groups
 from hetfeat.dataset.sidecar_files import LINES
 from hetfeat.dataset.store import SHARDS, WORKLOAD, WORKLOADS, RecordStore, ShardLine
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.durable import sync, write_file
 from hetfeat.errors import DataError
 from hetfeat.parsing import decode
@@ -72,7 +72,7 @@ def repair(store: RecordStore) -> Repaired:
     return found
 
 
-def _repair_index(store: Path, options: StoreOptions, found: Repaired) -> None:
+def _repair_index(store: Path, options: StoreConfig, found: Repaired) -> None:
     """Leaves out lines that are no shards, and shards that are missing, damaged or listed twice."""
     index = store / SHARDS
     if not index.is_file():
@@ -105,7 +105,7 @@ def _repair_index(store: Path, options: StoreOptions, found: Repaired) -> None:
 
 
 def _unlisted(
-    store: Path, kept: dict[str, bytes], options: StoreOptions
+    store: Path, kept: dict[str, bytes], options: StoreConfig
 ) -> dict[str, dict[str, Any]]:
     """Lines of whole shards that no good line names: their names are their digests."""
     found = {}
@@ -135,7 +135,7 @@ def _move_beside(store: Path, path: str, rows: int, found: Repaired) -> None:
 
 
 def _repair_lines(
-    path: Path, are_whole: Callable[[Lines], bool], options: StoreOptions, found: Repaired
+    path: Path, are_whole: Callable[[Lines], bool], options: StoreConfig, found: Repaired
 ) -> tuple[int, int]:
     """Puts the lines of a file beside that are not whole; how many stay, how many do not."""
     if not path.is_file():
@@ -158,7 +158,7 @@ def _repair_lines(
     return number, len(bad)
 
 
-def _repair_workloads(path: Path, options: StoreOptions, found: Repaired) -> None:
+def _repair_workloads(path: Path, options: StoreConfig, found: Repaired) -> None:
     """`_repair_lines` for a packed file; all of it is put beside, for it may not unpack."""
     if not path.is_file():
         return
@@ -187,14 +187,14 @@ def _shard(line: bytes) -> ShardLine | None:
         return None
 
 
-def _is_whole(store: Path, shard: ShardLine, options: StoreOptions) -> bool:
+def _is_whole(store: Path, shard: ShardLine, options: StoreConfig) -> bool:
     file = store / shard.path
     if not file.is_file() or sha256(file) != shard.sha256:
         return False
     return _rows_of(file, options) is not None
 
 
-def _rows_of(shard: Path, options: StoreOptions) -> int | None:
+def _rows_of(shard: Path, options: StoreConfig) -> int | None:
     """Rows of a shard, each of which is read; None if it cannot be."""
     try:
         return sum(int(piece.read().num_rows) for piece in row_groups(shard, options=options))
@@ -209,7 +209,7 @@ def _are_records(path: Path, lines: Lines) -> bool:
         return False
 
 
-def _are(kind: Any, options: StoreOptions, lines: Lines) -> bool:
+def _are(kind: Any, options: StoreConfig, lines: Lines) -> bool:
     try:
         for line in lines:
             decode(line, kind, what="", action="", max_bytes=options.max_line_bytes)
@@ -237,7 +237,7 @@ def _lines_of(path: Path, max_line_bytes: int) -> Iterator[tuple[Span, bytes | N
         yield from _lines(file, max_line_bytes)
 
 
-def _blocks(path: Path, options: StoreOptions) -> Iterator[list[tuple[Span, bytes | None]]]:
+def _blocks(path: Path, options: StoreConfig) -> Iterator[list[tuple[Span, bytes | None]]]:
     """Lines, as many at a time as are read of a journal at once."""
     block: list[tuple[Span, bytes | None]] = []
     for span, line in _lines_of(path, options.max_line_bytes):

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hetfeat.dataset.files import sha256
-from hetfeat.dataset.options import StoreOptions
 from hetfeat.dataset.schema import SCHEMA
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.durable import sync
 
 _REPEATING = ["device", "task", "operator", "shapes", "dtype", "error", "versions"]
@@ -27,14 +27,14 @@ class ShardWriter:
     Args:
         root: Folder of the store.
         finished: Function called with the line of `shards.jsonl` of each shard once it is written.
-        options: Sizes and level of compression; those of `StoreOptions` by default.
+        options: Sizes and level of compression; those of `StoreConfig` by default.
     """
 
     def __init__(
         self,
         root: Path,
         finished: Callable[[Line], None],
-        options: StoreOptions = StoreOptions(),
+        options: StoreConfig = StoreConfig(),
     ) -> None:
         self._root, self._finished, self._options = root, finished, options
         self._waiting: dict[str, list[pa.Table]] = {}

@@ -31,10 +31,10 @@ import pyarrow.compute as pc
 from pydantic import Field, StringConstraints
 
 from hetfeat.dataset.files import RESTORE, append_lines, json_lines, repair_hint, sha256
-from hetfeat.dataset.options import StoreOptions
 from hetfeat.dataset.readers import Piece, journal_parts, row_groups
 from hetfeat.dataset.schema import SCHEMA, to_row, to_table
 from hetfeat.dataset.shards import ShardWriter, folder_of
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile
 from hetfeat.durable import sync, write_file
 from hetfeat.errors import DataError
@@ -76,7 +76,7 @@ class RecordStore:
 
     Args:
         path: Folder of the store.
-        options: Sizes of what is written and bounds of what is read; those of `StoreOptions` by
+        options: Sizes of what is written and bounds of what is read; those of `StoreConfig` by
             default.
 
     Examples:
@@ -88,12 +88,12 @@ class RecordStore:
         72
     """
 
-    def __init__(self, path: Path | str, options: StoreOptions = StoreOptions()) -> None:
+    def __init__(self, path: Path | str, options: StoreConfig = StoreConfig()) -> None:
         self.path, self.options = Path(path), options
 
     @classmethod
     def open(
-        cls, path: Path | str, whole: bool = True, options: StoreOptions = StoreOptions()
+        cls, path: Path | str, whole: bool = True, options: StoreConfig = StoreConfig()
     ) -> "RecordStore":
         """An existing store, its shards checked for presence if it must be `whole`.
 
@@ -123,7 +123,7 @@ class RecordStore:
         return store
 
     @classmethod
-    def create(cls, path: Path | str, options: StoreOptions = StoreOptions()) -> "RecordStore":
+    def create(cls, path: Path | str, options: StoreConfig = StoreConfig()) -> "RecordStore":
         """The store at `path`, made if there is none.
 
         Raises:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hetfeat.dataset.options import StoreOptions
 from hetfeat.dataset.store import RecordStore
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.devices.profile import DeviceProfile, Target
 from hetfeat.records import Measurement, Program, Task
 
@@ -80,7 +80,7 @@ def make_store(
     tasks: int = 9,
     per_task: int = 12,
     family: str = "cpu-x86",
-    options: StoreOptions = StoreOptions(),
+    options: StoreConfig = StoreConfig(),
 ) -> RecordStore:
     """A store in which the first program of each task failed."""
     store = RecordStore.create(path, options)

@@ -15,8 +15,8 @@ from hetfeat.dataset.importers.files import walk
 from hetfeat.dataset.importers.formats import FORMATS, importer
 from hetfeat.dataset.importers.key_set import KeySet
 from hetfeat.dataset.importers.sniff import look
-from hetfeat.dataset.options import StoreOptions
 from hetfeat.dataset.store import RecordStore
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.devices.presets import preset
 from hetfeat.devices.profile import DeviceProfile, check_name
 from hetfeat.errors import DataError, WorkFailed, not_one_of
@@ -93,7 +93,7 @@ def import_records(
     out: Path,
     progress: Callable[[Counts], None] = lambda counts: None,
     complete: Complete = lambda records, profile, modules: records,
-    options: StoreOptions = StoreOptions(compression_level=3),
+    options: StoreConfig = StoreConfig(compression_level=3),
 ) -> Counts:
     """Reads foreign records into the store at `out`, made if there is none.
 
@@ -109,7 +109,7 @@ def import_records(
         progress: Function called with the counts after each batch; by default it does nothing.
         complete: Function that completes new records, given their device's profile and their
             modules by task hash, before they are written; by default it changes nothing.
-        options: Sizes and compression of the shards written; those of `StoreOptions` by default,
+        options: Sizes and compression of the shards written; those of `StoreConfig` by default,
             but for level 3 of compression, so that writing does not hold up reading.
 
     Raises:

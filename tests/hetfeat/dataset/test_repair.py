@@ -12,9 +12,9 @@ import stores
 
 import mlproject
 from hetfeat.dataset import files, repair, sidecar_files
-from hetfeat.dataset.options import StoreOptions
 from hetfeat.dataset.schema import to_row
 from hetfeat.dataset.store import RecordStore
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.errors import DataError
 from registry.cli import app
 
@@ -216,7 +216,7 @@ def test_workloads_are_unpacked_no_further(store):
     path = store.path / "workloads.jsonl.gz"
     text = gzip.decompress(path.read_bytes())
     path.write_bytes(gzip.compress(text + b'["4", "module"]\n' * 9))
-    data, small = path.read_bytes(), StoreOptions(max_unpacked_bytes=len(text))
+    data, small = path.read_bytes(), StoreConfig(max_unpacked_bytes=len(text))
     found = repair.repair(RecordStore.open(store.path, whole=False, options=small))
     assert found.lines["set_aside"] == 1
     assert beside(store) == [data]

@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 
 import mlproject
 from hetfeat.dataset import sidecar_files
-from hetfeat.dataset.options import StoreOptions
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.schema import (
     SCHEMA,
@@ -38,6 +37,7 @@ from hetfeat.dataset.schema import (
 from hetfeat.dataset.shards import ShardWriter
 from hetfeat.dataset.stats import counts
 from hetfeat.dataset.store import RecordStore
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.errors import DataError
 from hetfeat.records import Measurement
 from registry.cli import app
@@ -139,7 +139,7 @@ def test_a_store_of_schema_1_is_read():
 class TestPieces:
     """Small limits stand for large stores."""
 
-    SMALL = StoreOptions(buffer_bytes=20_000, shard_rows=30, journal_bytes=10_000)
+    SMALL = StoreConfig(buffer_bytes=20_000, shard_rows=30, journal_bytes=10_000)
 
     @pytest.fixture
     def store(self, tmp_path):

@@ -21,9 +21,9 @@ from hetfeat.dataset.importers.base import batch_of
 from hetfeat.dataset.importers.files import ReadOptions, read_lines
 from hetfeat.dataset.importers.key_set import KeySet
 from hetfeat.dataset.importers.sniff import look
-from hetfeat.dataset.options import StoreOptions
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.errors import RequestError
 from hetfeat.testing.importers import ImporterConformance
 from registry.cli import app
@@ -103,7 +103,7 @@ class TestCounting:
         assert RecordStore.open(tmp_path / "store").read().num_rows == 1
 
     def test_shards_are_written_before_all_is_read(self, imported, tmp_path):
-        small = StoreOptions(buffer_bytes=2000, shard_rows=3)
+        small = StoreConfig(buffer_bytes=2000, shard_rows=3)
         counts = imported([batch(seed) for seed in range(20)], options=small)
         found = RecordStore.open(tmp_path / "store").shards()
         assert 1 < len(found) < 20

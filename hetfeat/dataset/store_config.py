@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class StoreOptions:
+class StoreConfig:
     """How records are written, and what is too large to be read.
 
     Attributes:
