@@ -17,7 +17,7 @@ from registry.files.manifest import (
     check_manifest,
     parse_manifest,
 )
-from registry.models.digests import agreed_digest, registered_digest
+from registry.models.digests import registered_digest
 from registry.models.mlflow_client import connect, translated
 from registry.models.recorded_alias import recorded_version
 from registry.models.signatures import check_signature
@@ -127,44 +127,11 @@ def fetch(client: "MlflowClient", version: Version, digest: str) -> Path:
         return cache.keep(draft, digest)
 
 
-def read_files(client: "MlflowClient", version: Version) -> str:
-    """The digest of a version's manifest, its files fetched and found as registered.
-
-    Raises:
-        DataError: It has no digest, tag and ledger do not agree on it, or a file is another.
-    """
-    digest = registered_digest(client, version)
-    fetch(client, version, digest)
-    return digest
-
-
 class _Answer(Schema):
     """What a name meant, as it is kept for when the registry does not answer."""
 
     version: Version
     manifest_sha256: Digest
-
-
-def verified_digest(client: "MlflowClient", version: Version, mended: bool = False) -> str:
-    """The digest that tag and ledger agree on, of files that were fetched and found as registered.
-
-    Args:
-        client: Client of the registry.
-        version: Version whose digest is asked for.
-        mended: Whether to read the ledger as if mended, as in `registry.models.ledger.standing`;
-            default False.
-
-    Returns:
-        The digest; empty for a version that has none, which nobody can pull.
-
-    Raises:
-        DataError: They do not agree, or a file is not what was registered.
-    """
-    tags = client.get_registered_model(version.name).tags
-    digest = agreed_digest(version, tags, mended)
-    if digest:
-        fetch(client, version, digest)
-    return digest
 
 
 def _resolve_or_recall(

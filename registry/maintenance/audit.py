@@ -15,7 +15,7 @@ from registry.files.artifacts import Artifacts
 from registry.files.manifest import MANIFEST
 from registry.models import aliases, ledger, process
 from registry.models.aliases import Shown, State
-from registry.models.lock import STALE_S, listed, locks_of
+from registry.models.lock import LOCK, listed, locks_of
 from registry.models.mlflow_client import (
     MISSING,
     error_code,
@@ -315,7 +315,7 @@ def _lock(client: "MlflowClient", name: str, locks: Sequence[Any] | None) -> Ite
                 "lock",
                 name,
                 f"a lock of {lock.holder}, {why}, is left behind as '{lock.key}'",
-                f"deletes it, or spares others the wait of {STALE_S:.0f} s where only "
+                f"deletes it, or spares others the wait of {LOCK.stale_s:.0f} s where only "
                 f"{lock.holder} may",
             )
 

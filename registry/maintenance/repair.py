@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import DataError
 from hetfeat.parsing import printable
-from registry.files.pull import verified_digest
+from registry.files.pull import fetch
 from registry.maintenance.audit import (
     RUNNING,
     Finding,
@@ -17,6 +17,7 @@ from registry.maintenance.audit import (
 )
 from registry.models import aliases, ledger
 from registry.models.aliases import Shown, State
+from registry.models.digests import verified_digest
 from registry.models.ledger import Head
 from registry.models.lock import discard, locked
 from registry.models.mlflow_client import patiently, translated
@@ -126,9 +127,8 @@ def _verify(client: "MlflowClient", name: str, state: State, intact: dict[int, s
             nowhere by a repair.
     """
     for number in sorted(set(filter(None, asdict(state).values())) - set(intact)):
-        intact[number] = verified_digest(
-            client, aliases.version_of(client, name, number), mended=True
-        )
+        version = aliases.version_of(client, name, number)
+        intact[number] = verified_digest(client, version, fetch, mended=True)
 
 
 def _chosen(client: "MlflowClient", name: str, shown: Shown, to: str | None) -> State:

@@ -28,7 +28,6 @@ _OF_THE_STORAGE = (
     "No space left on device",
     "Read-only file system",
 )
-_ATTEMPTS = 8
 _DEFAULTS = {
     # MLflow's own (7 retries, 120 s) leave a command silent for minutes when a server is gone.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
@@ -83,13 +82,18 @@ def is_busy(error: BaseException) -> bool:
     return "database is locked" in str(error) or error_code(error) == "TEMPORARILY_UNAVAILABLE"
 
 
-def patiently(call: Callable[[], T]) -> T:
-    """Makes a call that does no harm when it is repeated, again while the store is busy."""
-    for attempt in range(_ATTEMPTS):
+def patiently(call: Callable[[], T], attempts: int = 8) -> T:
+    """Makes a call that does no harm when it is repeated, again while the store is busy.
+
+    Args:
+        call: Callable without arguments.
+        attempts: Most calls, default 8: the pauses between them come to 6 s at most.
+    """
+    for attempt in range(attempts):
         try:
             return call()
         except Exception as error:
-            if not is_busy(error) or attempt == _ATTEMPTS - 1:
+            if not is_busy(error) or attempt == attempts - 1:
                 raise
             time.sleep(random.uniform(0.5, 1) * 0.05 * 2**attempt)
     raise AssertionError("unreachable")

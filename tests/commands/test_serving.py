@@ -255,7 +255,7 @@ def served(tmp_path_factory, new_registry, child_environment):
     """A bundle in production, and MLflow's own server for it."""
     import mlflow
 
-    from registry.models.stages import promote
+    from registry.files.moves import promote
     from registry.models.versions import metric_tags, register
     from registry.tracking.bundle_flavor import log_bundle
 

@@ -9,8 +9,8 @@ from conftest import on_sqlite_only
 from hetfeat.errors import DataError, HetfeatError, RequestError, WorkFailed
 from registry.files import cache
 from registry.files.manifest import MANIFEST, write_manifest
+from registry.files.moves import promote
 from registry.files.pull import pull
-from registry.models.stages import promote
 from registry.models.version import MANIFEST_TAG
 
 pytestmark = on_sqlite_only

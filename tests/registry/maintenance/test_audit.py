@@ -7,14 +7,14 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 
 from hetfeat.errors import WorkFailed
+from registry.files.moves import promote, rollback
 from registry.files.pull import pull
 from registry.maintenance.audit import diagnose
 from registry.maintenance.repair import repair
 from registry.models import aliases, ledger, process
 from registry.models.aliases import State
 from registry.models.lock import locks_of
-from registry.models.rollback import rollback
-from registry.models.stages import history, promote
+from registry.models.stages import history
 from registry.models.version import MANIFEST_TAG
 
 

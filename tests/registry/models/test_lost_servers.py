@@ -17,13 +17,14 @@ import mlproject
 from hetfeat.errors import HetfeatError, WorkFailed
 from registry.cli import app
 from registry.files.manifest import write_manifest
+from registry.files.moves import promote
 from registry.files.pull import pull
 from registry.maintenance.audit import diagnose
 from registry.maintenance.repair import repair
 from registry.models import aliases, lock
 from registry.models.aliases import State
 from registry.models.mlflow_client import connect
-from registry.models.stages import history, promote
+from registry.models.stages import history
 from registry.models.version import Version
 from registry.models.versions import model_names, register, resolve
 from registry.tracking import command_run
