@@ -53,6 +53,7 @@ def pull(
     device: str | None = None,
     out: Path | None = None,
     unrecorded: bool = False,
+    settle_s: float = 0.5,
     client: "MlflowClient | None" = None,
 ) -> Pulled:
     """Resolves a version once and brings its files here, each checked against its digest.
@@ -64,6 +65,8 @@ def pull(
             None.
         out: Folder to copy the files to, new or empty; default None for no copy beside the cache's.
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
+        settle_s: Seconds to wait before an alias is looked at again that is where no promotion put
+            it, as in `registry.models.recorded_alias.recorded_version`; default 0.5.
         client: Client of the registry; default None for the one that MLflow's variables name.
 
     Raises:
@@ -74,7 +77,9 @@ def pull(
     """
     if out is not None:
         refuse_in_use(out)
-    version, digest, offline = _resolve_or_recall(name_or_uri, stage, device, client, unrecorded)
+    version, digest, offline = _resolve_or_recall(
+        name_or_uri, stage, device, client, unrecorded, settle_s
+    )
     check_signature(version, digest)
     folder, source = cache.find(digest), "offline" if offline else "cache"
     if folder is None:
@@ -140,6 +145,7 @@ def _resolve_or_recall(
     device: str | None,
     client: "MlflowClient | None",
     unrecorded: bool,
+    settle_s: float,
 ) -> tuple[Version, str, bool]:
     """The version, the digest of its manifest, and whether the registry did not answer."""
     import mlflow
@@ -154,7 +160,7 @@ def _resolve_or_recall(
             return resolve(name_or_uri, stage, device=device, client=known)
 
         with translated(f"look up {name_or_uri}"):
-            version = recorded_version(known, look_up, alias, unrecorded)
+            version = recorded_version(known, look_up, alias, unrecorded, settle_s)
             digest = registered_digest(known, version)
     except WorkFailed:
         kept = cache.recall(question, _Answer)

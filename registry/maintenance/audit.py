@@ -31,12 +31,8 @@ from registry.tracking.command_run import PROCESS_TAG
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-OLD_LOCK_S = 600.0
-"""Age in seconds at which a lock is nobody's, even if clocks differ by minutes."""
-_SETTLE_S = 0.5
-BUNDLE_BYTES = 2**28
-"""Most bytes of a bundle's manifest that are read: it holds the traces of all tasks."""
 _RUNS_A_PAGE = 1000
+"""Runs or experiments asked for at once; MLflow gives at most 50,000 a page."""
 RUNNING = "running"
 """Code of a finding about a run, not a registered model."""
 _CHOOSE = "look at both, then --repair true --to ledger, or --to aliases, makes one of them so"
@@ -78,7 +74,10 @@ class Finding:
 
 
 def diagnose(
-    client: "MlflowClient", names: list[str] | None = None, every_version: bool = False
+    client: "MlflowClient",
+    names: list[str] | None = None,
+    every_version: bool = False,
+    settle_s: float = 0.5,
 ) -> list[Finding]:
     """Everything that is wrong with registered models.
 
@@ -87,6 +86,8 @@ def diagnose(
         names: Names of registered models; default None for all.
         every_version: Whether to look for the runs and artifacts of all versions, not only of those
             in a stage or to roll back to; default False.
+        settle_s: Seconds to wait before a second look at what seems wrong, default 0.5: promotions
+            may have been under way between two of our reads.
     """
     with translated("examine the registry"):
         if names is None:
@@ -99,10 +100,8 @@ def diagnose(
         else:
             yet = {name: list(examine(client, name, every_version)) for name in names}
         suspects = {name: found for name, found in yet.items() if name and found}
-        if (
-            suspects
-        ):  # promotions may have been under way between two of our reads: one wait for all
-            time.sleep(_SETTLE_S)
+        if suspects:
+            time.sleep(settle_s)  # one wait for all
         for name, found in suspects.items():
             again = set(examine(client, name, every_version))
             yet[name] = [finding for finding in found if finding in again]
@@ -114,11 +113,22 @@ def examine(
     name: str,
     every_version: bool = False,
     locks: Sequence[Any] | None = None,
+    old_lock_s: float = 600.0,
 ) -> Iterator[Finding]:
-    """What is wrong with one registered model at this moment; `locks` are as for `locks_of`."""
+    """What is wrong with one registered model at this moment.
+
+    Args:
+        client: Client of the registry.
+        name: Name of the registered model.
+        every_version: Whether to look for the runs and artifacts of all versions, as in `diagnose`;
+            default False.
+        locks: Models that are locks, as for `locks_of`; default None.
+        old_lock_s: Age in seconds at which a lock is nobody's, even if clocks differ by minutes;
+            default 600.
+    """
     shown = aliases.read(client, name)
     versions = aliases.versions_of(client, name)
-    yield from _lock(client, name, locks)
+    yield from _lock(client, name, locks, old_lock_s)
     if ledger.PENDING in shown.tags:
         yield Finding(
             "unfinished",
@@ -269,8 +279,14 @@ def _files(client: "MlflowClient", version: Version) -> Iterator[Finding]:
         yield Finding("artifacts", version.name, what, action, safe=False)
 
 
-def _not_verified(files: Artifacts) -> str | None:
-    """What is wrong with the verification of a bundle, told by its manifest alone."""
+def _not_verified(files: Artifacts, max_bytes: int = 2**28) -> str | None:
+    """What is wrong with the verification of a bundle, told by its manifest alone.
+
+    Args:
+        files: Files of the bundle.
+        max_bytes: Most bytes of the manifest that are read, default 256 MiB: it holds the traces of
+            all tasks.
+    """
     with tempfile.TemporaryDirectory() as work:
         text = files.fetch(BUNDLE, Path(work)).read_bytes()
     try:
@@ -279,7 +295,7 @@ def _not_verified(files: Artifacts) -> str | None:
             _Bundle,
             what="a bundle's manifest",
             action="deploy it anew",
-            max_bytes=BUNDLE_BYTES,
+            max_bytes=max_bytes,
         )
     except DataError:
         return f"has a {BUNDLE} that is no manifest of a bundle"
@@ -305,11 +321,13 @@ def _run(client: "MlflowClient", version: Version, action: str) -> Iterator[Find
     yield Finding("run", version.name, what, todo, safe=False)
 
 
-def _lock(client: "MlflowClient", name: str, locks: Sequence[Any] | None) -> Iterator[Finding]:
+def _lock(
+    client: "MlflowClient", name: str, locks: Sequence[Any] | None, old_s: float
+) -> Iterator[Finding]:
     for lock in locks_of(client, name, locks):
         gone = process.is_gone(lock.owner)
         age_s = time.time() - lock.created_s
-        if gone or age_s > OLD_LOCK_S:
+        if gone or age_s > old_s:
             why = "whose process is gone" if gone else f"{age_s / 60:.0f} minutes old"
             yield Finding(
                 "lock",

@@ -31,8 +31,6 @@ LEDGER, ALIASES = "ledger", "aliases"
 """Values that `to` may have."""
 _CHOICES = ("ledger", "unrecorded", "edited")
 """Codes of findings where history and aliases disagree."""
-_ROUNDS = 4
-"""Most rounds: one repair uncovers the next, as an unfinished move may hide an edit in the UI."""
 
 
 def repair(
@@ -40,6 +38,9 @@ def repair(
     findings: list[Finding],
     every_version: bool = False,
     to: str | None = None,
+    *,
+    rounds: int = 4,
+    settle_s: float = 0.5,
 ) -> list[Finding]:
     """Repairs what is safe to repair.
 
@@ -49,13 +50,16 @@ def repair(
         every_version: Whether all versions are examined, as given to `diagnose`; default False.
         to: `ledger` or `aliases`: what counts where the two disagree; default None repairs only
             what is safe.
+        rounds: Most rounds, default 4: one repair uncovers the next, as an unfinished move may hide
+            an edit in the UI.
+        settle_s: Seconds to wait before a second look, as in `diagnose`; default 0.5.
 
     Returns:
         Findings that are left.
     """
     left = findings
     refused: dict[Finding, Finding] = {}
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         chosen = [f for f in left if f.safe or (to is not None and f.code in _CHOICES)]
         if not (chosen := [finding for finding in chosen if finding not in refused.values()]):
             break
@@ -67,7 +71,7 @@ def repair(
                 refused[finding] = replace(finding, action=f"not done: {error}", safe=False)
         models = sorted({finding.model for finding in left if finding.code != RUNNING})
         runs = [*unfinished_runs(client)] if any(f.code == RUNNING for f in left) else []
-        again = [*runs, *diagnose(client, models, every_version)]
+        again = [*runs, *diagnose(client, models, every_version, settle_s)]
         left = [refused.get(finding, finding) for finding in again]
     return left
 
