@@ -25,6 +25,7 @@ ENTRY_PREFIX = "ledger."
 HEAD = "ledger.head"
 PENDING = "ledger.pending"
 MOST_DIGITS = 18
+"""Most digits of an entry's number: as a whole number of 64 bits holds."""
 MAX_ENTRY_CHARACTERS = 4900
 """Most characters of an entry: MLflow keeps the value of a registered model's tag in a column of
 5,000."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 MODELS_A_PAGE, VERSIONS_A_PAGE = 500, 10_000
+"""Models and versions asked for at once; MLflow gives at most 1,000 and 200,000 a page."""
 
 _URI = re.compile(r"(?:models:/)?(?P<name>[^/@]+)(?:/(?P<part>[^/@]+)|@(?P<alias>[^/@]+))?")
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 FINISHED = "FINISHED"
 ENTRY_POINT_TAG, PARENT_RUN_TAG = "mlflow.project.entryPoint", "mlflow.parentRunId"
-_PAGE = 1000
+_RUNS_A_PAGE = 1000
+"""Runs or experiments asked for at once; MLflow gives at most 50,000 a page."""
 
 
 def finished_runs(client: "MlflowClient | None" = None) -> list[Run]:
@@ -46,9 +47,9 @@ def history(
 
 
 def _every(client: "MlflowClient") -> Iterator[Any]:
-    ids = [found.experiment_id for found in pages(client.search_experiments, _PAGE)]
+    ids = [found.experiment_id for found in pages(client.search_experiments, _RUNS_A_PAGE)]
     if ids:
-        yield from pages(lambda **page: client.search_runs(ids, **page), _PAGE)
+        yield from pages(lambda **page: client.search_runs(ids, **page), _RUNS_A_PAGE)
 
 
 def _makers(client: "MlflowClient", runs: Any) -> dict[str, str | None]:

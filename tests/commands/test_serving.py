@@ -160,7 +160,7 @@ class TestBounds:
     @pytest.mark.parametrize(
         "given",
         [
-            ["x"] * (pyfunc_bundle.MAX_ROWS + 1),
+            ["x"] * (pyfunc_bundle.BOUNDS.rows + 1),
             [image((0, 0, 0), (1025, 1024))],
             [image((0, 0, 0), (4097, 4096), kind="JPEG")],
         ],
