@@ -17,7 +17,7 @@ from pydantic import AllowInfNan, StringConstraints
 from hetfeat.errors import RequestError
 from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.models.base import CostModel
-from hetfeat.models.hyperparameters import build, space_of
+from hetfeat.models.hyperparameters import Choice, Range, build, space_of
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.parsing import Count, Json, Schema
@@ -149,9 +149,9 @@ def search_and_register(search: HyperparameterSearch) -> dict[str, Any]:
     work = _Work(search, data, found, client, lock_name, tags)
     with command_run.tracked_run(name, tags, run_id):
         if result := _result(found, search.trials):
-            return {**result, "trials": _counts(found)}
+            return {**result, "trials": optuna_study.states(found)}
         _run_trials(work)
-        return {**_best(work), "trials": _counts(found)}
+        return {**_best(work), "trials": optuna_study.states(found)}
 
 
 def _study(
@@ -278,7 +278,7 @@ def _objective(work: _Work, trial: optuna.Trial, run_id: str) -> float:
 
     training, data = work.search.training, work.data
     space = space_of(training.model, training.effort)
-    values = {name: optuna_study.suggest(trial, name, at) for name, at in space.items()}
+    values = {name: _suggest(trial, name, at) for name, at in space.items()}
     mlflow.log_params(values)
     dataset = command_run.log_records(data.store.path, data.digest, "training")
     curve = command_run.Curve()
@@ -299,6 +299,14 @@ def _objective(work: _Work, trial: optuna.Trial, run_id: str) -> float:
     # After the curve, whose last point has the same step: the model is that of its best epoch.
     command_run.log_final({VALUE: value}, curve.last_epoch, None, dataset)
     return value
+
+
+def _suggest(trial: optuna.Trial, name: str, space: Range | Choice) -> Any:
+    if isinstance(space, Choice):
+        return trial.suggest_categorical(name, space.values)
+    if space.whole:
+        return trial.suggest_int(name, int(space.low), int(space.high), log=space.log)
+    return trial.suggest_float(name, space.low, space.high, log=space.log)
 
 
 def _valid_pca(model: CostModel, data: TrainingData) -> float:
@@ -383,14 +391,3 @@ def _result(found: optuna.Study, trials: int) -> dict[str, Any] | None:
     """What was registered when the study had this total, if it was."""
     known = optuna_study.attribute(found, _RESULT, _Result)
     return known.model_dump() if known and known.total >= trials else None
-
-
-def _counts(found: optuna.Study) -> dict[str, int]:
-    trials = found.get_trials(deepcopy=False)
-    kept = [trial.state for trial in trials if optuna_study.NOT_COUNTED not in trial.user_attrs]
-    return {
-        "done": kept.count(TrialState.COMPLETE),
-        "pruned": kept.count(TrialState.PRUNED),
-        "failed": kept.count(TrialState.FAIL),
-        "not_counted": len(trials) - len(kept),
-    }

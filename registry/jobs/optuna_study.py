@@ -22,7 +22,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hetfeat import parsing
 from hetfeat.errors import RequestError, WorkFailed
-from hetfeat.models.hyperparameters import Choice, Range
 from registry.models import process
 
 if TYPE_CHECKING:
@@ -144,6 +143,18 @@ def counted(study: optuna.Study) -> list[FrozenTrial]:
     return [t for t in study.get_trials(deepcopy=False) if NOT_COUNTED not in t.user_attrs]
 
 
+def states(study: optuna.Study) -> dict[str, int]:
+    """Number of trials by what became of them."""
+    trials = study.get_trials(deepcopy=False)
+    kept = [trial.state for trial in trials if NOT_COUNTED not in trial.user_attrs]
+    return {
+        "done": kept.count(TrialState.COMPLETE),
+        "pruned": kept.count(TrialState.PRUNED),
+        "failed": kept.count(TrialState.FAIL),
+        "not_counted": len(trials) - len(kept),
+    }
+
+
 def ask(study: optuna.Study, total: int) -> optuna.Trial | None:
     """The next trial, or None when the total is reached."""
     if len(counted(study)) >= total:
@@ -216,15 +227,6 @@ def pruner(options: StudyOptions = STUDY) -> optuna.pruners.BasePruner:
     """Ends trials that are worse than the median of those before, at the same round."""
     rounds = options.warm_up_rounds, options.report_rounds
     return optuna.pruners.MedianPruner(options.startup_trials, *rounds)
-
-
-def suggest(trial: optuna.Trial, name: str, space: Range | Choice) -> Any:
-    """A trial's value of a hyperparameter."""
-    if isinstance(space, Choice):
-        return trial.suggest_categorical(name, space.values)
-    if space.whole:
-        return trial.suggest_int(name, int(space.low), int(space.high), log=space.log)
-    return trial.suggest_float(name, space.low, space.high, log=space.log)
 
 
 def best_trial(study: optuna.Study) -> FrozenTrial:
