@@ -18,6 +18,7 @@ from registry.models.aliases import Shown, State
 from registry.models.lock import LOCK, listed, locks_of
 from registry.models.mlflow_client import (
     MISSING,
+    RUNS_A_PAGE,
     error_code,
     is_foreign,
     is_refused,
@@ -31,8 +32,6 @@ from registry.tracking.command_run import PROCESS_TAG
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-_RUNS_A_PAGE = 1000
-"""Runs or experiments asked for at once; MLflow gives at most 50,000 a page."""
 RUNNING = "running"
 """Code of a finding about a run, not a registered model."""
 _CHOOSE = "look at both, then --repair true --to ledger, or --to aliases, makes one of them so"
@@ -155,11 +154,11 @@ def unfinished_runs(client: "MlflowClient") -> Iterator[Finding]:
 
     Runs of other machines, and those that do not say which process logs into them, are left alone.
     """
-    ids = [found.experiment_id for found in pages(client.search_experiments, _RUNS_A_PAGE)]
+    ids = [found.experiment_id for found in pages(client.search_experiments, RUNS_A_PAGE)]
     if not ids:
         return
     search = functools.partial(client.search_runs, ids, "attributes.status = 'RUNNING'")
-    running = list(pages(search, _RUNS_A_PAGE))
+    running = list(pages(search, RUNS_A_PAGE))
     here = [run for run in running if process.is_here(run.data.tags.get(PROCESS_TAG))]
     # Several workers log under the run of a study: it goes on as long as one of them does.
     parents = {run.data.tags.get("mlflow.parentRunId") for run in here}

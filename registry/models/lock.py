@@ -25,6 +25,7 @@ from registry.models import process
 from registry.models.mlflow_client import (
     EXISTS,
     MISSING,
+    MODELS_A_PAGE,
     condition,
     error_code,
     is_busy,
@@ -41,8 +42,6 @@ PASSED = "lock.passed"
 """Tag of the registered model: identities of locks that need no more waiting for."""
 _BLIND = f"{LOCK_PREFIX}{{name}}--0"
 """Key that no lock has: who may not read it may read no lock of another user's."""
-_LOCKS_A_PAGE = 200
-"""Locks asked for at once; MLflow's registry gives at most 1,000 models a page."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ def locked(client: "MlflowClient", name: str, options: LockOptions = LOCK) -> It
 def listed(client: "MlflowClient", name: str = "") -> list[Any]:
     """MLflow's models that are locks: of a name and of those that begin so, else of all."""
     named = condition("name", f"{LOCK_PREFIX}{name}%", "LIKE")
-    return [*pages(functools.partial(client.search_registered_models, named), _LOCKS_A_PAGE)]
+    return [*pages(functools.partial(client.search_registered_models, named), MODELS_A_PAGE)]
 
 
 def locks_of(client: "MlflowClient", name: str, among: Sequence[Any] | None = None) -> list[Seen]:

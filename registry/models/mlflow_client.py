@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 MISSING = frozenset({"RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"})
 EXISTS = frozenset({"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"})
+MODELS_A_PAGE, VERSIONS_A_PAGE, RUNS_A_PAGE = 500, 10_000, 1000
+"""Results asked for at once: MLflow gives at most 1,000 models, 200,000 versions and 50,000 runs or
+experiments a page."""
 _FOREIGN = frozenset({"mlflow", "requests", "urllib3", "boto3", "botocore", "sqlalchemy"})
 _OF_THE_STORAGE = (
     "database or disk is full",

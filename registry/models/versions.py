@@ -11,6 +11,8 @@ from registry.models.description import describe
 from registry.models.mlflow_client import (
     EXISTS,
     MISSING,
+    MODELS_A_PAGE,
+    VERSIONS_A_PAGE,
     condition,
     connect,
     error_code,
@@ -24,9 +26,6 @@ from registry.models.version import LIVE_STAGES, MANIFEST_TAG, METRIC_PREFIX, PA
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-MODELS_A_PAGE, VERSIONS_A_PAGE = 500, 10_000
-"""Models and versions asked for at once; MLflow gives at most 1,000 and 200,000 a page."""
 
 _URI = re.compile(r"(?:models:/)?(?P<name>[^/@]+)(?:/(?P<part>[^/@]+)|@(?P<alias>[^/@]+))?")
 
