@@ -23,7 +23,7 @@ from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.parsing import Count, Json, Schema
 from hetfeat.progress import progress
 from registry.jobs import optuna_study
-from registry.jobs.optuna_study import STUDY, StudyOptions
+from registry.jobs.optuna_study import TRIALS, TrialOptions
 from registry.jobs.train import (
     MAIN_METRICS,
     TrainingData,
@@ -73,14 +73,14 @@ class HyperparameterSearch:
         trials: Total number of trials of the study, over all calls and workers.
         storage: Journal file or URL; empty for the default journal.
         study: Name of the study, or None for one made of model, split and data.
-        options: Options of the workers, default `optuna_study.STUDY`.
+        options: Options of the workers, default `optuna_study.TRIALS`.
     """
 
     training: TrainingRequest
     trials: int
     storage: str
     study: str | None
-    options: StudyOptions = STUDY
+    options: TrialOptions = TRIALS
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _study(
     storage: optuna.storages.BaseStorage,
     training: TrainingRequest,
     data: TrainingData,
-    options: StudyOptions = STUDY,
+    options: TrialOptions = TRIALS,
 ) -> optuna.Study:
     """The study, new or as it was left; called inside the lock."""
     found = optuna.create_study(

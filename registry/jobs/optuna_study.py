@@ -36,7 +36,7 @@ WORKER = "worker"
 
 
 @dataclass(frozen=True)
-class StudyOptions:
+class TrialOptions:
     """How the workers of a study go about it; all have the same, but for tests.
 
     Attributes:
@@ -59,7 +59,7 @@ class StudyOptions:
     poll_s: float = 1.0
 
 
-STUDY = StudyOptions()
+TRIALS = TrialOptions()
 
 
 class _Entry(parsing.Schema):
@@ -180,7 +180,7 @@ class Watch:
     """Notices trials whose worker is gone, so that others take their place."""
 
     study: optuna.Study
-    stale_s: float = STUDY.stale_s
+    stale_s: float = TRIALS.stale_s
     since: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def sweep(self) -> int:
@@ -223,7 +223,7 @@ class SeededByTrial(TPESampler):
         super().before_trial(study, trial)
 
 
-def pruner(options: StudyOptions = STUDY) -> optuna.pruners.BasePruner:
+def pruner(options: TrialOptions = TRIALS) -> optuna.pruners.BasePruner:
     """Ends trials that are worse than the median of those before, at the same round."""
     rounds = options.warm_up_rounds, options.report_rounds
     return optuna.pruners.MedianPruner(options.startup_trials, *rounds)

@@ -19,7 +19,7 @@ from registry.tracking import finished_runs
 pytestmark = pytest.mark.slow
 
 COMMON = ("--records", "records", "--effort", "quick")
-PRUNED_AT = optuna_study.STUDY.report_rounds
+PRUNED_AT = optuna_study.TRIALS.report_rounds
 
 
 @pytest.fixture
