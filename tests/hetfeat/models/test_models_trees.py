@@ -1,6 +1,5 @@
 """Boosted trees: their objective, and the tables they read."""
 
-import functools
 from dataclasses import replace
 
 import numpy as np
@@ -142,10 +141,8 @@ def test_a_device_without_threads_has_no_share_of_them():
 
 
 def test_training_heeds_the_quota_of_a_container(tmp_path, monkeypatch):
-    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
-    (tmp_path / "sys/fs/cgroup/cpu.max").write_text("100000 100000\n")
-    cores = functools.partial(host.usable_cores, tmp_path)
-    monkeypatch.setattr("hetfeat.models.gbdt_parameters.usable_cores", cores)
+    (tmp_path / "cpu.max").write_text("100000 100000\n")
+    monkeypatch.setattr(host, "CGROUP_QUOTAS", (tmp_path / "cpu.max",))
     assert GbdtParameters().for_engine(10**6)["nthread"] == 1
     assert LgbmParameters().for_engine(10**6)["num_threads"] == 1
 
