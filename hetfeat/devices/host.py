@@ -118,10 +118,14 @@ def cpu_model() -> str:
     return found.group(1).strip() if found else platform.processor() or platform.machine()
 
 
-def cache_line_bytes() -> int:
-    """Size of a data-cache line; 64 where the system does not say."""
+def cache_line_bytes(root: Path = ROOT) -> int:
+    """Size of a data-cache line; 64 where the system does not say.
+
+    Args:
+        root: Folder that holds the system's `sys`, default `ROOT`.
+    """
     try:
-        return int((ROOT / CACHES / "index0/coherency_line_size").read_text())
+        return int((root / CACHES / "index0/coherency_line_size").read_text())
     except (OSError, ValueError):
         return 64
 
