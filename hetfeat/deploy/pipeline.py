@@ -34,14 +34,14 @@ from hetfeat.tune.scheduler import TaskState
 from hetfeat.tune.session import BUDGETS, Budget, TuningProgress
 from hetfeat.tune.tuner import OnRound, TuningOptions, TuningResult, tune
 from hetfeat.workloads.convolution_variants import (
-    contested,
+    count_occurrences,
+    extract_variant_tasks,
+    find_alternatives,
     lower_fastest,
-    occurrences,
-    tasks_of_all_ways,
 )
 from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.winograd import TRANSFORMS
-from hetfeat.workloads.winograd.variants import Ways, network_s
+from hetfeat.workloads.winograd.variants import Alternatives, network_s
 
 if TYPE_CHECKING:
     from hetfeat.workloads.relax import NetworkTask
@@ -92,7 +92,7 @@ def deploy(
     with refusals(request.network):
         prepared = [in_layout(found.module, target) for found in networks]
         references = [reference_of(found.network, request.seed) for found in networks]
-        ways = [tasks_of_all_ways(module, target, TRANSFORMS) for module in prepared]
+        ways = [extract_variant_tasks(module, target, TRANSFORMS) for module in prepared]
     sample = references[0].samples[0]
 
     def keep(measurements: Sequence[Measurement], reason: str) -> None:
@@ -201,7 +201,7 @@ def _tune(
         journal, budget = RecordStore.open(found_by), Budget(seconds=0, trials_per_task=0)
     else:
         journal, budget = RecordStore.create(journal_path(out)), _budget(request, len(merged))
-    alternatives = contested(merged)
+    alternatives = find_alternatives(merged)
     weights = {task.task: task.weight for task in merged}
     with nullcontext() if found_by else journal.writing():
         if not found_by:
@@ -267,7 +267,7 @@ def _note(
     for found, own in zip(networks, tasks, strict=True):
         name = found.network.name + (f"@{found.batch}" if found.batch > 1 else "")
         log.info("%s: %d tasks", name, len(own))
-        weights = occurrences(own)
+        weights = count_occurrences(own)
         journal.add_network(name, weights, {key: modules[key] for key in weights})
     text = json.dumps(request.as_json(), indent=1) + "\n"
     write_file(journal.path / REQUEST, text.encode())
@@ -343,7 +343,9 @@ def _budget(request: DeployRequest, tasks: int) -> Budget:
     return dataclasses.replace(budget, trials=request.trials)
 
 
-def _on_round(at: At, weights: Mapping[Task, int], budget: Budget, alternatives: Ways) -> OnRound:
+def _on_round(
+    at: At, weights: Mapping[Task, int], budget: Budget, alternatives: Alternatives
+) -> OnRound:
     """Says how far tuning has come, in trials, and what the kernels add up to."""
     best: dict[str, float] = {}
 

@@ -141,7 +141,7 @@ def lower(
 
 
 def in_layout(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """The first half of `lower`, the longer one, which all ways of computing convolutions share.
+    """The first half of `lower`, the longer one, which all variants of convolutions share.
 
     Convolutions become NHWC, whose weights MetaSchedule may lay out anew for each program.
     """
