@@ -35,8 +35,8 @@ def tileable(rows: int) -> int:
 
     `rows` itself where that would be over `SPARE` more.
     """
-    found = next(n for n in range(rows, rows + TILES[0]) if any(n % tile == 0 for tile in TILES))
-    return found if found <= (1 + SPARE) * rows else rows
+    padded = next(n for n in range(rows, rows + TILES[0]) if any(n % tile == 0 for tile in TILES))
+    return padded if padded <= (1 + SPARE) * rows else rows
 
 
 @mutator
