@@ -32,6 +32,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import FAMILY_OF_MACHINE
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.devices.target import host_target
+from hetfeat.measure.messages import Message
 from hetfeat.measure.remote.measurer import RemoteMeasurer, RemoteOptions
 from hetfeat.measure.remote.session import SessionOptions
 from hetfeat.measure.worker import Worker
@@ -126,8 +127,8 @@ def before_each_run(do: Callable[[], object]) -> Iterator[None]:
     """Does something while a session holds a server, before it runs a program there."""
     ask = Worker.ask
 
-    def doing(self: Worker, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        if request["do"] == "run_file":
+    def doing(self: Worker, request: Message[Any], timeout_s: float) -> Any:
+        if request.do == "run_file":
             do()
         return ask(self, request, timeout_s)
 

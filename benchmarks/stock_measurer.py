@@ -18,6 +18,7 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from hetfeat.measure.child import Service, main
 from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.messages import AddTask
 from hetfeat.records import Program, Task
 
 TASK = Task("scheduled", "scheduled", (), "float32", 0.0)
@@ -26,7 +27,7 @@ TASK = Task("scheduled", "scheduled", (), "float32", 0.0)
 class ScheduledService(Service):
     """Builds modules that TVM's search has scheduled."""
 
-    def task(self, task: str, module: str) -> None:
+    def add_task(self, request: AddTask) -> None:
         """Nothing is known beforehand."""
 
     def _compiled(self, task, trace):

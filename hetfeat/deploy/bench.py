@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hetfeat.deploy.bundle import read_manifest
+from hetfeat.deploy.messages import TimeEngine
 from hetfeat.errors import RequestError, WorkFailed, not_one_of
 from hetfeat.measure.machine_lock import timing
+from hetfeat.measure.messages import Hello, RequestFailed
 from hetfeat.measure.worker import Lost, Worker
 
 CHILD = "hetfeat.deploy.engines"
@@ -140,14 +142,7 @@ def compare(
             for name in order:
                 with timing():
                     time.sleep(SETTLE_S)
-                    reply = workers[name].ask({"do": "time", "seconds": TURN_S}, TURN_TIMEOUT_S)
-                if "error" in reply:
-                    raise WorkFailed(
-                        f"{name}, which failed while being timed ({reply['message']})",
-                        "engines that run",
-                        "leave it out, or run it again",
-                    )
-                turns[name].append(statistics.median(reply["value"]) * 1e3)
+                    turns[name].append(_turn_ms(name, workers[name]))
     except Lost as lost:
         raise WorkFailed(
             f"an engine that stopped while being timed ({lost.kind})",
@@ -160,13 +155,27 @@ def compare(
     return {name: _latency(turns[name]) if name in turns else None for name in engines}
 
 
+def _turn_ms(name: str, worker: Worker) -> float:
+    """Median latency of a turn of an engine, in milliseconds."""
+    try:
+        return 1e3 * statistics.median(worker.ask(TimeEngine(seconds=TURN_S), TURN_TIMEOUT_S))
+    except RequestFailed as failed:
+        raise WorkFailed(
+            f"{name}, which failed while being timed ({failed})",
+            "engines that run",
+            "leave it out, or run it again",
+        ) from failed
+
+
 def _failure(worker: Worker) -> str | None:
     """Why an engine does not load, or None."""
     try:
-        reply = worker.ask({"do": "hello"}, LOAD_TIMEOUT_S)
+        worker.ask(Hello(), LOAD_TIMEOUT_S)
     except Lost as lost:
         return lost.kind
-    return str(reply["message"]) if "error" in reply else None
+    except RequestFailed as failed:
+        return str(failed)
+    return None
 
 
 def _latency(turns: list[float]) -> Latency:

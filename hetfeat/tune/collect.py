@@ -225,7 +225,8 @@ class _Collecting:
         self, measurer: DeviceMeasurer, task: Task, batch: list[Program]
     ) -> Iterator[CollectProgress]:
         answered = self._of(measurer, task)
-        incumbent_s = {task.hash: min(answered.latency_s.values(), default=float("inf"))}
+        best_s = min(answered.latency_s.values(), default=None)
+        incumbent_s = {} if best_s is None else {task.hash: best_s}
         for measurement in measurer.measure_each(batch, incumbent_s):
             self._keep(measurement, answered)
             yield self._progress

@@ -7,15 +7,17 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 from pydantic import Field
 
 from hetfeat.deploy.bench import Latency
 from hetfeat.deploy.bundle import Array, read_manifest, sample_inputs
+from hetfeat.deploy.messages import LoadBundle, RunBundle, TimeBundle
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, WorkFailed
+from hetfeat.measure.messages import Message, RequestFailed
 from hetfeat.measure.remote.session import Quarantine, connect, last_probe, lost
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.parsing import PositiveFloat, parse
@@ -29,6 +31,7 @@ LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 300.0, 300.0
 and its timing four."""
 ATTEMPTS, REST_S = 4, 5.0
 
+R = TypeVar("R")
 T = TypeVar("T")
 _Seconds = Annotated[list[PositiveFloat], Field(min_length=1)]
 
@@ -46,12 +49,12 @@ class DeviceBundle:
 
     def __init__(self, worker: Worker, folder: Path, work: Path) -> None:
         self._worker, self._folder, self._work = worker, folder, work
-        self._ask({"do": "load", "folder": str(folder)}, LOAD_TIMEOUT_S)
+        self._ask(LoadBundle(folder=str(folder)), LOAD_TIMEOUT_S)
 
     def run(self, inputs: Sequence[Array]) -> Array | tuple[Array, ...]:
         """The output for inputs, or all of several, computed on the device."""
         output = self._work / "output.npz"
-        request = {"do": "run", "inputs": self._written(inputs), "output": str(output)}
+        request = RunBundle(inputs=self._written(inputs), output=str(output))
         self._ask(request, RUN_TIMEOUT_S)
         with np.load(output, allow_pickle=False) as stored:
             found = tuple(stored.values())
@@ -62,7 +65,7 @@ class DeviceBundle:
         inputs = sample_inputs(self._folder)
         if batch not in (None, read_manifest(self._folder)["variants"][0]["batch"]):
             inputs = [np.resize(value, (batch, *value.shape[1:])) for value in inputs]
-        request = {"do": "time", "inputs": self._written(inputs), "rounds": rounds}
+        request = TimeBundle(inputs=self._written(inputs), rounds=rounds)
         seconds = parse(
             self._ask(request, RUN_TIMEOUT_S),
             _Seconds,
@@ -78,16 +81,13 @@ class DeviceBundle:
             np.save(path, value, allow_pickle=False)
         return paths
 
-    def _ask(self, request: dict[str, Any], timeout_s: float) -> Any:
+    def _ask(self, request: Message[R], timeout_s: float) -> R:
         try:
-            reply = self._worker.ask(request, timeout_s)
+            return self._worker.ask(request, timeout_s)
         except Lost as gone:
-            raise _Broken(
-                f"the session ended while asked to {request['do']}: {gone.kind}"
-            ) from gone
-        if "error" in reply:
-            raise _Broken(str(reply["message"]))
-        return reply.get("value")
+            raise _Broken(f"the session ended while asked to {request.do}: {gone.kind}") from gone
+        except RequestFailed as failed:
+            raise _Broken(str(failed)) from failed
 
 
 def on_device(

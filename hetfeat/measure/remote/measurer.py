@@ -22,7 +22,7 @@ from hetfeat.measure.pool_measurer import PoolMeasurer
 from hetfeat.measure.remote.batch import BlameOptions, Job, RemoteBatch
 from hetfeat.measure.remote.session import Lane, Quarantine, SessionOptions
 from hetfeat.measure.worker import Worker
-from hetfeat.measure.worker_pool import PoolOptions, WorkerPool, child_arguments
+from hetfeat.measure.worker_pool import PoolOptions, WorkerPool
 from hetfeat.records import Measurement, Program
 
 CHILD = "hetfeat.measure.remote.child"
@@ -77,7 +77,7 @@ class RemoteMeasurer(PoolMeasurer):
         super().__init__(profile, WorkerPool(profile, CHILD, host.usable_cores(), options))
         self._options = options
         self._route = route_of(profile)
-        arguments = child_arguments(profile, options)
+        arguments = [options.start(profile).model_dump_json()]
         self._lanes = [
             Lane(Worker(CHILD, arguments, profile.threads), profile, quarantine, options.session)
             for _ in range(options.sessions)
@@ -150,8 +150,8 @@ class RemoteMeasurer(PoolMeasurer):
                 program = queue.popleft()
                 library = folder / f"{program.key}.so"
                 with building():
-                    arguments, error = self.pool.build(index, program, path=str(library))
-                if error is None:
+                    arguments, error = self.pool.build_file(index, program, library)
+                if arguments is not None:
                     batch.add(Job(program, library, arguments))
                 else:
                     batch.settle([measured(program, self.profile.name, (), error)])

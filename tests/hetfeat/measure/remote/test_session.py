@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hetfeat.measure.base import DeviceLost
+from hetfeat.measure.messages import ProbeSpeed
 from hetfeat.measure.remote.batch import Job, RemoteBatch
 from hetfeat.measure.remote.session import Lane, SessionOptions
 from hetfeat.measure.worker_loop import received
@@ -40,9 +41,9 @@ class FakeWorker:
         }
 
     def ask(self, request, timeout_s):
-        do = request["do"]
+        do = request.do
         good = {"connect": self.report, "run_file": GOOD_S, "gflops": 60.0, "close": None}
-        return self.told.get(do, {"value": good[do]})
+        return self.told.get(do, {"value": good[do]}).get("value", {})
 
 
 def without(key):
@@ -151,7 +152,7 @@ def test_another_server_does_the_work_of_one_that_talks_nonsense(profile):
         """Hands the lane another server with each session."""
 
         def ask(self, request, timeout_s):
-            if request["do"] == "connect":
+            if request.do == "connect":
                 self.server = next(workers)
             return self.server.ask(request, timeout_s)
 
@@ -162,11 +163,11 @@ def test_another_server_does_the_work_of_one_that_talks_nonsense(profile):
 @pytest.mark.parametrize(
     "data",
     [b"", b"\xff", b"[" * 4000, b"[]", b"{}", b"3", b'{"error": "x", "message": ""}']
-    + [json.dumps({"error": "run"}).encode(), b'{"value": 1, "more": 2}'],
+    + [json.dumps({"error": "run"}).encode(), b'{"value": 1, "more": 2}', b'{"value": "1"}'],
 )
 def test_a_child_that_sends_garbage_counts_as_gone(data):
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as here, Connection(theirs.detach()) as there:
         there.send_bytes(data)
         with pytest.raises(EOFError):
-            received(here)
+            received(here, ProbeSpeed(enough=1.0))
