@@ -20,7 +20,7 @@ from hetfeat.measure.base import measured, need_cpu
 from hetfeat.measure.machine_lock import building
 from hetfeat.measure.pool_measurer import PoolMeasurer
 from hetfeat.measure.remote.batch import BlameOptions, Job, RemoteBatch
-from hetfeat.measure.remote.session import Lane, Quarantine, SessionOptions
+from hetfeat.measure.remote.session import Quarantine, SessionOptions, SessionRunner
 from hetfeat.measure.worker import Worker
 from hetfeat.measure.worker_pool import PoolOptions, WorkerPool
 from hetfeat.records import Measurement, Program
@@ -78,8 +78,10 @@ class RemoteMeasurer(PoolMeasurer):
         self._options = options
         self._route = route_of(profile)
         arguments = [options.start(profile).model_dump_json()]
-        self._lanes = [
-            Lane(Worker(CHILD, arguments, profile.threads), profile, quarantine, options.session)
+        self._runners = [
+            SessionRunner(
+                Worker(CHILD, arguments, profile.threads), profile, quarantine, options.session
+            )
             for _ in range(options.sessions)
         ]
         self._runs = ThreadPoolExecutor(options.sessions)
@@ -88,16 +90,16 @@ class RemoteMeasurer(PoolMeasurer):
         # Or every program would fail to build.
         host.need_cross_compiler(self.profile.name, self.profile.target)
         status(self._route.tracker)  # where no tracker is, nothing need be started
-        for lane in self._lanes[: self._servers()]:
-            lane.worker.start()  # importing TVM takes a while
+        for runner in self._runners[: self._servers()]:
+            runner.worker.start()  # importing TVM takes a while
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
-        for lane in self._lanes:
-            lane.worker.close()
+        for runner in self._runners:
+            runner.worker.close()
         self._runs.shutdown(cancel_futures=True)
-        for lane in self._lanes:
-            lane.worker.stop()
+        for runner in self._runners:
+            runner.worker.stop()
         super().__exit__(*error)
 
     def measure_each(
@@ -110,13 +112,15 @@ class RemoteMeasurer(PoolMeasurer):
         wanted = {program.key: program for program in programs}
         batch = RemoteBatch(len(wanted), dict(incumbent_s or {}), cold, self._options.blame)
         queue = deque(wanted.values())
-        lanes = self._lanes[: self._servers()]
-        lanes = [lane for lane in lanes if lane.rests_until_s < time.monotonic()] or lanes[:1]
+        runners = self._runners[: self._servers()]
+        runners = [
+            runner for runner in runners if runner.rests_until_s < time.monotonic()
+        ] or runners[:1]
         self.pool.restart_grown()
-        for lane in lanes:
-            lane.worker.restart_above(self._options.restart_bytes)
+        for runner in runners:
+            runner.worker.restart_above(self._options.restart_bytes)
         with tempfile.TemporaryDirectory(prefix="hetfeat-build-") as folder:
-            runs = {self._runs.submit(_guarded, batch, lane.run): lane for lane in lanes}
+            runs = {self._runs.submit(_guarded, batch, runner.run): runner for runner in runners}
             builds = []
             for index in range(len(self.pool.workers)):
                 build = partial(self._build_from, index, queue, Path(folder))
@@ -127,14 +131,16 @@ class RemoteMeasurer(PoolMeasurer):
                 batch.stop()
                 self._end(runs, builds)
 
-    def _end(self, runs: Mapping[Future[None], Lane], builds: Sequence[Future[None]]) -> None:
+    def _end(
+        self, runs: Mapping[Future[None], SessionRunner], builds: Sequence[Future[None]]
+    ) -> None:
         """Ends the threads of a batch that is over, with the children that they wait for."""
         _, late = wait([*runs, *builds], self._options.grace_s)
         waiting = [runs[run].worker for run in late if run in runs]
         if any(build in late for build in builds):
             waiting += self.pool.workers
-        for lane in (runs[run] for run in late if run in runs):
-            lane.rests_until_s = time.monotonic() + self._options.rest_s
+        for runner in (runs[run] for run in late if run in runs):
+            runner.rests_until_s = time.monotonic() + self._options.rest_s
         for worker in waiting:
             worker.kill()
         wait(late)

@@ -79,7 +79,7 @@ class Met:
     trouble: str | None = None
 
 
-class Lane:
+class SessionRunner:
     """Runs programs of a batch, session after session.
 
     Args:

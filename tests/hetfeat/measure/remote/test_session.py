@@ -12,7 +12,7 @@ import pytest
 from hetfeat.measure.base import DeviceLost
 from hetfeat.measure.messages import ProbeSpeed
 from hetfeat.measure.remote.batch import Job, RemoteBatch
-from hetfeat.measure.remote.session import Lane, SessionOptions
+from hetfeat.measure.remote.session import SessionOptions, SessionRunner
 from hetfeat.measure.worker_loop import received
 from hetfeat.records import Program, Task
 
@@ -96,7 +96,9 @@ def outcome(profile):
             batch.add(Job(Program(TASK, str(number)), Path("x.so"), []))
         worker = FakeWorker(profile.threads, **told)
         take = lambda found, reason: reasons.append((list(found), reason))  # noqa: E731
-        Lane(worker, profile, take, dataclasses.replace(OPTIONS, patience_s=0.2)).run(batch)
+        SessionRunner(worker, profile, take, dataclasses.replace(OPTIONS, patience_s=0.2)).run(
+            batch
+        )
         found, ended = [], None
         try:
             found.extend(batch.results())
@@ -156,7 +158,7 @@ def test_another_server_does_the_work_of_one_that_talks_nonsense(profile):
                 self.server = next(workers)
             return self.server.ask(request, timeout_s)
 
-    Lane(Tracker(), profile, lambda found, reason: None, OPTIONS).run(batch)
+    SessionRunner(Tracker(), profile, lambda found, reason: None, OPTIONS).run(batch)
     assert [m.latencies_s for m in batch.results()] == [tuple(GOOD_S)] * 4
 
 
