@@ -26,7 +26,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 from hetfeat.features.batch import Batch, Examples, Floats, concatenate
 from hetfeat.features.hardware import hardware_vector
-from hetfeat.features.out_of_core import Shelf
+from hetfeat.features.out_of_core import SpillFile
 from hetfeat.features.task import task_vector
 from hetfeat.features.trace import steps, vectors
 from hetfeat.records import Measurement, Program, Task
@@ -129,12 +129,12 @@ def assemble(
     Raises:
         DataError: The store is empty or damaged, or a device has records and no profile.
     """
-    shelf = Shelf(room_bytes)
-    parts = [_shelved(part, shelf) for part in map_examples(store, _itself, over, None, devices)]
+    spill_file = SpillFile(room_bytes)
+    parts = [_spill(part, spill_file) for part in map_examples(store, _itself, over, None, devices)]
     if not any(len(part.result) for part in parts):
         raise no_records(store)
     return Assembled(
-        concatenate([part.result for part in parts], shelf.whole()),
+        concatenate([part.result for part in parts], spill_file.whole()),
         sum(part.without_features for part in parts),
         sum(part.duplicates for part in parts),
     )
@@ -200,8 +200,8 @@ def map_examples(
     return over(work, ((piece, older.get(i, [])) for i, piece in enumerate(pieces)))
 
 
-def _shelved(part: "Part[Examples]", shelf: Shelf) -> "Part[Examples]":
-    features = shelf.put(part.result.batch.loaded())
+def _spill(part: "Part[Examples]", spill_file: SpillFile) -> "Part[Examples]":
+    features = spill_file.put(part.result.batch.loaded())
     return replace(part, result=replace(part.result, batch=features))
 
 

@@ -14,7 +14,7 @@ from hetfeat.devices import host
 from hetfeat.features import out_of_core
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Batch, Examples
-from hetfeat.features.out_of_core import Shelf, SpilledBatch
+from hetfeat.features.out_of_core import SpilledBatch, SpillFile
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.hyperparameters import build
 from registry.jobs.train import TrainingRequest, load_data
@@ -92,11 +92,11 @@ def test_small_batches_are_parts_together(pair):
     size = inside.batch.take(np.array([0])).nbytes
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(out_of_core, "PART_BYTES", 1.5 * size)
-        shelf = Shelf(0)
+        spill_file = SpillFile(0)
         for index in ([0], [], [0], [0]):
-            shelf.put(inside.batch.take(np.array(index, np.int64)))
-        assert [len(piece) for piece in shelf.whole().pieces()] == [2, 1]
-    same(inside.batch.take(np.zeros(3, np.int64)), shelf.whole().loaded())
+            spill_file.put(inside.batch.take(np.array(index, np.int64)))
+        assert [len(piece) for piece in spill_file.whole().pieces()] == [2, 1]
+    same(inside.batch.take(np.zeros(3, np.int64)), spill_file.whole().loaded())
 
 
 @pytest.mark.parametrize("kind", ["flat", "sum"])
