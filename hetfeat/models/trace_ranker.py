@@ -29,7 +29,7 @@ KNOWN_RECORDS = 100
 that had seen no Winograd convolution led to programs of it 1.3 times as slow."""
 _OPERATORS, _OWN = "operators", "own"
 _PARALLEL = [column.name for column in TRACE].index("primitive_Parallel")
-"""Column that sketches of ours alone have, before post-processing (`schedules.trace.is_ours`)."""
+"""Column that sketches of ours alone have, before post-processing (`schedules.trace.is_custom_sketch`)."""
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def without_postproc(trace: Trace) -> Trace:
     return [instructions[:end], [d for d in decisions if d[0] < end]]
 
 
-def is_ours(text: str) -> bool:
+def is_custom_sketch(text: str) -> bool:
     """Whether a program, by its trace as text, is of a sketch of ours.
 
     Ours make their loops parallel themselves; for MetaSchedule's, post-processing does.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.schedules.trace import is_ours
+from hetfeat.schedules.trace import is_custom_sketch
 from hetfeat.search.base import UNGUIDED, Guidance, Proposer, RankTraces, Score
 from hetfeat.search.trace_mutation import MutationConfig, mutate_traces
 
@@ -181,14 +181,16 @@ class Evolution:
 
     def _choose_custom_sketches(self, count: int, score: Score | None) -> list[Program]:
         """Programs of custom sketches: random ones, and variations of the fastest of them."""
-        if not any(is_ours(program.trace) for program in self._show_sketches()):
+        if not any(is_custom_sketch(program.trace) for program in self._show_sketches()):
             return []
         size = self._config.candidates_per_pick * count
         pool: dict[str, Program] = {}
-        if custom := [trace for trace in self._fastest(len(self._latency_s)) if is_ours(trace)]:
+        if custom := [
+            trace for trace in self._fastest(len(self._latency_s)) if is_custom_sketch(trace)
+        ]:
             self._add(pool, self._vary(custom[: self._config.parents], size // 2))
         self._add(pool, self._sample(size - len(pool)))
-        chosen = self._choose([p for p in pool.values() if is_ours(p.trace)], count, score)
+        chosen = self._choose([p for p in pool.values() if is_custom_sketch(p.trace)], count, score)
         self._seen.update(program.key for program in chosen)
         return chosen
 

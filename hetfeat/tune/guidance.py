@@ -17,7 +17,7 @@ from hetfeat.features.batch import Examples
 from hetfeat.models.base import CostModel, TraceRanker
 from hetfeat.models.hyperparameters import build
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.schedules.trace import is_ours
+from hetfeat.schedules.trace import is_custom_sketch
 from hetfeat.search.base import Exploration, RankTraces, Score
 from hetfeat.transfer.finetune import mean_pca, pca_of_tasks, without_draft
 from hetfeat.transfer.gate import DEFAULT_GATE, is_at_chance
@@ -124,7 +124,7 @@ class ModelGuidance:
         """Learns from everything measured on the device so far."""
         # Counted here, not as measurements come: what is explored changes with the model.
         self._custom_measured = Counter(
-            m.program.task.operator for m in measurements if is_ours(m.program.trace)
+            m.program.task.operator for m in measurements if is_custom_sketch(m.program.trace)
         )
         if len(measurements) < self.config.first_fit:
             return

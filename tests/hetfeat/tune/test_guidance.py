@@ -174,20 +174,22 @@ def test_sketches_that_a_source_has_not_learnt_take_turns(draft, monkeypatch):
     taught, task = source(), stores.task(0)
     if draft:
         monkeypatch.setattr("hetfeat.models.trace_ranker.KNOWN_RECORDS", 1)
-        known = examples([as_ours(m, draft == "of both") for m in measured(range(12, 30), 360)])
+        known = examples(
+            [as_custom_sketch(m, draft == "of both") for m in measured(range(12, 30), 360)]
+        )
         taught.learn_drafts(known, known)
     guidance = ModelGuidance(taught, HERE, seed=0)
     monkeypatch.setattr(guidance, "_gate", lambda *_: None)
     asked = guidance.for_task(task)
     assert asked.exploration == Exploration(reserve_custom_sketches=draft == "of TVM's")
-    records = [as_ours(m, True) for m in measured(range(1), FIRST_FIT)]
+    records = [as_custom_sketch(m, True) for m in measured(range(1), FIRST_FIT)]
     guidance.learn(records[:-1])
     assert asked.exploration.reserve_custom_sketches is (draft == "of TVM's")
     guidance.learn(records)
     assert not asked.exploration.reserve_custom_sketches
 
 
-def as_ours(found, ours: bool):
+def as_custom_sketch(found, ours: bool):
     """Its trace as if of a sketch of ours."""
     program = found.program
     steps = '["Parallel",["l1"],[],[]]' if ours else ""
