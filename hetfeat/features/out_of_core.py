@@ -102,7 +102,7 @@ class SpillFile:
 
 @dataclass(frozen=True)
 class SpilledBatch:
-    """Programs on a shelf, int64 [n]; nothing is read before `loaded`."""
+    """Programs of a spill file, int64 [n]; nothing is read before `loaded`."""
 
     spill_file: SpillFile
     programs: Ints
@@ -115,7 +115,7 @@ class SpilledBatch:
         return SpilledBatch(self.spill_file, self.programs[index])
 
     def pieces(self) -> "Sequence[SpilledBatch]":
-        """The same in pieces of one part each: few where the order is that of the shelf."""
+        """The same in pieces of one part each: few where the order is that of the file."""
         borders = np.flatnonzero(np.diff(self.spill_file.part_of(self.programs))) + 1
         return [SpilledBatch(self.spill_file, part) for part in np.split(self.programs, borders)]
 

@@ -22,7 +22,7 @@ class TraceRanker(Protocol):
 
     @property
     def own(self) -> frozenset[str]:
-        """Operators of which it has learnt sketches of ours, too."""
+        """Operators of which it has learnt custom sketches, too."""
 
     def predict(self, batch: Batch) -> npt.NDArray[np.float64]:
         """Scores of programs, higher is faster, float64 [n]; they need no per-store features."""

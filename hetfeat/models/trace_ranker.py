@@ -29,7 +29,7 @@ KNOWN_RECORDS = 100
 that had seen no Winograd convolution led to programs of it 1.3 times as slow."""
 _OPERATORS, _OWN = "operators", "own"
 _PARALLEL = [column.name for column in TRACE].index("primitive_Parallel")
-"""Column that sketches of ours alone have, before post-processing (`schedules.trace.is_custom_sketch`)."""
+"""Column that custom sketches alone have, before post-processing (`schedules.trace`)."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class DraftModel:
     Attributes:
         trees: Trees that have been trained.
         operators: Operators of the tasks whose drafts it can rank.
-        own: Operators of which it has learnt sketches of ours, too; none by default.
+        own: Operators of which it has learnt custom sketches, too; none by default.
     """
 
     trees: xgb.XgbTrees
@@ -55,9 +55,9 @@ class DraftModel:
         if not len(learn.pairs) or not len(check.pairs):
             return None
         names = known.operator.astype(str)
-        ours = np.concatenate([p.loaded().trace[:, _PARALLEL] > 0 for p in known.batch.pieces()])
+        custom = np.concatenate([p.loaded().trace[:, _PARALLEL] > 0 for p in known.batch.pieces()])
         trees = xgb.train(replace(SETTINGS, seed=seed), learn, check, None)
-        return cls(trees, _often(names), _often(names[ours]))
+        return cls(trees, _often(names), _often(names[custom]))
 
     def predict(self, batch: Batch) -> npt.NDArray[np.float64]:
         """Scores of programs, higher is faster, float64 [n]; they need no per-store features."""

@@ -69,9 +69,9 @@ def without_postproc(trace: Trace) -> Trace:
 
 
 def is_custom_sketch(text: str) -> bool:
-    """Whether a program, by its trace as text, is of a sketch of ours.
+    """Whether a program, by its trace as text, is of a custom sketch.
 
-    Ours make their loops parallel themselves; for MetaSchedule's, post-processing does.
+    Those make their loops parallel themselves; for MetaSchedule's, post-processing does.
     """
     return '"Parallel"' in text.partition(f'"{POSTPROC}"')[0]
 

@@ -88,7 +88,7 @@ def profile(device):
 
 @pytest.fixture
 def outcome(profile):
-    """Runs a lane on a few programs; what was measured, what was quarantined, how it ended."""
+    """Runs sessions on a few programs; what was measured, what was quarantined, how it ended."""
 
     def run(programs: int = 3, **told):
         batch, reasons = RemoteBatch(programs, {}), []
@@ -151,7 +151,7 @@ def test_another_server_does_the_work_of_one_that_talks_nonsense(profile):
     workers = iter([bad, bad, good, good, good, good, good])
 
     class Tracker:
-        """Hands the lane another server with each session."""
+        """Hands the runner another server with each session."""
 
         def ask(self, request, timeout_s):
             if request.do == "connect":
