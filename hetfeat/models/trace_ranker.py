@@ -1,4 +1,4 @@
-"""Ranks drafts: traces that nobody has applied, by the thousand.
+"""Ranks unapplied traces, by the thousand.
 
 Applying a trace, post-processing it and extracting its features takes some 15 ms; varying its
 decisions takes microseconds. What the decisions alone say of a program orders it nearly as well
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hetfeat.features.batch import Batch, Examples, joined
 from hetfeat.features.columns import TRACE
-from hetfeat.features.unapplied_traces import as_drafts
+from hetfeat.features.unapplied_traces import as_unapplied
 from hetfeat.models.engines import xgb
 from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.models.training_set import side_of
@@ -25,7 +25,7 @@ RECORDS = 50_000
 """Records that it learns from at most, drawn at random: it need not be right, only quick."""
 SETTINGS = GbdtParameters(rounds=300)
 KNOWN_RECORDS = 100
-"""Records of an operator from which on its drafts are ranked. Traces of another say little: a model
+"""Records of an operator from which on its traces are ranked. Traces of another say little: a model
 that had seen no Winograd convolution led to programs of it 1.3 times as slow."""
 _OPERATORS, _OWN = "operators", "own"
 _PARALLEL = [column.name for column in TRACE].index("primitive_Parallel")
@@ -33,12 +33,12 @@ _PARALLEL = [column.name for column in TRACE].index("primitive_Parallel")
 
 
 @dataclass(frozen=True)
-class DraftModel:
+class UnappliedTraceModel:
     """Trees over traces, tasks and devices.
 
     Attributes:
         trees: Trees that have been trained.
-        operators: Operators of the tasks whose drafts it can rank.
+        operators: Operators of the tasks whose unapplied traces it can rank.
         own: Operators of which it has learnt custom sketches, too; none by default.
     """
 
@@ -50,7 +50,7 @@ class DraftModel:
     def fit(cls, train: Examples, valid: Examples, seed: int) -> Self | None:
         """Learns from the traces of both sides; None where a side has nothing to compare."""
         rng = np.random.default_rng(seed)
-        known, judged = _drafts_of(train, rng), _drafts_of(valid, rng)
+        known, judged = _unapplied_of(train, rng), _unapplied_of(valid, rng)
         learn, check = side_of(known, seed=seed), side_of(judged, known, seed=seed)
         if not len(learn.pairs) or not len(check.pairs):
             return None
@@ -61,11 +61,11 @@ class DraftModel:
 
     def predict(self, batch: Batch) -> npt.NDArray[np.float64]:
         """Scores of programs, higher is faster, float64 [n]; they need no per-store features."""
-        return self.trees.margins(as_drafts(batch), None)
+        return self.trees.margins(as_unapplied(batch), None)
 
     def fine_tune(self, records: Examples) -> Self:
         """A model that has gone on learning from `records`."""
-        side = side_of(_drafts_of(records, np.random.default_rng(0)), seed=SETTINGS.seed)
+        side = side_of(_unapplied_of(records, np.random.default_rng(0)), seed=SETTINGS.seed)
         if not len(side.pairs):
             return self
         return replace(self, trees=xgb.fine_tune(SETTINGS, self.trees, side))
@@ -91,8 +91,8 @@ def _often(names: npt.NDArray[np.str_]) -> frozenset[str]:
     return frozenset(found[counts >= KNOWN_RECORDS].tolist())
 
 
-def _drafts_of(examples: Examples, rng: Any) -> Examples:
+def _unapplied_of(examples: Examples, rng: Any) -> Examples:
     some = examples
     if len(examples) > RECORDS:
         some = examples.take(np.sort(rng.choice(len(examples), RECORDS, replace=False)))
-    return replace(some, batch=joined([as_drafts(p.loaded()) for p in some.batch.pieces()]))
+    return replace(some, batch=joined([as_unapplied(p.loaded()) for p in some.batch.pieces()]))

@@ -84,7 +84,7 @@ class KnowsBest:
     """A cost model that is right."""
 
     fine_tuned = 0
-    draft = valid_pca = None
+    trace_ranker = valid_pca = None
 
     def predict(self, batch, support=None):
         raise AssertionError("replaced in the test")
@@ -93,7 +93,7 @@ class KnowsBest:
         self.fine_tuned += 1
         return self
 
-    def learn_drafts(self, train, valid):
+    def learn_unapplied_traces(self, train, valid):
         pass
 
 
