@@ -144,7 +144,7 @@ class ScheduleLibrary:
         return task.flops * geometric_mean(nearest) if nearest else math.inf
 
 
-def starts_of(
+def warm_starts_of(
     library: ScheduleLibrary,
     task: Task,
     proposer: DeviceMeasurer,
