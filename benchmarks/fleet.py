@@ -176,7 +176,8 @@ def tuned_over(profile: DeviceProfile, sizes: Sequence[int], trials: int) -> dic
             "twice": sum(times - 1 for times in keys.values()),
             "blamed": sum(m.error in ("crash", "timeout", "run") for m in records),
             "quarantined": collections.Counter(
-                row["reason"] for row in sidecar_files.noted(journal.path, sidecar_files.QUARANTINE)
+                row["reason"]
+                for row in sidecar_files.read_rows(journal.path, sidecar_files.QUARANTINE)
             ),
             "ended": "with what it had" if tuned.is_partial else "as planned",
             "seconds": tuned.seconds,

@@ -42,8 +42,8 @@ class CostModel(Protocol):
 
     Attributes:
         packages: Packages that loading it needs beside hetfeat, in pip's names.
-        trace_ranker: Ranker of traces that nobody has applied yet; None where it has not learnt to rank
-            them.
+        trace_ranker: Ranker of traces that nobody has applied yet; None where it has not learnt to
+            rank them.
         with_stores: Whether it learnt from per-store features; None where that is not known.
         valid_pca: Pairwise comparison accuracy on the `valid` side of `fit`, mean over tasks; None
             where that is not known. Fine-tuning leaves it as it is.

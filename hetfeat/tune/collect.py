@@ -238,7 +238,7 @@ class _Collecting:
         self._progress.programs += 1
         most = self._config.reproducible_spread
         if measurement.error is None and spread(measurement.latencies_s) > most:
-            sidecar_files.note(self._store.path, sidecar_files.REJECTED, measurement)
+            sidecar_files.append_measurement(self._store.path, sidecar_files.REJECTED, measurement)
             self._progress.rejected += 1
             return
         self._store.append([measurement])
@@ -289,7 +289,7 @@ def _load_answered(store: RecordStore, device: str) -> dict[str, _Answered]:
             one.keys.add(row["program"])
             if row["latencies_s"]:
                 one.latency_s[row["trace"]] = statistics.median(row["latencies_s"])
-    for row in sidecar_files.noted(store.path, sidecar_files.REJECTED):
+    for row in sidecar_files.read_rows(store.path, sidecar_files.REJECTED):
         if row["device"] == device:
             answered.setdefault(row["task"], _Answered()).keys.add(row["program"])
     return answered

@@ -64,7 +64,7 @@ def stop_in_the_middle(process: subprocess.Popen, folder: Path, number: signal.S
 
 def rejected(folder: Path) -> int:
     """Measurements not kept, their repeats having disagreed."""
-    return len(list(sidecar_files.noted(folder / "records", sidecar_files.REJECTED)))
+    return len(list(sidecar_files.read_rows(folder / "records", sidecar_files.REJECTED)))
 
 
 def times(folder: Path) -> dict[str, float]:

@@ -34,7 +34,7 @@ def notes(name: str) -> Target:
         sidecar_files.evaluation_tasks(folder)
         sidecar_files.spent_s(folder, "a")
         if name.endswith(".jsonl"):
-            list(sidecar_files.noted(folder, name))
+            list(sidecar_files.read_rows(folder, name))
 
     return target
 

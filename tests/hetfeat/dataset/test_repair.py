@@ -46,7 +46,7 @@ def store(tmp_path: Path) -> RecordStore:
     store = stores.make_store(tmp_path / "store", tasks=2, per_task=4)
     store.append(stores.measured(p, DEVICE) for p in stores.programs(stores.task(4), 5, 0))
     store.add_workloads({str(i): "module" * 20 for i in range(4)})
-    sidecar_files.note(store.path, sidecar_files.ANCHORS, MEASURED)
+    sidecar_files.append_measurement(store.path, sidecar_files.DRIFT_PROBES, MEASURED)
     return store
 
 
@@ -221,11 +221,11 @@ def test_workloads_of_which_some_can_be_read(store, capfd, monkeypatch, spoil):
 
 
 def test_a_note_with_a_bad_line(store, capfd):
-    insert(store.path / sidecar_files.ANCHORS, b'{"device": 3}\n', 0)
+    insert(store.path / sidecar_files.DRIFT_PROBES, b'{"device": 3}\n', 0)
     with pytest.raises(DataError, match="hetfeat records repair"):
-        list(sidecar_files.noted(store.path, sidecar_files.ANCHORS))
+        list(sidecar_files.read_rows(store.path, sidecar_files.DRIFT_PROBES))
     repaired(store, capfd)
-    assert len(list(sidecar_files.noted(store.path, sidecar_files.ANCHORS))) == 1
+    assert len(list(sidecar_files.read_rows(store.path, sidecar_files.DRIFT_PROBES))) == 1
 
 
 def test_a_torn_last_line_is_put_beside(store, capfd):

@@ -360,7 +360,7 @@ class TestDurability:
     def test_what_lies_beside_is_flushed(self, store, flushed):
         store.add_device(DEVICE)
         store.add_network("net", {"t": 1}, {"t": "module"})
-        sidecar_files.note(store.path, sidecar_files.REJECTED, measurements(1)[0])
+        sidecar_files.append_measurement(store.path, sidecar_files.REJECTED, measurements(1)[0])
         sidecar_files.save_spent_s(store.path, "a", 1.0)
         told = {name.split(".")[1] for name in flushed if name.startswith(".")}
         assert told == {"a", "networks", "workloads", "spent"}

@@ -142,7 +142,7 @@ def test_a_server_that_says_nothing_is_not_the_device():
 def test_quarantine_keeps_measurements_and_reasons_apart(tmp_path):
     sidecar_files.quarantine(tmp_path, [settled("x"), settled("y")], "throttled")
     sidecar_files.quarantine(tmp_path, [], "another processor")
-    rows = list(sidecar_files.noted(tmp_path, sidecar_files.QUARANTINE))
+    rows = list(sidecar_files.read_rows(tmp_path, sidecar_files.QUARANTINE))
     assert [row["reason"] for row in rows] == ["throttled", "throttled", "another processor"]
     assert [row.get("trace") for row in rows] == ["x", "y", None]
 
@@ -152,7 +152,9 @@ def test_a_torn_line_of_the_quarantine_costs_itself_alone(tmp_path):
     path = tmp_path / sidecar_files.QUARANTINE
     path.write_text(path.read_text() + '{"reason": "thr')
     sidecar_files.quarantine(tmp_path, [settled("y")], "throttled")
-    assert [row["trace"] for row in sidecar_files.noted(tmp_path, sidecar_files.QUARANTINE)] == [
+    assert [
+        row["trace"] for row in sidecar_files.read_rows(tmp_path, sidecar_files.QUARANTINE)
+    ] == [
         "x",
         "y",
     ]
