@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 CHILD_S = 120.0
 
-Trap = tuple[str, str]
+CheckFinding = tuple[str, str]
 """Description of what is wrong, and the advice how to mend it."""
 
 
