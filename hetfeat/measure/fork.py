@@ -6,7 +6,7 @@ from multiprocessing import Pipe
 from typing import TypeVar
 
 from hetfeat.measure.messages import Handlers, Message
-from hetfeat.measure.worker_loop import KindOf, received, serve
+from hetfeat.measure.worker_loop import KindOf, receive, serve
 
 R = TypeVar("R")
 
@@ -44,7 +44,7 @@ class Fork:
         self._connection.send_bytes(request.model_dump_json().encode())
         if not self._connection.poll(timeout_s):
             raise TimeoutError(f"{request.do} takes over {timeout_s} s")
-        return received(self._connection, request)
+        return receive(self._connection, request)
 
     def end(self) -> None:
         """Kills the copy."""

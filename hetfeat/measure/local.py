@@ -10,7 +10,7 @@ from itertools import repeat
 from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
-from hetfeat.measure.base import measured, need_measurable
+from hetfeat.measure.base import make_measurement, need_measurable
 from hetfeat.measure.latencies import latencies_of
 from hetfeat.measure.machine_lock import building, timing
 from hetfeat.measure.messages import RunProgram, Seconds, Start
@@ -167,7 +167,7 @@ class LocalMeasurer(PoolMeasurer):
             latencies, error = self._believed(program, found, error)
             if error is not None or not self._keeps_built:
                 self.pool.built.pop(program.key, None)
-        return measured(program, self.profile.name, latencies, error)
+        return make_measurement(program, self.profile.name, latencies, error)
 
     def _believed(
         self, program: Program, found: Seconds | None, error: ErrorKind | None

@@ -20,7 +20,7 @@ import psutil
 from hetfeat.devices.host import TVM_SPINS
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.messages import Hello, Message, RequestFailed
-from hetfeat.measure.worker_loop import received
+from hetfeat.measure.worker_loop import receive
 from hetfeat.records import ErrorKind
 
 R = TypeVar("R")
@@ -123,7 +123,7 @@ class Worker:
             if not self._connection.poll(timeout_s):
                 self.stop()
                 raise Lost("timeout")
-            return received(self._connection, request)
+            return receive(self._connection, request)
         except RequestFailed:
             raise
         except (OSError, EOFError) as error:

@@ -56,7 +56,7 @@ def _reply(data: bytes, kinds: Any, handlers: Handlers, kind_of: KindOf) -> byte
         return failed.model_dump_json().encode()
 
 
-def received(connection: Connection, request: Message[R]) -> R:
+def receive(connection: Connection, request: Message[R]) -> R:
     """The value of a child's reply to a request.
 
     Raises:

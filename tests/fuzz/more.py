@@ -124,14 +124,14 @@ def reply(data: bytes, folder: Path) -> None:
     from hetfeat.devices.profile import DeviceProfile
     from hetfeat.measure.latencies import latencies_of
     from hetfeat.measure.messages import RequestFailed, RunFile
-    from hetfeat.measure.worker_loop import received
+    from hetfeat.measure.worker_loop import receive
     from hetfeat.records import Task
 
     here, there = Pipe()
     request = RunFile(program="", path="a.so", arguments=[], incumbent_s=None, cold=False)
     with here, there, contextlib.suppress(EOFError, RequestFailed):
         there.send_bytes(data)
-        value = received(here, request)
+        value = receive(here, request)
         task = Task("0", "matmul", ((1, 2), (2, 2), (1, 2)), "float32", 8.0)
         latencies_of(value, task, DeviceProfile("a", "cpu-x86", {"kind": "llvm"}, 2))
 

@@ -16,7 +16,7 @@ from hetfeat.devices.fleet.control import status
 from hetfeat.devices.fleet.route import route_of
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
-from hetfeat.measure.base import measured, need_cpu
+from hetfeat.measure.base import make_measurement, need_cpu
 from hetfeat.measure.machine_lock import building
 from hetfeat.measure.pool_measurer import PoolMeasurer
 from hetfeat.measure.remote.batch import BlameOptions, Job, RemoteBatch
@@ -160,7 +160,7 @@ class RemoteMeasurer(PoolMeasurer):
                 if arguments is not None:
                     batch.add(Job(program, library, arguments))
                 else:
-                    batch.settle([measured(program, self.profile.name, (), error)])
+                    batch.settle([make_measurement(program, self.profile.name, (), error)])
 
     def _servers(self) -> int:
         """How many servers there are to measure on at a time, at least one."""

@@ -12,7 +12,7 @@ from hetfeat.devices.fleet.report import START_IT_ANEW, ServerReport, report_of
 from hetfeat.devices.fleet.route import route_of
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
-from hetfeat.measure.base import DeviceLost, measured
+from hetfeat.measure.base import DeviceLost, make_measurement
 from hetfeat.measure.latencies import latencies_of
 from hetfeat.measure.messages import CloseSession, Connect, ProbeSpeed, RequestFailed, RunFile
 from hetfeat.measure.remote.batch import Job, RemoteBatch, keep_best
@@ -159,7 +159,7 @@ class SessionRunner:
                 batch.add(job)
             else:
                 device, there = self._profile.name, report.tvm
-                done.append((job, measured(job.program, device, latencies, kind, there)))
+                done.append((job, make_measurement(job.program, device, latencies, kind, there)))
                 keep_best(best_s, done[-1][1])
             if broken:
                 batch.settle([measurement for _, measurement in done])
@@ -187,7 +187,7 @@ class SessionRunner:
         close(self.worker, self._options)
         self._again(batch, done, reason)
         if batch.doubt(job, report.instance):
-            failed = measured(job.program, self._profile.name, (), "crash", report.tvm)
+            failed = make_measurement(job.program, self._profile.name, (), "crash", report.tvm)
             batch.settle([failed])
         else:
             batch.add(job)

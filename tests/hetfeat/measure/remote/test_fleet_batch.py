@@ -10,7 +10,7 @@ from hetfeat.dataset import sidecar_files
 from hetfeat.devices.fleet.identity import mismatch
 from hetfeat.devices.fleet.report import ServerReport, report_of
 from hetfeat.errors import DataError, RequestError
-from hetfeat.measure.base import DeviceLost, measured
+from hetfeat.measure.base import DeviceLost, make_measurement
 from hetfeat.measure.remote.batch import Job, RemoteBatch
 from hetfeat.measure.remote.measurer import RemoteMeasurer
 from hetfeat.records import Program, Task
@@ -38,7 +38,7 @@ def job(name: str) -> Job:
 
 
 def settled(name: str, latency_s: float = 1.0):
-    return measured(Program(TASK, name), "d", [latency_s], None)
+    return make_measurement(Program(TASK, name), "d", [latency_s], None)
 
 
 def test_results_come_until_all_are_settled():

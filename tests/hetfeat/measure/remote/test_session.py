@@ -13,7 +13,7 @@ from hetfeat.measure.base import DeviceLost
 from hetfeat.measure.messages import ProbeSpeed
 from hetfeat.measure.remote.batch import Job, RemoteBatch
 from hetfeat.measure.remote.session import SessionOptions, SessionRunner
-from hetfeat.measure.worker_loop import received
+from hetfeat.measure.worker_loop import receive
 from hetfeat.records import Program, Task
 
 TASK = Task("0" * 16, "matmul", ((4, 4), (4, 4)), "float32", 1e9)
@@ -172,4 +172,4 @@ def test_a_child_that_sends_garbage_counts_as_gone(data):
     with Connection(ours.detach()) as here, Connection(theirs.detach()) as there:
         there.send_bytes(data)
         with pytest.raises(EOFError):
-            received(here, ProbeSpeed(enough=1.0))
+            receive(here, ProbeSpeed(enough=1.0))
