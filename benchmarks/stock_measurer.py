@@ -30,7 +30,7 @@ class ScheduledService(Service):
     def add_task(self, request: AddTask) -> None:
         """Nothing is known beforehand."""
 
-    def _compiled(self, task, trace):
+    def _compile(self, task, trace):
         module = tvm.ir.load_json(trace)
         arguments = ms.arg_info.ArgInfo.from_entry_func(module, remove_preproc=True)
         shapes = [(tuple(int(n) for n in a.shape), str(a.dtype)) for a in arguments]

@@ -85,26 +85,26 @@ class Service:
     def sample(self, request: SamplePrograms) -> list[Proposal]:
         """Random programs."""
         space = self._spaces[request.task]
-        return [_packed(*found) for found in space.sample(request.count, request.seed)]
+        return [_pack(*found) for found in space.sample(request.count, request.seed)]
 
     def vary(self, request: VaryPrograms) -> list[Proposal]:
         """Programs near others."""
         space = self._spaces[request.task]
         varied = space.vary(request.parents, request.count, request.seed)
-        return [_packed(*found) for found in varied]
+        return [_pack(*found) for found in varied]
 
     def apply(self, request: ApplyTraces) -> list[Proposal]:
         """The programs of traces, less what does not apply."""
-        return [_packed(*found) for found in self._spaces[request.task].apply(request.traces)]
+        return [_pack(*found) for found in self._spaces[request.task].apply(request.traces)]
 
     def features(self, request: ExtractFeatures) -> list[str | None]:
         """Per-store features of recorded programs, None for those that do not replay."""
         found = map(self._spaces[request.task].features, request.traces)
-        return [None if features is None else _encoded(features) for features in found]
+        return [None if features is None else _encode(features) for features in found]
 
     def build(self, request: BuildProgram) -> None:
         """Compiles a program in memory and keeps it for `run`."""
-        executable, arguments = self._compiled(request.task, request.trace)
+        executable, arguments = self._compile(request.task, request.trace)
         library = executable.jit()
         library["main"]  # LLVM compiles on the first look-up: here, not in the timed run
         arrays = [self._array(i, *a) for i, a in enumerate(arguments)]
@@ -128,13 +128,13 @@ class Service:
     def _latencies(
         self, library: Any, arguments: Any, incumbent_s: float | None, cold: bool
     ) -> Seconds:
-        (first,) = self._timed(library, arguments, number=1, repeat=1)
+        (first,) = self._time(library, arguments, number=1, repeat=1)
         if not SHORTEST_S <= first < float("inf"):
             return [first]  # no time at all: whoever asked will not believe it
         timing = self._timing
         if cold:
             repeat = max(1, min(timing.cold_runs, int(timing.cold_s / first)))
-            return [*self._timed(library, arguments, number=1, repeat=repeat, cold=True)]
+            return [*self._time(library, arguments, number=1, repeat=repeat, cold=True)]
         if first > max(timing.slow_ratio * (incumbent_s or float("inf")), timing.slow_s):
             return [first]
         return [*self._steady(library, arguments, self._runs_of(first))]
@@ -144,21 +144,21 @@ class Service:
         while not rounds or (
             spread(rounds[-1]) > timing.steady_spread and len(rounds) < timing.rounds
         ):
-            rounds.append(self._timed(library, arguments, number, timing.repeats))
+            rounds.append(self._time(library, arguments, number, timing.repeats))
         return min(rounds, key=spread)
 
     def _runs_of(self, first_s: float) -> int:
         """Runs of a repeat."""
         return max(1, round(self._timing.repeat_s / first_s))
 
-    def _compiled(self, task: str, trace: str) -> tuple[Any, list[Argument]]:
+    def _compile(self, task: str, trace: str) -> tuple[Any, list[Argument]]:
         """A program's executable, and the shape and type of each of its arguments."""
         candidate = as_candidate(replay(self._spaces[task].module, trace))
         module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(candidate.sch.mod)
         arguments = [(tuple(int(n) for n in a.shape), str(a.dtype)) for a in candidate.args_info]
         return tvm.compile(module, self._target), arguments
 
-    def _timed(
+    def _time(
         self, library: Any, arguments: Any, number: int, repeat: int, cold: bool = False
     ) -> list[float]:
         flush: dict[str, Any] = {}
@@ -198,11 +198,11 @@ def error_kind(request: Message[Any] | None, error: Exception) -> ErrorKind:
     return "schedule"
 
 
-def _packed(trace: str, features: Any) -> Proposal:
-    return trace, _encoded(features)
+def _pack(trace: str, features: Any) -> Proposal:
+    return trace, _encode(features)
 
 
-def _encoded(features: Any) -> str:
+def _encode(features: Any) -> str:
     return base64.b64encode(features.tobytes()).decode()
 
 

@@ -92,7 +92,7 @@ def _lanes(width: int) -> int:
     return next(lanes for lanes in range(min(width, LANES), 0, -1) if width % lanes == 0)
 
 
-def compiled(
+def compile_state(
     target: dict[str, Any], state: Sequence[int], a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]
 ) -> Callable[[], None]:
     """The program of a state, ready to run on operands."""
@@ -183,7 +183,7 @@ class GemmService(Service):
         best_s = float("inf") if request.best_s is None else request.best_s
         first_s, enough = request.first_s, self._ranking.ranked_ratio * best_s
         if first_s > enough:
-            (first_s,) = self._timed(library, arguments, self._runs_of(first_s), repeat=1)
+            (first_s,) = self._time(library, arguments, self._runs_of(first_s), repeat=1)
             if first_s > enough:
                 return [first_s]
         return self._steady(library, arguments, self._runs_of(first_s))

@@ -164,12 +164,12 @@ class LocalMeasurer(PoolMeasurer):
                 time.sleep(self._options.settle_s)
                 self.pool.last_runner = index
             found, error = self.pool.ask(index, program.task, request, self._options.run_timeout_s)
-            latencies, error = self._believed(program, found, error)
+            latencies, error = self._check_latencies(program, found, error)
             if error is not None or not self._keeps_built:
                 self.pool.built.pop(program.key, None)
         return make_measurement(program, self.profile.name, latencies, error)
 
-    def _believed(
+    def _check_latencies(
         self, program: Program, found: Seconds | None, error: ErrorKind | None
     ) -> tuple[list[float], ErrorKind | None]:
         """Latencies that can be; others are a failure of the program."""

@@ -206,7 +206,7 @@ class WorkerPool:
                 return programs
             return [done for p in programs for done in self._extract(index, [p])]
         return [
-            p if text is None else replace(p, stores=_decoded(text))
+            p if text is None else replace(p, stores=_decode(text))
             for p, text in zip(programs, values, strict=True)
         ]
 
@@ -282,11 +282,11 @@ class WorkerPool:
 
 def _programs(task: Task, found: Iterable[Proposal]) -> list[Program]:
     """Distinct programs of proposals."""
-    made = {trace: Program(task, trace, _decoded(features)) for trace, features in found}
+    made = {trace: Program(task, trace, _decode(features)) for trace, features in found}
     return list(made.values())
 
 
-def _decoded(features: str) -> npt.NDArray[np.float32]:
+def _decode(features: str) -> npt.NDArray[np.float32]:
     values = np.frombuffer(base64.b64decode(features), np.float32)
     return values.reshape(-1, FEATURES_PER_STORE)
 

@@ -139,7 +139,7 @@ class RemoteService(here.Service):
 
     def build_file(self, request: BuildFile) -> list[Argument]:
         """Compiles a program into a library; returns its arguments' shapes and types."""
-        executable, arguments = self._compiled(request.task, request.trace)
+        executable, arguments = self._compile(request.task, request.trace)
         executable.export_library(request.path, fcompile=self._linker)
         return arguments
 
