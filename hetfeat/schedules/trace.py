@@ -42,7 +42,7 @@ _RECORDED = Annotated[_Recorded, AfterValidator(_of_its_instructions)]
 _ACTION = "leave the record out"
 
 
-def recorded(text: str) -> Trace:
+def parse_trace(text: str) -> Trace:
     """The trace of a record, which others can write.
 
     Raises:
@@ -109,7 +109,7 @@ def vary(trace: Trace, rng: random.Random) -> Trace | None:
     return None
 
 
-def crossed(one: Trace, other: Trace, rng: random.Random) -> Trace:
+def cross_over(one: Trace, other: Trace, rng: random.Random) -> Trace:
     """A trace with the decisions of either, each drawn; `one` where their instructions differ."""
     if one[0] != other[0]:
         return one

@@ -26,7 +26,7 @@ from hetfeat.schedules.trace import (
     Trace,
     dump,
     innermost_limit,
-    recorded,
+    parse_trace,
     without_postproc,
 )
 
@@ -186,7 +186,7 @@ def carry_over(donor: str, templates: Sequence[str]) -> str | None:
     Raises:
         DataError: The donor is no trace.
     """
-    source = without_postproc(recorded(donor))
+    source = without_postproc(parse_trace(donor))
     for text in templates:
         template = without_postproc(json.loads(text))
         if (decisions := _matched(source, template)) is not None:
