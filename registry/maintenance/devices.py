@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hetfeat.devices import host
 from hetfeat.devices.fleet import control
 from hetfeat.devices.fleet.route import route_of
-from hetfeat.devices.probe import find_profile, remembered
+from hetfeat.devices.probe import find_profile, load_remembered
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import HetfeatError
 from registry.maintenance.subprocess_check import CheckFinding, child, last_line
@@ -25,7 +25,7 @@ print(json.dumps(sorted(set(code_features(json.loads(sys.argv[1]))) - set(here))
 def profile() -> Iterator[CheckFinding]:
     """What `local` means on this machine, if it has been probed."""
     try:
-        known = remembered()
+        known = load_remembered()
     except HetfeatError as error:
         yield error.given, _PROBE
         return
