@@ -13,7 +13,7 @@ from hetfeat.features import columns
 from hetfeat.features.batch import Batch, Examples, Features, have_stores
 from hetfeat.models.base import OnEpoch, TraceRanker
 from hetfeat.models.calibration import Calibration, fit_calibration
-from hetfeat.models.labels import anchors_seen, merged, records_seen
+from hetfeat.models.labels import add_counts, anchors_seen, records_seen
 from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.models.persist import read_head, write_folder
 from hetfeat.models.training_set import Side, refuse_empty, side_of
@@ -147,8 +147,8 @@ class EngineModel:
         adapted = type(self)(self.settings)
         adapted._fitted, adapted._calibration = self.fitted(), self._calibration
         adapted.trace_ranker = self.trace_ranker
-        adapted.seen = merged(self.seen, records_seen(records))
-        adapted.seen_anchors = merged(self.seen_anchors, anchors_seen(records))
+        adapted.seen = add_counts(self.seen, records_seen(records))
+        adapted.seen_anchors = add_counts(self.seen_anchors, anchors_seen(records))
         adapted.with_stores, adapted.valid_pca = self.with_stores, self.valid_pca
         records = self._as_learnt(records)
         side = side_of(records, seed=self.settings.seed)

@@ -15,7 +15,7 @@ _NOISE = (0.03, 0.1, 0.3, 1.0, 3.0)
 """Variance of a value that its program does not tell, over that which it tells."""
 
 
-def corrected(
+def correct_margins(
     margins: Doubles, queries: Doubles, said: Doubles, vectors: Doubles, slowness: Doubles
 ) -> Doubles:
     """Margins of queries: the head's, as far as it was right, and what it missed of the like.
