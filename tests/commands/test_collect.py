@@ -143,7 +143,7 @@ def test_the_store_has_everything_a_training_needs(story):
     (weights,) = story.store.networks().values()
     assert set(weights) == set(story.store.workloads())
     assert story.result["tasks"] == len(weights)
-    assert story.store.damaged() == []
+    assert story.store.damaged_shards() == []
     assert not (story.store.path / "journal.jsonl").exists()
 
 

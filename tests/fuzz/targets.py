@@ -69,7 +69,7 @@ def _store(file: str) -> Target:
         found = RecordStore.open(store.path)
         for _ in from_table(found.read()):
             pass
-        found.damaged()
+        found.damaged_shards()
         found.networks()
         found.devices()
 

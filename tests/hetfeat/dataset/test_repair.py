@@ -167,7 +167,7 @@ def test_a_damaged_shard_is_put_beside(store, capfd, spoil):
     shard = store.shards()[1]
     spoil(store.path / shard["path"])
     data = (store.path / shard["path"]).read_bytes()
-    assert store.damaged() == [shard["path"]]
+    assert store.damaged_shards() == [shard["path"]]
     found = repaired(store, capfd)
     assert found["shards"] == {"kept": 3, "set_aside": 1, "missing": 0, "listed_again": 0}
     assert found["records"] == {"kept": 17, "set_aside": 4}
@@ -184,7 +184,7 @@ def test_an_intact_shard_of_something_else_is_put_beside(store, capfd):
     line = shard | {"sha256": files.sha256(file)}
     index = store.path / "shards.jsonl"
     index.write_text(index.read_text().replace(json.dumps(shard), json.dumps(line)))
-    assert store.damaged() == []
+    assert store.damaged_shards() == []
     assert repaired(store, capfd)["shards"]["set_aside"] == 1
     assert len(keys(store)) == 17
 
@@ -292,7 +292,7 @@ def test_wherever_it_is_killed_it_can_be_repeated(store, tmp_path, monkeypatch):
         alive = killed_at(step, monkeypatch, lambda opened=opened: repair.repair(opened))
         repair.repair(RecordStore.open(again, whole=False))
         assert keys(opened) == keys(RecordStore(once))
-        assert opened.damaged() == []
+        assert opened.damaged_shards() == []
         assert expected <= set(tree(again).values())  # and drafts that were being written
         shutil.rmtree(again)
     assert step > 10

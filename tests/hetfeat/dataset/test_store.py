@@ -163,7 +163,7 @@ class TestPieces:
                     store.compact()
             found = [m for table in store.scan() for m in from_table(table)]
             assert sorted(found, key=by_key) == sorted(written, key=by_key)
-            assert store.damaged() == []
+            assert store.damaged_shards() == []
 
     def test_a_partition_has_shards_of_row_groups(self, store):
         with_writer(store, [stores.measured(p, DEVICE) for p in stores.programs(TASK, 100, 0)])
@@ -281,7 +281,7 @@ class TestInterrupts:
             store.compact()
             assert keys(store) == expected
         assert not (store.path / "journal.jsonl").exists()
-        assert store.damaged() == []
+        assert store.damaged_shards() == []
 
     def test_what_comes_after_an_interrupted_compacting_is_kept_once(self, store, monkeypatch):
         written = measurements(6)
@@ -428,9 +428,9 @@ class TestDamage:
         spoilt = bytearray(whole := (made.path / shard).read_bytes())
         spoilt[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         (made.path / shard).write_bytes(spoilt)
-        assert made.damaged() == [shard]
+        assert made.damaged_shards() == [shard]
         (made.path / shard).write_bytes(whole)
-        assert made.damaged() == []
+        assert made.damaged_shards() == []
 
     def test_shards_that_are_damaged_or_gone_are_named(self, made, capfd):
         gone, shard = (made.shards()[number]["path"] for number in (1, 2))
