@@ -128,7 +128,7 @@ class Evolution:
             candidates = self._mutate(size, warm_starts, rank)
         else:
             candidates = self._evolve(size, config.unmeasured_generations, warm_starts, score)
-        return next(iter(self._ranked([*warm_starts, *candidates], score)), None)
+        return next(iter(self._rank([*warm_starts, *candidates], score)), None)
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
         """See `Search.tell`."""
@@ -152,7 +152,7 @@ class Evolution:
         if score is None:
             return list(pool.values())
         for _ in range(generations):
-            ranked = self._ranked([*parents, *pool.values()], score)
+            ranked = self._rank([*parents, *pool.values()], score)
             best = [program.trace for program in ranked[: self._config.parents]]
             if best:
                 self._add(pool, self._vary(best, size))
@@ -200,7 +200,7 @@ class Evolution:
         return heapq.nsmallest(count, self._latency_s, key=self._latency_s.__getitem__)
 
     @staticmethod
-    def _ranked(programs: list[Program], score: Score) -> list[Program]:
+    def _rank(programs: list[Program], score: Score) -> list[Program]:
         """The programs, the best scored first."""
         if not programs:
             return []
@@ -212,7 +212,7 @@ class Evolution:
         if score is None or len(pool) <= count:
             return pool[:count]
         drawn = round(self._config.random_share * count)
-        ranked = self._ranked(pool, score)
+        ranked = self._rank(pool, score)
         best, rest = ranked[: count - drawn], ranked[count - drawn :]
         return best + self._rng.sample(rest, drawn)
 

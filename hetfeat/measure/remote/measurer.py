@@ -120,11 +120,11 @@ class RemoteMeasurer(PoolMeasurer):
         for runner in runners:
             runner.worker.restart_above(self._options.restart_bytes)
         with tempfile.TemporaryDirectory(prefix="hetfeat-build-") as folder:
-            runs = {self._runs.submit(_guarded, batch, runner.run): runner for runner in runners}
+            runs = {self._runs.submit(_guard, batch, runner.run): runner for runner in runners}
             builds = []
             for index in range(len(self.pool.workers)):
                 build = partial(self._build_from, index, queue, Path(folder))
-                builds.append(self.pool.threads.submit(_guarded, batch, build))
+                builds.append(self.pool.threads.submit(_guard, batch, build))
             try:
                 yield from batch.results()
             finally:  # also if the consumer left: nothing that hangs is waited for
@@ -171,7 +171,7 @@ class RemoteMeasurer(PoolMeasurer):
         return 1
 
 
-def _guarded(batch: RemoteBatch, do: Callable[[RemoteBatch], None]) -> None:
+def _guard(batch: RemoteBatch, do: Callable[[RemoteBatch], None]) -> None:
     """What goes wrong in a thread is raised where the results are awaited."""
     try:
         do(batch)
