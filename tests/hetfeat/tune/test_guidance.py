@@ -136,7 +136,7 @@ def test_measurements_that_teach_nothing_leave_it_without_a_model():
     assert guidance.model is None
 
 
-@pytest.mark.parametrize("draft", ["of its operator", "of others", None])
+@pytest.mark.parametrize("trace_ranker", ["of its operator", "of others", None])
 def test_a_search_is_guided_by_what_there_is(trace_ranker, monkeypatch):
     guidance = ModelGuidance(source(), HERE, seed=0)
     assert guidance.model is not None
@@ -169,7 +169,7 @@ def test_it_learns_at_once_and_then_when_there_is_enough_that_is_new(monkeypatch
     assert learnt == [0, 10, 21, 31]
 
 
-@pytest.mark.parametrize("draft", ["of both", "of TVM's", None])
+@pytest.mark.parametrize("trace_ranker", ["of both", "of TVM's", None])
 def test_sketches_that_a_source_has_not_learnt_take_turns(trace_ranker, monkeypatch):
     taught, task = source(), stores.task(0)
     if trace_ranker:
