@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from hetfeat.devices.probe import local_profile
 from hetfeat.measure.child import Service
+from hetfeat.measure.messages import AddTask, BuildProgram, SamplePrograms
+from hetfeat.measure.worker_pool import PoolOptions
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.relax import (
     as_target,
@@ -36,7 +38,7 @@ def main() -> None:
     profile = local_profile()
     target = as_target(profile.target)
     prepared = in_layout(import_network(load_network(given.network)), target)
-    service = Service(dict(profile.target), profile.cache_line_bytes)
+    service = Service(PoolOptions().start(profile))
     print(
         "| way | proposing, s a program | building, s: median | most |\n| --- | --- | --- | --- |"
     )
@@ -44,15 +46,17 @@ def main() -> None:
         tasks = extract_tasks(into_kernels(prepared, target, lambda _, tile=tile: tile), target)
         operator = "winograd" if tile else "conv2d"
         task = next(t for t in tasks if t.task.operator == operator)
-        service.task(task.task.hash, save_workload(task.module))
-        service.sample(task.task.hash, 1, 1)  # makes the design space
+        key = task.task.hash
+        service.add_task(AddTask(task=key, module=save_workload(task.module)))
+        service.sample(SamplePrograms(task=key, count=1, seed=1))  # makes the design space
         started = time.monotonic()
-        found = service.sample(task.task.hash, given.programs, 0)
+        found = service.sample(SamplePrograms(task=key, count=given.programs, seed=0))
         proposing_s = (time.monotonic() - started) / len(found)
         took_s = []
         for number, (trace, _) in enumerate(found):
             started = time.monotonic()
-            service.build(task.task.hash, f"{operator} {tile} {number}", trace)
+            name = f"{operator} {tile} {number}"
+            service.build(BuildProgram(task=key, program=name, trace=trace))
             took_s.append(time.monotonic() - started)
         way = f"F({tile},3)" if tile else "direct"
         print(

@@ -32,6 +32,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import FAMILY_OF_MACHINE
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.devices.target import host_target
+from hetfeat.measure.messages import Message
 from hetfeat.measure.remote.measurer import RemoteMeasurer, RemoteOptions
 from hetfeat.measure.remote.session import SessionOptions
 from hetfeat.measure.worker import Worker
@@ -126,8 +127,8 @@ def before_each_run(do: Callable[[], object]) -> Iterator[None]:
     """Does something while a session holds a server, before it runs a program there."""
     ask = Worker.ask
 
-    def doing(self: Worker, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        if request["do"] == "run_file":
+    def doing(self: Worker, request: Message[Any], timeout_s: float) -> Any:
+        if request.do == "run_file":
             do()
         return ask(self, request, timeout_s)
 
@@ -175,7 +176,8 @@ def tuned_over(profile: DeviceProfile, sizes: Sequence[int], trials: int) -> dic
             "twice": sum(times - 1 for times in keys.values()),
             "blamed": sum(m.error in ("crash", "timeout", "run") for m in records),
             "quarantined": collections.Counter(
-                row["reason"] for row in sidecar_files.noted(journal.path, sidecar_files.QUARANTINE)
+                row["reason"]
+                for row in sidecar_files.read_rows(journal.path, sidecar_files.QUARANTINE)
             ),
             "ended": "with what it had" if tuned.is_partial else "as planned",
             "seconds": tuned.seconds,

@@ -30,7 +30,7 @@ from hetfeat.models.registry import load_model
 from hetfeat.records import Task
 from hetfeat.search.base import FixedGuidance
 from hetfeat.search.evolution import Evolution, EvolutionConfig
-from hetfeat.transfer.schedule_library import ScheduleLibrary, starts_of
+from hetfeat.transfer.schedule_library import ScheduleLibrary, warm_starts_of
 from hetfeat.tune.guidance import ModelGuidance
 from hetfeat.tune.scheduler import SchedulerConfig
 from hetfeat.workloads.convolution_variants import extract_variant_tasks
@@ -62,7 +62,7 @@ def search(
 
     Without generations unapplied traces are mutated.
     """
-    warm_starts = partial(starts_of, library, task, measurer, seed)
+    warm_starts = partial(warm_starts_of, library, task, measurer, seed)
     asked = guidance.for_task(task)
     if generations:
         asked = FixedGuidance(asked.score, exploration=asked.exploration)

@@ -19,6 +19,8 @@ from ratios import ratio
 
 from hetfeat.deploy.bench import CHILD, Latency, TurnOptions
 from hetfeat.deploy.bundle import read_manifest
+from hetfeat.deploy.messages import TimeEngine
+from hetfeat.measure.messages import Hello
 from hetfeat.measure.worker import Worker
 
 PR_SET_THP_DISABLE = 41
@@ -32,7 +34,7 @@ def started(bundle: Path, threads: int, without: bool) -> Worker:
     if libc.prctl(PR_SET_THP_DISABLE, int(without), 0, 0, 0):
         raise SystemExit("this kernel does not let a process do without huge pages")
     worker = Worker(CHILD, [settings], threads)
-    worker.ask({"do": "hello"}, TURN_TIMEOUT_S)
+    worker.ask(Hello(), TURN_TIMEOUT_S)
     return worker
 
 
@@ -49,8 +51,8 @@ def main() -> None:
     for number in range(given.rounds):
         for name in list(workers) if number % 2 == 0 else reversed(workers):
             time.sleep(SETTLE_S)
-            reply = workers[name].ask({"do": "time", "seconds": TURN_S}, TURN_TIMEOUT_S)
-            turns[name].append(1e3 * statistics.median(reply["value"]))
+            latencies_s = workers[name].ask(TimeEngine(seconds=TURN_S), TURN_TIMEOUT_S)
+            turns[name].append(1e3 * statistics.median(latencies_s))
     for worker in workers.values():
         worker.stop()
     found = {

@@ -126,7 +126,7 @@ def tvm_round(module, history: Sequence[Measurement], guidance: ModelGuidance, s
             ms.database.TuningRecord(schedule.trace, workload, taken, target)
         )
     model = SameModel(context, guidance, task)
-    sketches = [*context.generate_design_space(), *space._ours()]
+    sketches = [*context.generate_design_space(), *space._custom_sketches()]
     context.pre_tuning(10 * ROUND, ROUND, sketches, database, model)
     began = time.process_time()
     chosen = context.generate_measure_candidates()

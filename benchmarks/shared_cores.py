@@ -25,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 from hetfeat.deploy.bench import CHILD, TurnOptions
+from hetfeat.deploy.messages import TimeEngine
+from hetfeat.measure.messages import Hello
 from hetfeat.measure.worker import Worker
 
 SECONDS = 0.06
@@ -90,8 +92,8 @@ def share(works: dict[int, Callable[[], float]]) -> tuple[list[float], float]:
 
 def turn_ms(engine: Worker) -> float:
     time.sleep(SETTLE_S)
-    reply = engine.ask({"do": "time", "seconds": TURN_S}, TURN_TIMEOUT_S)
-    return statistics.median(reply["value"]) * 1e3
+    latencies_s = engine.ask(TimeEngine(seconds=TURN_S), TURN_TIMEOUT_S)
+    return statistics.median(latencies_s) * 1e3
 
 
 def engines_of(bundle: Path) -> dict[str, Worker]:
@@ -117,7 +119,7 @@ def main() -> None:
     products, passes = ({cpu: make(cpu) for cpu in (0, 1)} for make in (multiply, read))
     kinds: dict[str, list[dict[str, float]]] = {"one core": [], "near": [], "apart": []}
     for engine in engines.values():
-        engine.ask({"do": "hello"}, TURN_TIMEOUT_S)
+        engine.ask(Hello(), TURN_TIMEOUT_S)
     for _ in range(given.rounds):
         turns = {name: turn_ms(engine) for name, engine in engines.items()}
         time.sleep(PAUSE_S)

@@ -19,7 +19,7 @@ from generations import largest
 
 from hetfeat.devices.probe import local_profile
 from hetfeat.measure.local import LocalMeasurer
-from hetfeat.schedules.trace import is_ours
+from hetfeat.schedules.trace import is_custom_sketch
 from hetfeat.workloads.relax import save_workload
 
 DRAWN_PER_PROGRAM = 4
@@ -45,13 +45,19 @@ def main() -> None:
             task = found.task
             measurer.add_task(task, save_workload(found.module))
             drawn = measurer.sample(task, DRAWN_PER_PROGRAM * given.programs, given.seed)
-            kinds = [[p for p in drawn if is_ours(p.trace) is ours] for ours in (False, True)]
+            kinds = [
+                [p for p in drawn if is_custom_sketch(p.trace) is ours] for ours in (False, True)
+            ]
             if not all(kinds):
                 continue
             turns = zip(*(islice(kind, given.programs) for kind in kinds), strict=False)
             done = measurer.measure([*chain.from_iterable(turns)], {})
             ran = [
-                [1e3 * m.latency_s for m in done if is_ours(m.program.trace) is own and m.latency_s]
+                [
+                    1e3 * m.latency_s
+                    for m in done
+                    if is_custom_sketch(m.program.trace) is own and m.latency_s
+                ]
                 for own in (False, True)
             ]
             if not all(ran):

@@ -18,6 +18,7 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from hetfeat.measure.child import Service, main
 from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.messages import AddTask
 from hetfeat.records import Program, Task
 
 TASK = Task("scheduled", "scheduled", (), "float32", 0.0)
@@ -26,10 +27,10 @@ TASK = Task("scheduled", "scheduled", (), "float32", 0.0)
 class ScheduledService(Service):
     """Builds modules that TVM's search has scheduled."""
 
-    def task(self, task: str, module: str) -> None:
+    def add_task(self, request: AddTask) -> None:
         """Nothing is known beforehand."""
 
-    def _compiled(self, task, trace):
+    def _compile(self, task, trace):
         module = tvm.ir.load_json(trace)
         arguments = ms.arg_info.ArgInfo.from_entry_func(module, remove_preproc=True)
         shapes = [(tuple(int(n) for n in a.shape), str(a.dtype)) for a in arguments]

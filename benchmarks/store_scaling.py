@@ -101,7 +101,7 @@ def _block(start: int, count: int, stores: bool, device: str, operator: str, sid
 
 
 def verify(folder: Path) -> None:
-    if RecordStore.open(folder).damaged():
+    if RecordStore.open(folder).damaged_shards():
         raise SystemExit("damaged")
 
 

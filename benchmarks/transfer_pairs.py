@@ -121,7 +121,7 @@ def trained(examples: Examples, seed: int = 0) -> CostModel:
     valid = examples.take(split.valid)
     model = build("xgb", "standard", seed, {})
     model.fit(train, valid)
-    model.learn_drafts(train, valid)
+    model.learn_unapplied_traces(train, valid)
     return model
 
 

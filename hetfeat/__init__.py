@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hetfeat.api.models import load_model, train_cost_model
     from hetfeat.api.networks import load_network
     from hetfeat.dataset.store import RecordStore
-    from hetfeat.devices.profile import DeviceProfile
+    from hetfeat.devices.profile import DeviceProfile, Route, Target
     from hetfeat.errors import HetfeatError
     from hetfeat.progress import Progress
     from hetfeat.workloads.network import Network
@@ -29,6 +29,8 @@ __all__ = [
     "Network",
     "Progress",
     "RecordStore",
+    "Route",
+    "Target",
     "__version__",
     "deploy_network",
     "load_bundle",
@@ -46,6 +48,8 @@ _MODULES = {
     "Network": "hetfeat.workloads.network",
     "Progress": "hetfeat.progress",
     "RecordStore": "hetfeat.dataset.store",
+    "Route": "hetfeat.devices.profile",
+    "Target": "hetfeat.devices.profile",
     "deploy_network": "hetfeat.api.deploying",
     "load_bundle": "hetfeat.api.bundles",
     "load_model": "hetfeat.api.models",

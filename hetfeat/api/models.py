@@ -127,7 +127,7 @@ def _trained(store: RecordStore, model: CostModel, family: str | None) -> CostMo
     train = examples.take(np.sort(np.concatenate([split.train, split.test])))
     with progress(model.parameters["rounds"], "round") as at:
         model.fit(train, valid, lambda epoch, _: at(epoch + 1))
-    model.learn_drafts(train, valid)
+    model.learn_unapplied_traces(train, valid)
     return model
 
 

@@ -20,7 +20,7 @@ from hetfeat.durable import write_file
 from hetfeat.parsing import Json, PositiveFloat, Schema, decode, parse
 from hetfeat.records import Measurement
 
-EVALUATION, ANCHORS, REJECTED = "evaluation.json", "anchors.jsonl", "rejected.jsonl"
+EVALUATION, DRIFT_PROBES, REJECTED = "evaluation.json", "anchors.jsonl", "rejected.jsonl"
 QUARANTINE, SPENT = "quarantine.jsonl", "spent.json"
 
 _QUARANTINING = threading.Lock()
@@ -29,8 +29,8 @@ _QUARANTINING = threading.Lock()
 T = TypeVar("T")
 
 
-class Note(Schema):
-    """What is read of a line of `ANCHORS` or `REJECTED`."""
+class SidecarLine(Schema):
+    """What is read of a line of `DRIFT_PROBES` or `REJECTED`."""
 
     device: str
     task: str
@@ -39,7 +39,7 @@ class Note(Schema):
     latencies_s: list[PositiveFloat]
 
 
-LINES = {ANCHORS: Note, REJECTED: Note, QUARANTINE: dict[str, Json]}
+LINES = {DRIFT_PROBES: SidecarLine, REJECTED: SidecarLine, QUARANTINE: dict[str, Json]}
 """What a line of each file is."""
 
 
@@ -89,8 +89,8 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     write_file(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def note(store: Path, name: str, measurement: Measurement) -> None:
-    """Adds a measurement, without features, to `ANCHORS` or `REJECTED`."""
+def append_measurement(store: Path, name: str, measurement: Measurement) -> None:
+    """Adds a measurement, without features, to `DRIFT_PROBES` or `REJECTED`."""
     append_lines(store / name, [to_row(measurement) | {"stores": None}])
 
 
@@ -105,7 +105,7 @@ def quarantine(store: Path, measurements: Sequence[Measurement], reason: str) ->
         append_lines(store / QUARANTINE, [common | row for row in rows])
 
 
-def noted(store: Path, name: str) -> Iterator[dict[str, Any]]:
+def read_rows(store: Path, name: str) -> Iterator[dict[str, Any]]:
     """The rows of one of these files; a torn last line is left out.
 
     Raises:

@@ -6,7 +6,7 @@
   leading argument shapes (one convolution under two epilogues) lie on one side.
 - `by_target`: devices never trained on. The validation side shares no program with the rest.
   Networks held out beside devices are not trained on either: their tasks on a held-out device are
-  new in both respects, which `unseen` tells from the others.
+  new in both respects, which `mask_unseen` tells from the others.
 """
 
 import json
@@ -125,7 +125,7 @@ def split_examples(
     return split
 
 
-def unseen(examples: TaskKeyed, *known: TaskKeyed) -> npt.NDArray[np.bool_]:
+def mask_unseen(examples: TaskKeyed, *known: TaskKeyed) -> npt.NDArray[np.bool_]:
     """Whether nothing `known`, on any device, is of the example's task or anchor, bool [n]."""
     seen = {key for part in known for keys in _task_keys(part) for key in keys}
     return np.fromiter((seen.isdisjoint(keys) for keys in _task_keys(examples)), bool)

@@ -282,7 +282,7 @@ class RecordStore:
                 "begin anew once the other process has ended",
             )
 
-    def damaged(self) -> list[str]:
+    def damaged_shards(self) -> list[str]:
         """Paths of the shards that are missing or whose bytes are not those written."""
         return [
             shard["path"]

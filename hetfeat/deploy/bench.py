@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hetfeat.deploy.bundle import read_manifest
+from hetfeat.deploy.messages import TimeEngine
 from hetfeat.errors import RequestError, WorkFailed, not_one_of
 from hetfeat.measure.machine_lock import timing
+from hetfeat.measure.messages import Hello, RequestFailed
 from hetfeat.measure.worker import Lost, Worker
 
 CHILD = "hetfeat.deploy.engines"
@@ -159,15 +161,7 @@ def compare(
             for name in order:
                 with timing():
                     time.sleep(options.settle_s)
-                    request = {"do": "time", "seconds": options.turn_s}
-                    reply = workers[name].ask(request, options.turn_timeout_s)
-                if "error" in reply:
-                    raise WorkFailed(
-                        f"{name}, which failed while being timed ({reply['message']})",
-                        "engines that run",
-                        "leave it out, or run it again",
-                    )
-                turns[name].append(statistics.median(reply["value"]) * 1e3)
+                    turns[name].append(_turn_ms(name, workers[name], options))
     except Lost as lost:
         raise WorkFailed(
             f"an engine that stopped while being timed ({lost.kind})",
@@ -180,13 +174,29 @@ def compare(
     return {name: _latency(turns[name]) if name in turns else None for name in engines}
 
 
+def _turn_ms(name: str, worker: Worker, options: TurnOptions) -> float:
+    """Median latency of a turn of an engine, in milliseconds."""
+    try:
+        return 1e3 * statistics.median(
+            worker.ask(TimeEngine(seconds=options.turn_s), options.turn_timeout_s)
+        )
+    except RequestFailed as failed:
+        raise WorkFailed(
+            f"{name}, which failed while being timed ({failed})",
+            "engines that run",
+            "leave it out, or run it again",
+        ) from failed
+
+
 def _failure(worker: Worker, timeout_s: float) -> str | None:
     """Why an engine does not load, or None."""
     try:
-        reply = worker.ask({"do": "hello"}, timeout_s)
+        worker.ask(Hello(), timeout_s)
     except Lost as lost:
         return lost.kind
-    return str(reply["message"]) if "error" in reply else None
+    except RequestFailed as failed:
+        return str(failed)
+    return None
 
 
 def _latency(turns: list[float]) -> Latency:

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.deploy import gemm_engines
+from hetfeat.deploy.messages import TimeEngine
 from hetfeat.errors import RequestError
+from hetfeat.measure.messages import Handlers, Hello
 from hetfeat.measure.worker_loop import serve
 
 if TYPE_CHECKING:
@@ -209,7 +211,11 @@ class EngineService:
         self._flush: Callable[[], None] | None = None
         self._first_s = 0.0
 
-    def hello(self) -> None:
+    def handlers(self) -> Handlers:
+        """What the child does for each message."""
+        return {Hello: self.hello, TimeEngine: self.time}
+
+    def hello(self, request: Hello) -> None:
         """Loads the engine and runs it twice, once if it is slow."""
         self._run = ENGINES[self._settings["engine"]](self._settings)
         self._flush = flushing(self._settings)
@@ -217,12 +223,12 @@ class EngineService:
         if self._first_s < self._slow_s:
             self._run()
 
-    def time(self, seconds: float) -> list[float]:
-        """Latencies in seconds of runs in a row, for about `seconds`, at least one."""
+    def time(self, request: TimeEngine) -> list[float]:
+        """Latencies in seconds of runs in a row, at least one."""
         if self._first_s >= self._slow_s:
             return [self._first_s]
         latencies: list[float] = []
-        while sum(latencies) < seconds:
+        while sum(latencies) < request.seconds:
             latencies.append(self._time_one())
         return latencies
 
@@ -238,6 +244,6 @@ class EngineService:
 if __name__ == "__main__":
     serve(
         Connection(int(sys.argv[1])),
-        EngineService(json.loads(sys.argv[2])),
+        EngineService(json.loads(sys.argv[2])).handlers(),
         lambda request, error: "run",
     )

@@ -32,10 +32,10 @@ def openblas_matmul(settings: dict[str, Any]) -> Run:
 
 def searched_matmul(settings: dict[str, Any]) -> Run:
     """The program of a state of the tile space."""
-    from hetfeat.measure.gemm_child import compiled
+    from hetfeat.measure.gemm_child import compile_state
 
     a, b = _operands(settings)
-    return compiled(settings["target"], settings["state"], a, b)
+    return compile_state(settings["target"], settings["state"], a, b)
 
 
 def _operands(

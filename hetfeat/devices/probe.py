@@ -111,7 +111,7 @@ def probe(
 
 def local_profile() -> DeviceProfile:
     """This machine's profile: probed once, then read from the cache."""
-    if (known := remembered()) is not None:
+    if (known := load_remembered()) is not None:
         return known
     log.info("probing this machine, about ten seconds")
     profile = probe()
@@ -119,7 +119,7 @@ def local_profile() -> DeviceProfile:
     return profile
 
 
-def remembered() -> DeviceProfile | None:
+def load_remembered() -> DeviceProfile | None:
     """This machine's profile if it has been probed."""
     path = _cache_path()
     return load_profile(path) if path.is_file() else None

@@ -43,7 +43,14 @@ class _Options(Mapping[str, Any]):
 
 
 class Target(_Options):
-    """What code is compiled for: TVM's own dictionary, as its attributes are many."""
+    """What code is compiled for: TVM's own dictionary, as its attributes are many.
+
+    Examples:
+        >>> import hetfeat
+        >>> target = hetfeat.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
+        >>> target["kind"], target.is_cpu
+        ('llvm', True)
+    """
 
     @property
     def is_cpu(self) -> bool:
@@ -57,7 +64,13 @@ class Target(_Options):
 
 
 class Route(_Options):
-    """How a device is reached; `devices.fleet.route` reads one over RPC."""
+    """How a device is reached; `devices.fleet.route` reads one over RPC.
+
+    Examples:
+        >>> import hetfeat
+        >>> hetfeat.Route({"kind": "local"}).is_local
+        True
+    """
 
     @property
     def is_local(self) -> bool:
@@ -112,7 +125,8 @@ class DeviceProfile:
 
     Examples:
         >>> import hetfeat
-        >>> board = hetfeat.DeviceProfile("board", "cpu-arm", {"kind": "llvm"}, threads=4)
+        >>> target = hetfeat.Target({"kind": "llvm"})
+        >>> board = hetfeat.DeviceProfile("board", "cpu-arm", target, threads=4)
         >>> board.name, board.threads, board.peak_gflops
         ('board', 4, None)
     """

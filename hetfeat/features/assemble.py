@@ -26,7 +26,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 from hetfeat.features.batch import Batch, Examples, Floats, concatenate
 from hetfeat.features.hardware import hardware_vector
-from hetfeat.features.out_of_core import Shelf
+from hetfeat.features.out_of_core import SpillFile
 from hetfeat.features.task import task_vector
 from hetfeat.features.trace import steps, vectors
 from hetfeat.records import Measurement, Program, Task
@@ -117,7 +117,7 @@ def assemble(
     over: Over = map,
     room_bytes: float = math.inf,
     devices: Collection[str] | None = None,
-    shelf: Shelf | None = None,
+    spill_file: SpillFile | None = None,
 ) -> Assembled:
     """All usable records of a store; `map_examples` goes through them without keeping them.
 
@@ -126,17 +126,17 @@ def assemble(
         over: Function that applies another to each piece, as for `map_examples`; `map` by default.
         room_bytes: Most bytes of features kept in memory, more go to a file; no limit by default.
         devices: Names of the wanted devices; None, the default, for all.
-        shelf: Where features are kept; None, the default, for one of `room_bytes`.
+        spill_file: Where features are kept; None, the default, for one of `room_bytes`.
 
     Raises:
         DataError: The store is empty or damaged, or a device has records and no profile.
     """
-    shelf = shelf or Shelf(room_bytes)
-    parts = [_shelved(part, shelf) for part in map_examples(store, _itself, over, None, devices)]
+    spill_file = spill_file or SpillFile(room_bytes)
+    parts = [_spill(part, spill_file) for part in map_examples(store, _itself, over, None, devices)]
     if not any(len(part.result) for part in parts):
         raise no_records(store)
     return Assembled(
-        concatenate([part.result for part in parts], shelf.whole()),
+        concatenate([part.result for part in parts], spill_file.whole()),
         sum(part.without_features for part in parts),
         sum(part.duplicates for part in parts),
     )
@@ -202,8 +202,8 @@ def map_examples(
     return over(work, ((piece, older.get(i, [])) for i, piece in enumerate(pieces)))
 
 
-def _shelved(part: "Part[Examples]", shelf: Shelf) -> "Part[Examples]":
-    features = shelf.put(part.result.batch.loaded())
+def _spill(part: "Part[Examples]", spill_file: SpillFile) -> "Part[Examples]":
+    features = spill_file.put(part.result.batch.loaded())
     return replace(part, result=replace(part.result, batch=features))
 
 

@@ -31,7 +31,7 @@ def scratch_folder() -> str:
     return os.environ.get("TMPDIR", "/var/tmp")
 
 
-class Shelf:
+class SpillFile:
     """Keeps batches: in memory while they fit, else in a file without a name, in parts.
 
     The file is gone with this process, however it ends.
@@ -102,9 +102,9 @@ class Shelf:
 
 @dataclass(frozen=True)
 class SpilledBatch:
-    """Programs on a shelf, int64 [n]; nothing is read before `loaded`."""
+    """Programs of a spill file, int64 [n]; nothing is read before `loaded`."""
 
-    shelf: Shelf
+    spill_file: SpillFile
     programs: Ints
 
     def __len__(self) -> int:
@@ -112,13 +112,13 @@ class SpilledBatch:
 
     def take(self, index: Ints) -> "SpilledBatch":
         """The programs of `index` (integer positions), in that order."""
-        return SpilledBatch(self.shelf, self.programs[index])
+        return SpilledBatch(self.spill_file, self.programs[index])
 
     def pieces(self) -> "Sequence[SpilledBatch]":
-        """The same in pieces of one part each: few where the order is that of the shelf."""
-        borders = np.flatnonzero(np.diff(self.shelf.part_of(self.programs))) + 1
-        return [SpilledBatch(self.shelf, part) for part in np.split(self.programs, borders)]
+        """The same in pieces of one part each: few where the order is that of the file."""
+        borders = np.flatnonzero(np.diff(self.spill_file.part_of(self.programs))) + 1
+        return [SpilledBatch(self.spill_file, part) for part in np.split(self.programs, borders)]
 
     def loaded(self) -> Batch:
         """All of them in memory."""
-        return joined([self.shelf.read(piece.programs) for piece in self.pieces()])
+        return joined([self.spill_file.read(piece.programs) for piece in self.pieces()])

@@ -93,7 +93,7 @@ def need_measurable(profile: DeviceProfile) -> None:
         need_cpu(profile)
 
 
-def measured(
+def make_measurement(
     program: Program,
     device: str,
     latencies_s: Sequence[float],

@@ -1,13 +1,14 @@
 """A fork of a measuring child that runs programs: killing it loses nothing that was built."""
 
-import json
 import os
 import signal
-from collections.abc import Callable
 from multiprocessing import Pipe
-from typing import Any
+from typing import TypeVar
 
-from hetfeat.measure.worker_loop import received, serve
+from hetfeat.measure.messages import Handlers, Message
+from hetfeat.measure.worker_loop import KindOf, receive, serve
+
+R = TypeVar("R")
 
 
 class Fork:
@@ -17,36 +18,33 @@ class Fork:
     parallel loop starts.
 
     Args:
-        service: Object whose methods serve requests, as for `serve`.
-        error_kind: Callable that names the failure of a request.
+        handlers: What the copy does for each message, as for `serve`.
+        kind_of: Callable that names the failure of a request.
     """
 
-    def __init__(self, service: object, error_kind: Callable[[str, Exception], str]) -> None:
+    def __init__(self, handlers: Handlers, kind_of: KindOf) -> None:
         self._connection, theirs = Pipe()
         self._pid = os.fork()
         if self._pid == 0:
             try:
                 self._connection.close()  # or it would never see that this process is gone
-                serve(theirs, service, error_kind)
+                serve(theirs, handlers, kind_of)
             finally:
                 os._exit(0)
         theirs.close()
 
-    def ask(self, timeout_s: float | None, do: str, **arguments: Any) -> Any:
+    def ask(self, timeout_s: float | None, request: Message[R]) -> R:
         """What a request comes to.
 
         Raises:
             TimeoutError: It takes longer.
             EOFError, ConnectionError: The copy died.
-            RuntimeError: The request failed there.
+            RequestFailed: The request failed there.
         """
-        self._connection.send_bytes(json.dumps({"do": do, **arguments}).encode())
+        self._connection.send_bytes(request.model_dump_json().encode())
         if not self._connection.poll(timeout_s):
-            raise TimeoutError(f"{do} takes over {timeout_s} s")
-        reply = received(self._connection)
-        if "error" in reply:
-            raise RuntimeError(reply["message"])
-        return reply["value"]
+            raise TimeoutError(f"{request.do} takes over {timeout_s} s")
+        return receive(self._connection, request)
 
     def end(self) -> None:
         """Kills the copy."""

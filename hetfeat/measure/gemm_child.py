@@ -11,7 +11,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,20 @@ import tvm
 from tvm import te
 from tvm.s_tir.schedule import Schedule
 
-from hetfeat.measure.child import BIG_CORES_FIRST, TIMING, Service, TimingOptions, error_kind, main
+from hetfeat.measure.child import BIG_CORES_FIRST, Service, error_kind, main
 from hetfeat.measure.fork import Fork
+from hetfeat.measure.messages import (
+    AddTask,
+    BuildProgram,
+    Handlers,
+    Message,
+    RunMore,
+    RunOnce,
+    RunProgram,
+    Seconds,
+    Start,
+    WarmFork,
+)
 from hetfeat.records import ErrorKind
 
 LANES = 64
@@ -30,28 +41,6 @@ UNROLLED = 64
 minutes."""
 VECTOR = 16
 """Elements of the widest vector register, of AVX-512."""
-
-
-@dataclass(frozen=True)
-class RankingOptions:
-    """When the first run of a state tells enough.
-
-    Attributes:
-        ranked_ratio: Multiple of the best time above which a state need only be ranked, default
-            1.5: one repeat does it.
-        slow_ranked_ratio: The same multiple for runs over `TimingOptions.slow_s`, default 1.2: they
-            cost more, and one alone is near the median of steady repeats.
-        kill_ratio: Multiple of the best time at which a first run is killed, default 10.
-        kill_floor_s: Seconds that every first run gets, default 0.3.
-    """
-
-    ranked_ratio: float = 1.5
-    slow_ranked_ratio: float = 1.2
-    kill_ratio: float = 10.0
-    kill_floor_s: float = 0.3
-
-
-RANKING = RankingOptions()
 
 
 def matmul(m: int, n: int, k: int, state: Sequence[int]) -> tvm.IRModule:
@@ -104,7 +93,7 @@ def _lanes(width: int) -> int:
     return next(lanes for lanes in range(min(width, LANES), 0, -1) if width % lanes == 0)
 
 
-def compiled(
+def compile_state(
     target: dict[str, Any], state: Sequence[int], a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]
 ) -> Callable[[], None]:
     """The program of a state, ready to run on operands."""
@@ -118,57 +107,50 @@ class GemmService(Service):
     """The measuring child's service, for GEMM states instead of traces.
 
     Args:
-        target: TVM's target of the device.
-        cache_line_bytes: Length of a cache line of the device in bytes.
-        timing: Options of timing programs, default `TIMING`.
-        ranking: Options that say when a first run tells enough, default `RANKING`.
+        start: Device, options of timing programs, and when a first run tells enough.
     """
 
-    def __init__(
-        self,
-        target: dict[str, Any],
-        cache_line_bytes: int,
-        timing: TimingOptions = TIMING,
-        ranking: RankingOptions = RANKING,
-    ) -> None:
-        super().__init__(target, cache_line_bytes, timing)
-        self._ranking = ranking
+    def __init__(self, start: Start) -> None:
+        super().__init__(start)
+        self._ranking = start.ranking
         self._shapes: dict[str, tuple[int, int, int]] = {}
         self._fork: Fork | None = None
         self._forked: set[str] = set()
 
-    def task(self, task: str, module: str) -> None:
+    def add_task(self, request: AddTask) -> None:
         """Makes a shape `[m, n, k]`, as JSON, known."""
-        m, n, k = json.loads(module)
-        self._shapes[task] = m, n, k
+        m, n, k = json.loads(request.module)
+        self._shapes[request.task] = m, n, k
 
-    def build(self, task: str, program: str, trace: str) -> None:
+    def build(self, request: BuildProgram) -> None:
         """Compiles a state, as JSON, and keeps it for `run`."""
-        m, n, k = self._shapes[task]
-        library = tvm.compile(matmul(m, n, k, json.loads(trace)), self._target).jit()
+        m, n, k = self._shapes[request.task]
+        library = tvm.compile(matmul(m, n, k, json.loads(request.trace)), self._target).jit()
         library["main"]  # LLVM compiles on the first look-up: here, not in the timed run
         shapes = ((m, k), (k, n), (m, n))
         arrays: list[Any] = [self._array(i, shape, "float32") for i, shape in enumerate(shapes)]
-        self._built[program] = library, arrays
+        self._built[request.program] = library, arrays
 
-    def run(self, program: str, incumbent_s: float | None) -> list[float]:  # type: ignore[override]
+    def run(self, request: RunProgram) -> Seconds:
         """As `Service.run`, of warm runs: nobody asks for a GEMM's with cold weights.
 
         Raises:
             TimeoutError: Its first run takes too long.
             EOFError: It brings its process down.
         """
+        program, best_s, ranking = request.program, request.incumbent_s, self._ranking
         if program not in self._forked:
             self._fork_anew()
         assert self._fork is not None
-        best, ranking = incumbent_s or float("inf"), self._ranking
-        longest_s = max(ranking.kill_floor_s, ranking.kill_ratio * best)
-        allowed_s = longest_s if incumbent_s else None
+        best, allowed_s = float("inf"), None
+        if best_s is not None:
+            best, allowed_s = best_s, max(ranking.kill_floor_s, ranking.kill_ratio * best_s)
         try:
-            first = self._fork.ask(allowed_s, "once", program=program)
-            if first > max(ranking.slow_ranked_ratio * best, self._timing.slow_s):
-                return [first]
-            return list(self._fork.ask(None, "more", program=program, first_s=first, best_s=best))
+            first_s = self._fork.ask(allowed_s, RunOnce(program=program))
+            if first_s > max(ranking.slow_ranked_ratio * best, self._timing.slow_s):
+                return [first_s]
+            more = RunMore(program=program, first_s=first_s, best_s=best_s)
+            return self._fork.ask(None, more)
         except (TimeoutError, EOFError, ConnectionError):
             self._forked.clear()  # the next run has another
             raise
@@ -178,35 +160,37 @@ class GemmService(Service):
     def _fork_anew(self) -> None:
         if self._fork is not None:
             self._fork.end()
-        self._fork, self._forked = Fork(self, kind_of), set(self._built)
-        self._fork.ask(None, "warm")
+        handlers: Handlers = {WarmFork: self.warm, RunOnce: self.once, RunMore: self.more}
+        self._fork, self._forked = Fork(handlers, kind_of), set(self._built)
+        self._fork.ask(None, WarmFork())
 
-    def warm(self) -> None:
+    def warm(self, request: WarmFork) -> None:
         """In the fork: starts the threads, and gets pages of its own for what programs write."""
         tvm.get_global_func("runtime.config_threadpool")(BIG_CORES_FIRST, 0)
         for array in self._arrays.values():
             array.copyfrom(array.numpy())
 
-    def once(self, program: str) -> float:
+    def once(self, request: RunOnce) -> float:
         """In the fork: seconds of one run."""
-        library, arguments = self._built[program]
+        library, arguments = self._built[request.program]
         main = library["main"]
         started = time.perf_counter()
         main(*arguments)
         return time.perf_counter() - started
 
-    def more(self, program: str, first_s: float, best_s: float) -> list[float]:
+    def more(self, request: RunMore) -> list[float]:
         """In the fork: seconds of one repeat where the state is slower than the best, or of all."""
-        library, arguments = self._built[program]
-        enough = self._ranking.ranked_ratio * best_s
+        library, arguments = self._built[request.program]
+        best_s = float("inf") if request.best_s is None else request.best_s
+        first_s, enough = request.first_s, self._ranking.ranked_ratio * best_s
         if first_s > enough:
-            (first_s,) = self._timed(library, arguments, self._runs_of(first_s), repeat=1)
+            (first_s,) = self._time(library, arguments, self._runs_of(first_s), repeat=1)
             if first_s > enough:
                 return [first_s]
         return self._steady(library, arguments, self._runs_of(first_s))
 
 
-def kind_of(request: str, error: Exception) -> ErrorKind:
+def kind_of(request: Message[Any] | None, error: Exception) -> ErrorKind:
     """The kind of a failed request, that of a fork that is gone included."""
     if isinstance(error, TimeoutError):
         return "timeout"

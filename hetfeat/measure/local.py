@@ -4,17 +4,18 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any
 
 from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
-from hetfeat.measure.base import measured, need_measurable
+from hetfeat.measure.base import make_measurement, need_measurable
 from hetfeat.measure.latencies import latencies_of
 from hetfeat.measure.machine_lock import building, timing
+from hetfeat.measure.messages import RunProgram, Seconds, Start
 from hetfeat.measure.pool_measurer import PoolMeasurer
+from hetfeat.measure.timing_options import RankingOptions
 from hetfeat.measure.worker_pool import PoolOptions, WorkerPool
 from hetfeat.records import ErrorKind, Measurement, Program
 
@@ -26,15 +27,22 @@ class MeasureOptions(PoolOptions):
     """Settings of measuring on this machine.
 
     Attributes:
+        ranking: Options that say when a GEMM state's first run tells enough, default those of
+            `RankingOptions`.
         run_timeout_s: Longest that a program's runs may take together, in seconds, default 10.
         builds_ahead: Number of programs that a child builds before running starts, default 8.
         settle_s: Pause before another child runs programs, in seconds, default 0.02: the threads
             of the one before have gone to sleep by then (`host.TVM_SPINS`).
     """
 
+    ranking: RankingOptions = field(default_factory=RankingOptions)
     run_timeout_s: float = 10.0
     builds_ahead: int = 8
     settle_s: float = 0.02
+
+    def start(self, profile: DeviceProfile) -> Start:
+        """See `PoolOptions.start`."""
+        return super().start(profile).model_copy(update={"ranking": self.ranking})
 
 
 DEFAULTS = MeasureOptions()
@@ -145,25 +153,24 @@ class LocalMeasurer(PoolMeasurer):
         error = error or self._ensure_built(index, program)
         latencies: list[float] = []
         if error is None:
-            request = {
-                "do": "run",
-                "program": program.key,
-                "incumbent_s": best.get(program.task.hash),
-                **({"cold": True} if cold else {}),
-                **({"threads": self._run_threads} if self._run_threads else {}),
-                **({"keep": True} if self._keeps_built else {}),
-            }
+            request = RunProgram(
+                program=program.key,
+                incumbent_s=best.get(program.task.hash),
+                cold=cold,
+                threads=self._run_threads,
+                keep=self._keeps_built,
+            )
             if self.pool.last_runner != index:
                 time.sleep(self._options.settle_s)
                 self.pool.last_runner = index
             found, error = self.pool.ask(index, program.task, request, self._options.run_timeout_s)
-            latencies, error = self._believed(program, found, error)
+            latencies, error = self._check_latencies(program, found, error)
             if error is not None or not self._keeps_built:
                 self.pool.built.pop(program.key, None)
-        return measured(program, self.profile.name, latencies, error)
+        return make_measurement(program, self.profile.name, latencies, error)
 
-    def _believed(
-        self, program: Program, found: Any, error: ErrorKind | None
+    def _check_latencies(
+        self, program: Program, found: Seconds | None, error: ErrorKind | None
     ) -> tuple[list[float], ErrorKind | None]:
         """Latencies that can be; others are a failure of the program."""
         if error is not None:
@@ -181,7 +188,7 @@ class LocalMeasurer(PoolMeasurer):
     def _ensure_built(self, index: int, program: Program) -> ErrorKind | None:
         if self._holder(program) == index:
             return None
-        _, error = self.pool.build(index, program)
+        error = self.pool.build(index, program)
         if error is None:
             self.pool.built[program.key] = index, self.pool.workers[index].generation
         return error

@@ -16,19 +16,19 @@ def timing() -> Iterator[None]:
 
     The lock is advisory and ends with its process, however that ends.
     """
-    with _locked(fcntl.LOCK_EX):
+    with _lock(fcntl.LOCK_EX):
         yield
 
 
 @contextmanager
 def building() -> Iterator[None]:
     """Waits until nobody on this machine is timing, and keeps them waiting meanwhile."""
-    with _locked(fcntl.LOCK_SH):
+    with _lock(fcntl.LOCK_SH):
         yield
 
 
 @contextmanager
-def _locked(how: int) -> Iterator[None]:
+def _lock(how: int) -> Iterator[None]:
     path = Path(tempfile.gettempdir()) / LOCK_NAME
     try:
         descriptor = os.open(path, os.O_RDONLY)  # another user's file may not be opened to create

@@ -5,7 +5,6 @@ batch (docs/decisions.md). This child imports once; what brings it down costs on
 restart of about a second.
 """
 
-import json
 import os
 import socket
 import subprocess
@@ -14,14 +13,17 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import IO, Any
+from typing import IO, TypeVar
 
 import psutil
 
 from hetfeat.devices.host import TVM_SPINS
 from hetfeat.errors import WorkFailed
-from hetfeat.measure.worker_loop import received
+from hetfeat.measure.messages import Hello, Message, RequestFailed
+from hetfeat.measure.worker_loop import receive
 from hetfeat.records import ErrorKind
+
+R = TypeVar("R")
 
 OUT_OF_MEMORY = b"bad_alloc"
 """Text that C++ writes to standard error when it ends a process for want of memory."""
@@ -40,10 +42,7 @@ class Lost(Exception):
 
 
 class Worker:
-    """One child process running a module's `serve(connection)` loop.
-
-    Requests and replies are JSON objects; a reply with the key `error` is the child's report of
-    a failed request, after which the child goes on.
+    """One child process running a module's `serve` loop.
 
     Args:
         module: Name of the module run as the child's main program.
@@ -102,28 +101,31 @@ class Worker:
             WorkFailed: It does not come up.
         """
         try:
-            self.ask({"do": "hello"}, timeout_s)
-        except Lost as lost:
+            self.ask(Hello(), timeout_s)
+        except (Lost, RequestFailed) as error:
             raise WorkFailed(
-                f"a measuring worker that does not start ({lost.kind})",
+                f"a measuring worker that does not start ({error.kind})",
                 "a child process that imports TVM",
                 f"run `{sys.executable} -c 'import {self._command[-1]}'` to see its error",
-            ) from lost
+            ) from error
 
-    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """The child's reply to a request.
+    def ask(self, request: Message[R], timeout_s: float) -> R:
+        """What a request comes to.
 
         Raises:
+            RequestFailed: The child reports a failure, and goes on.
             Lost: It died, or was silent for `timeout_s` seconds and has been killed.
         """
         self.start()
         assert self._connection is not None
         try:
-            self._connection.send_bytes(json.dumps(request).encode())
+            self._connection.send_bytes(request.model_dump_json().encode())
             if not self._connection.poll(timeout_s):
                 self.stop()
                 raise Lost("timeout")
-            reply = received(self._connection)
+            return receive(self._connection, request)
+        except RequestFailed:
+            raise
         except (OSError, EOFError) as error:
             kind: ErrorKind = "memory" if OUT_OF_MEMORY in self._last_words() else "crash"
             self.stop()
@@ -131,7 +133,6 @@ class Worker:
         except BaseException:
             self.stop()  # or its reply would be taken for that of the next request
             raise
-        return reply
 
     def restart_above(self, resident_bytes: int) -> None:
         """Ends a child that has come to hold more memory; the next request gets a fresh one."""

@@ -1,57 +1,75 @@
 """The child's side of `worker.Worker`: a loop that answers requests."""
 
-import json
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any, get_args
+from typing import Any, TypeVar
 
 from hetfeat.devices.death import die_with_parent
+from hetfeat.errors import DataError
+from hetfeat.measure.messages import (
+    MAX_MESSAGE_BYTES,
+    Done,
+    Failed,
+    Handlers,
+    Hello,
+    Message,
+    any_of,
+    decode_message,
+    decode_reply,
+)
 from hetfeat.records import ErrorKind
 
+R = TypeVar("R")
 
-def serve(
-    connection: Connection, service: object, error_kind: Callable[[str, Exception], str]
-) -> None:
+KindOf = Callable[[Message[Any] | None, Exception], ErrorKind]
+"""Names the failure of a request, None for one that was no message."""
+
+
+def serve(connection: Connection, handlers: Handlers, kind_of: KindOf) -> None:
     """Answers requests until the other side closes or is gone.
 
     Args:
-        connection: Connection to the parent; requests and replies are JSON objects.
-        service: Object with the methods that a request's `do` names; the rest of it are the
-            arguments.
-        error_kind: Callable that names the failure of a request.
+        connection: Connection to the parent.
+        handlers: What is done for each message; `Hello` is answered anyway.
+        kind_of: Callable that names the failure of a request.
     """
     die_with_parent()
+    handlers = {Hello: lambda hello: None, **handlers}
+    kinds = any_of(handlers)
     while True:
         try:
-            request = json.loads(connection.recv_bytes())
+            data = connection.recv_bytes()
         except EOFError:
             return
-        name = request.pop("do")
-        try:
-            reply: dict[str, Any] = {"value": getattr(service, name)(**request)}
-        except Exception as error:
-            reply = {"error": error_kind(name, error), "message": str(error)[-2000:]}
-        connection.send_bytes(json.dumps(reply).encode())
+        connection.send_bytes(_reply(data, kinds, handlers, kind_of))
 
 
-def received(connection: Connection, max_bytes: int = 1 << 28) -> dict[str, Any]:
-    """A reply of `serve`: an object with a `value`, or with an `error` and a `message`.
+def _reply(data: bytes, kinds: Any, handlers: Handlers, kind_of: KindOf) -> bytes:
+    request: Message[Any] | None = None
+    try:
+        request = decode_message(data, kinds)
+        value = handlers[type(request)](request)
+        return Done[Any](value=value).model_dump_json().encode()
+    except Exception as error:
+        words = str(error)[-2000:].encode(errors="replace").decode()
+        failed = Failed(error=kind_of(request, error), message=words)
+        return failed.model_dump_json().encode()
+
+
+def receive(connection: Connection, request: Message[R]) -> R:
+    """The value of a child's reply to a request.
 
     Args:
         connection: Connection to the child.
-        max_bytes: Most bytes of a reply, default 256 MiB.
+        request: Request that was sent, whose type says what the value is.
 
     Raises:
-        EOFError: Something else, or nothing: the child is as good as gone.
-        OSError: The connection broke, or the reply is longer than that.
+        RequestFailed: The reply tells of a failure.
+        EOFError: No reply to that request, or nothing: the child is as good as gone.
+        OSError: The connection broke, or the reply is longer than any can be.
     """
+    data = connection.recv_bytes(MAX_MESSAGE_BYTES)
     try:
-        reply = json.loads(connection.recv_bytes(max_bytes))
-    except (ValueError, RecursionError) as error:
-        raise EOFError("a reply that is no JSON") from error
-    is_failure = isinstance(reply, dict) and reply.get("error") in get_args(ErrorKind)
-    if is_failure and isinstance(reply.get("message"), str):
-        return dict(reply)
-    if not isinstance(reply, dict) or set(reply) != {"value"}:
-        raise EOFError("a reply of another kind")
-    return reply
+        return decode_reply(data, request)
+    except DataError as error:
+        raise EOFError(str(error)) from error

@@ -3,13 +3,14 @@
 import base64
 import contextlib
 import itertools
-import json
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from functools import partial
+from pathlib import Path
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,25 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.build_timeout import BuildTimeout, BuildTimeoutOptions
 from hetfeat.measure.machine_lock import building
+from hetfeat.measure.messages import (
+    AddTask,
+    ApplyTraces,
+    Argument,
+    BuildFile,
+    BuildProgram,
+    ExtractFeatures,
+    Message,
+    Proposal,
+    RequestFailed,
+    SamplePrograms,
+    Start,
+    VaryPrograms,
+)
+from hetfeat.measure.timing_options import TimingOptions
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import ErrorKind, Program, Task
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -31,6 +49,7 @@ class PoolOptions:
     Attributes:
         build_timeout: Options that say how long builds may take, default those of
             `BuildTimeoutOptions`.
+        timing: Options of timing programs in a child, default those of `TimingOptions`.
         memory_limit_bytes: Most bytes of address space of a child, default None for half of the
             memory.
         restart_bytes: Bytes of resident memory above which a child is replaced, default 1.5 GiB: it
@@ -43,11 +62,21 @@ class PoolOptions:
     """
 
     build_timeout: BuildTimeoutOptions = field(default_factory=BuildTimeoutOptions)
+    timing: TimingOptions = field(default_factory=TimingOptions)
     memory_limit_bytes: int | None = None
     restart_bytes: int = 3 * 2**29
     propose_timeout_s: float = 120.0
     propose_attempts: int = 2
     features_at_once: int = 32
+
+    def start(self, profile: DeviceProfile) -> Start:
+        """What a child that builds for a device is told at its start."""
+        return Start(
+            target=dict(profile.target),
+            cache_line_bytes=profile.cache_line_bytes,
+            memory_limit_bytes=self.memory_limit_bytes or psutil.virtual_memory().total // 2,
+            timing=self.timing,
+        )
 
 
 DEFAULTS = PoolOptions()
@@ -78,9 +107,8 @@ class WorkerPool:
         options: PoolOptions = DEFAULTS,
     ) -> None:
         self.options = options
-        self.workers = [
-            Worker(child, child_arguments(profile, options), profile.threads) for _ in range(count)
-        ]
+        start = [options.start(profile).model_dump_json()]
+        self.workers = [Worker(child, start, profile.threads) for _ in range(count)]
         self.threads = ThreadPoolExecutor(len(self.workers))
         self.built: dict[str, tuple[int, int]] = {}
         self.last_runner: int | None = None
@@ -108,25 +136,29 @@ class WorkerPool:
 
     def sample(self, task: Task, count: int, seed: int) -> list[Program]:
         """Up to `count` distinct random programs with their per-store features."""
-        return self._propose(task, count, seed, {"do": "sample"})
+        sample = partial(SamplePrograms, task=task.hash)
+        programs = self._propose(task, count, seed, sample)
+        if programs is None:  # not a task without programs
+            raise WorkFailed(
+                f"task {task.hash} ({task.operator}), whose programs no child lives to propose",
+                "children that draw programs",
+                "leave the network out, or report it with the task's hash",
+            )
+        return programs
 
     def vary(self, task: Task, parents: list[str], count: int, seed: int) -> list[Program]:
         """Up to `count` distinct programs a few changes away from the traces `parents`."""
-        return self._propose(task, count, seed, {"do": "vary", "parents": parents})
+        vary = partial(VaryPrograms, task=task.hash, parents=parents)
+        return self._propose(task, count, seed, vary) or []
 
     def apply(self, task: Task, traces: list[str]) -> list[Program]:
         """The programs of traces without post-processing, less those that do not apply."""
         count = len(self.workers)
 
-        def ask(index: int) -> list[Any]:
-            request = {"do": "apply", "task": task.hash, "traces": traces[index::count]}
+        def ask(index: int) -> list[Proposal]:
+            request = ApplyTraces(task=task.hash, traces=traces[index::count])
             try:
-                return list(
-                    _checked(
-                        self._worker_of(index, task).ask(request, self.options.propose_timeout_s),
-                        task,
-                    )
-                )
+                return self._ask_of(index, task, request)
             except Lost:
                 return []
 
@@ -164,105 +196,107 @@ class WorkerPool:
     def _extract(self, index: int, programs: list[Program]) -> list[Program]:
         """One child's work; a trace that brings it down has no features, nothing else is lost."""
         task = programs[0].task
-        request = {"do": "features", "task": task.hash, "traces": [p.trace for p in programs]}
+        request = ExtractFeatures(task=task.hash, traces=[p.trace for p in programs])
         try:
-            values, error = self.ask(index, task, request, self.options.propose_timeout_s)
+            values, _ = self.ask(index, task, request, self.options.propose_timeout_s)
         except WorkFailed:  # the task itself does not load
             return programs
-        if error is not None:
+        if values is None:
             if len(programs) == 1:
                 return programs
             return [done for p in programs for done in self._extract(index, [p])]
         return [
-            p if text is None else replace(p, stores=_decoded(text))
+            p if text is None else replace(p, stores=_decode(text))
             for p, text in zip(programs, values, strict=True)
         ]
 
-    def build(self, index: int, program: Program, **more: Any) -> tuple[Any, ErrorKind | None]:
-        """Lets one child build a program; what it answers, or the kind of the failure."""
-        request = {
-            "do": "build",
-            "task": program.task.hash,
-            "program": program.key,
-            "trace": program.trace,
-        }
+    def build(self, index: int, program: Program) -> ErrorKind | None:
+        """Lets one child build a program and keep it; the kind of the failure, if any."""
+        task, key, trace = program.task.hash, program.key, program.trace
+        request = BuildProgram(task=task, program=key, trace=trace)
+        _, error = self._build(index, program, request)
+        return error
+
+    def build_file(
+        self, index: int, program: Program, path: Path
+    ) -> tuple[list[Argument] | None, ErrorKind | None]:
+        """Lets one child build a program into a library; its arguments, or the failure's kind."""
+        task, key, trace = program.task.hash, program.key, program.trace
+        request = BuildFile(task=task, program=key, trace=trace, path=str(path))
+        return self._build(index, program, request)
+
+    def ask(
+        self, index: int, task: Task, request: Message[R], timeout_s: float
+    ) -> tuple[R | None, ErrorKind | None]:
+        """The value of a request or the kind of its failure; the child may be a new one after."""
+        try:
+            return self._worker_of(index, task).ask(request, timeout_s), None
+        except (Lost, RequestFailed) as error:
+            return None, error.kind
+
+    def _build(
+        self, index: int, program: Program, request: Message[R]
+    ) -> tuple[R | None, ErrorKind | None]:
+        """A build's answer, as `ask` has it, within the time that builds of its operator get."""
         started = time.monotonic()
         operator = program.task.operator
         allowed_s = self._build_timeout.allowed_s(operator)
-        answer = self.ask(index, program.task, request | more, allowed_s)
+        answer = self.ask(index, program.task, request, allowed_s)
         self._build_timeout.learn(operator, time.monotonic() - started)
         return answer
-
-    def ask(
-        self, index: int, task: Task, request: dict[str, Any], timeout_s: float
-    ) -> tuple[Any, ErrorKind | None]:
-        """The value of a request or the kind of its failure; the child may be a new one after."""
-        try:
-            reply = self._worker_of(index, task).ask(request, timeout_s)
-        except Lost as lost:
-            return None, lost.kind
-        return reply.get("value"), reply.get("error")
 
     def _worker_of(self, index: int, task: Task) -> Worker:
         """The child, up and knowing the task."""
         worker = self.workers[index]
         worker.start()
         if self._generation_of.get((index, task.hash)) != worker.generation:
-            setup = {"do": "task", "task": task.hash, "module": self._tasks[task.hash][1]}
-            _checked(worker.ask(setup, self.options.propose_timeout_s), task)
+            setup = AddTask(task=task.hash, module=self._tasks[task.hash][1])
+            _ask(worker, task, setup, self.options.propose_timeout_s)
             self._generation_of[index, task.hash] = worker.generation
         return worker
 
-    def _propose(self, task: Task, count: int, seed: int, request: dict[str, Any]) -> list[Program]:
+    def _ask_of(self, index: int, task: Task, request: Message[R]) -> R:
+        worker = self._worker_of(index, task)
+        return _ask(worker, task, request, self.options.propose_timeout_s)
+
+    def _propose(
+        self, task: Task, count: int, seed: int, request: Callable[..., Message[list[Proposal]]]
+    ) -> list[Program] | None:
+        """What all children answer to a request for a `count` from a `seed`; None if none does."""
         share = -(-count // len(self.workers))
 
-        def ask(index: int) -> list[Any] | None:
-            wanted = {"task": task.hash, "count": share, "seed": seed * 64 + index}
+        def ask(index: int) -> list[Proposal] | None:
+            own = request(count=share, seed=seed * 64 + index)
             for _ in range(self.options.propose_attempts):
                 try:
-                    reply = self._worker_of(index, task).ask(
-                        request | wanted, self.options.propose_timeout_s
-                    )
+                    return self._ask_of(index, task, own)
                 except Lost as lost:
                     if lost.kind == "timeout":  # the same draw would hang again
                         break
-                else:
-                    return list(_checked(reply, task))
             return None
 
         with building():
             found = [s for s in self.threads.map(ask, range(len(self.workers))) if s is not None]
-        if not found and request["do"] == "sample":  # not a task without programs
-            raise WorkFailed(
-                f"task {task.hash} ({task.operator}), whose programs no child lives to propose",
-                "children that draw programs",
-                "leave the network out, or report it with the task's hash",
-            )
-        return _programs(task, itertools.chain(*found))[:count]
+        return _programs(task, itertools.chain(*found))[:count] if found else None
 
 
-def child_arguments(profile: DeviceProfile, options: PoolOptions) -> list[str]:
-    """Arguments of a child that builds for a device, see `hetfeat.measure.child`."""
-    limit_bytes = options.memory_limit_bytes or psutil.virtual_memory().total // 2
-    return [json.dumps(dict(profile.target)), str(profile.cache_line_bytes), str(limit_bytes)]
-
-
-def _programs(task: Task, found: Iterable[Any]) -> list[Program]:
-    """Distinct programs from `[trace, features]` pairs."""
-    made = {trace: Program(task, trace, _decoded(features)) for trace, features in found}
+def _programs(task: Task, found: Iterable[Proposal]) -> list[Program]:
+    """Distinct programs of proposals."""
+    made = {trace: Program(task, trace, _decode(features)) for trace, features in found}
     return list(made.values())
 
 
-def _decoded(features: str) -> npt.NDArray[np.float32]:
+def _decode(features: str) -> npt.NDArray[np.float32]:
     values = np.frombuffer(base64.b64decode(features), np.float32)
     return values.reshape(-1, FEATURES_PER_STORE)
 
 
-def _checked(reply: dict[str, Any], task: Task) -> Any:
-    if "error" in reply:
+def _ask(worker: Worker, task: Task, request: Message[R], timeout_s: float) -> R:
+    try:
+        return worker.ask(request, timeout_s)
+    except RequestFailed as failed:
         raise WorkFailed(
-            f"task {task.hash} ({task.operator}): {reply.get('message', reply['error'])}",
+            f"task {task.hash} ({task.operator}): {failed}",
             "a task whose design space TVM can generate",
             "leave the network out, or report it with the task's hash",
-        )
-    return reply.get("value")
+        ) from failed

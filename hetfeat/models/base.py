@@ -22,7 +22,7 @@ class TraceRanker(Protocol):
 
     @property
     def own(self) -> frozenset[str]:
-        """Operators of which it has learnt sketches of ours, too."""
+        """Operators of which it has learnt custom sketches, too."""
 
     def predict(self, batch: Batch) -> npt.NDArray[np.float64]:
         """Scores of programs, higher is faster, float64 [n]; they need no per-store features."""
@@ -42,8 +42,8 @@ class CostModel(Protocol):
 
     Attributes:
         packages: Packages that loading it needs beside hetfeat, in pip's names.
-        draft: Ranker of traces that nobody has applied yet; None where it has not learnt to rank
-            them.
+        trace_ranker: Ranker of traces that nobody has applied yet; None where it has not learnt to
+            rank them.
         with_stores: Whether it learnt from per-store features; None where that is not known.
         valid_pca: Pairwise comparison accuracy on the `valid` side of `fit`, mean over tasks; None
             where that is not known. Fine-tuning leaves it as it is.
@@ -59,7 +59,7 @@ class CostModel(Protocol):
     """
 
     packages: ClassVar[tuple[str, ...]]
-    draft: TraceRanker | None
+    trace_ranker: TraceRanker | None
     with_stores: bool | None
     valid_pca: float | None
 
@@ -70,7 +70,7 @@ class CostModel(Protocol):
     def fit(self, train: Examples, valid: Examples, on_epoch: OnEpoch | None = None) -> None:
         """Learns from `train`; `valid` decides when to stop and calibrates."""
 
-    def learn_drafts(self, train: Examples, valid: Examples) -> None:
+    def learn_unapplied_traces(self, train: Examples, valid: Examples) -> None:
         """Learns to rank traces that nobody has applied, of the records that `fit` learnt from."""
 
     def predict(self, batch: Features, support: Examples | None = None) -> npt.NDArray[np.float64]:

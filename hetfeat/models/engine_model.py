@@ -13,13 +13,13 @@ from hetfeat.features import columns
 from hetfeat.features.batch import Batch, Examples, Features, have_stores
 from hetfeat.models.base import OnEpoch, TraceRanker
 from hetfeat.models.calibration import Calibration, fit_calibration
-from hetfeat.models.labels import anchors_seen, merged, records_seen
+from hetfeat.models.labels import add_counts, anchors_seen, records_seen
 from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.models.persist import read_head, write_folder
 from hetfeat.models.training_set import Side, refuse_empty, side_of
 
 if TYPE_CHECKING:
-    from hetfeat.models.trace_ranker import DraftModel, RankerOptions
+    from hetfeat.models.trace_ranker import RankerOptions, UnappliedTraceModel
 
 Floats = npt.NDArray[np.float64]
 
@@ -85,7 +85,7 @@ class EngineModel:
         self.settings = settings or self.defaults
         self._fitted: Fitted | None = None
         self._calibration: Calibration | None = None
-        self.draft: TraceRanker | None = None
+        self.trace_ranker: TraceRanker | None = None
         self.seen: dict[str, dict[str, int]] = {}
         self.seen_anchors: dict[str, dict[str, int]] = {}
         self.with_stores: bool | None = None
@@ -120,11 +120,11 @@ class EngineModel:
         self._calibration = fit_calibration(scores, check.y)
         judged = pairwise_accuracy(scores, valid.latency_s, check.groups)
         self.valid_pca = judged.value if judged.groups else None
-        self.draft = None
+        self.trace_ranker = None
         self.seen = records_seen(train, valid)
         self.seen_anchors = anchors_seen(train, valid)
 
-    def learn_drafts(
+    def learn_unapplied_traces(
         self, train: Examples, valid: Examples, options: "RankerOptions | None" = None
     ) -> None:
         """Learns to rank traces that nobody has applied, of the records that `fit` learnt from.
@@ -135,7 +135,7 @@ class EngineModel:
             options: What is learnt from; None, the default, as `RankerOptions` says.
         """
         named = {"options": options} if options else {}
-        self.draft = _draft_model().fit(train, valid, self.settings.seed, **named)
+        self.trace_ranker = _unapplied_trace_model().fit(train, valid, self.settings.seed, **named)
 
     def predict(self, batch: Features, support: Examples | None = None) -> Floats:
         """Scores, float64 [n]; only some engines use `support`."""
@@ -155,15 +155,17 @@ class EngineModel:
         """
         adapted = type(self)(self.settings)
         adapted._fitted, adapted._calibration = self.fitted(), self._calibration
-        adapted.draft = self.draft
-        adapted.seen = merged(self.seen, records_seen(records))
-        adapted.seen_anchors = merged(self.seen_anchors, anchors_seen(records))
+        adapted.trace_ranker = self.trace_ranker
+        adapted.seen = add_counts(self.seen, records_seen(records))
+        adapted.seen_anchors = add_counts(self.seen_anchors, anchors_seen(records))
         adapted.with_stores, adapted.valid_pca = self.with_stores, self.valid_pca
         records = self._as_learnt(records)
         side = side_of(records, seed=self.settings.seed)
         if len(side.pairs) and self.settings.fine_tune_rounds:
             adapted._fitted = self._engine().fine_tune(self.settings, self._fitted, side)
-            adapted.draft = self.draft.fine_tune(records) if self.draft else None
+            adapted.trace_ranker = (
+                self.trace_ranker.fine_tune(records) if self.trace_ranker else None
+            )
         return adapted
 
     def _as_learnt(self, records: Examples) -> Examples:
@@ -202,8 +204,8 @@ class EngineModel:
 
         def write(into: Path) -> None:
             fitted.write(into)
-            if self.draft:
-                self.draft.write(into)
+            if self.trace_ranker:
+                self.trace_ranker.write(into)
 
         write_folder(Path(folder), head, write)
 
@@ -233,7 +235,7 @@ class EngineModel:
             model.with_stores = head["with_stores"]
             model.valid_pca = head.get("valid_pca")  # not in the first models' folders
             model._fitted = engine.read(folder, set(head["files"]), model.settings)
-            model.draft = _draft_model().read(folder, set(head["files"]))
+            model.trace_ranker = _unapplied_trace_model().read(folder, set(head["files"]))
         except misfits as error:
             raise DataError(
                 f"model '{folder}' whose contents do not fit together ({error})",
@@ -263,8 +265,8 @@ def _settings(defaults: Any, given: dict[str, Any]) -> Any:
     return type(defaults)(**given)
 
 
-def _draft_model() -> "type[DraftModel]":
+def _unapplied_trace_model() -> "type[UnappliedTraceModel]":
     """Its trees are XGBoost's, which is loaded where it is used."""
-    from hetfeat.models.trace_ranker import DraftModel
+    from hetfeat.models.trace_ranker import UnappliedTraceModel
 
-    return DraftModel
+    return UnappliedTraceModel

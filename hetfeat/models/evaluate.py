@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hetfeat.dataset.splits import unseen
+from hetfeat.dataset.splits import mask_unseen
 from hetfeat.features.batch import Examples
 from hetfeat.models.base import CostModel
 from hetfeat.models.calibration import fit_calibration
@@ -78,7 +78,7 @@ def evaluate(
     """
     groups, keys = group_codes(test)
     y = labels(test, best_latencies(train, valid, test))
-    new = unseen(test, train, valid)
+    new = mask_unseen(test, train, valid)
     side = _Side(test, y, groups, keys, networks or {}, new, pairs_to_judge)
     scores = model.predict(test.batch)
     estimate = model.calibrate(scores)

@@ -50,12 +50,12 @@ def group_codes(examples: Examples) -> tuple[npt.NDArray[np.int64], list[tuple[s
 
 def records_seen(*sides: Examples) -> dict[str, dict[str, int]]:
     """How many records of each task on each device the sides hold: device -> task -> count."""
-    return merged(*(_counted(side.device.tolist(), side.task.tolist()) for side in sides))
+    return add_counts(*(_counted(side.device.tolist(), side.task.tolist()) for side in sides))
 
 
 def anchors_seen(*sides: Examples) -> dict[str, dict[str, int]]:
     """The same by anchor instead of task."""
-    return merged(*(_counted(side.device.tolist(), anchors(side)) for side in sides))
+    return add_counts(*(_counted(side.device.tolist(), anchors(side)) for side in sides))
 
 
 def leaked_records(model: CostModel, device: str, keys: Iterable[str]) -> int:
@@ -74,7 +74,7 @@ def _counted(devices: Iterable[str], keys: Iterable[str]) -> dict[str, dict[str,
     return counts
 
 
-def merged(*counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+def add_counts(*counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
     """Sums of what `records_seen` or `anchors_seen` returned."""
     total: dict[str, dict[str, int]] = {}
     for count in counts:

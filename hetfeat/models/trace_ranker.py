@@ -1,4 +1,4 @@
-"""Ranks drafts: traces that nobody has applied, by the thousand.
+"""Ranks unapplied traces, by the thousand.
 
 Applying a trace, post-processing it and extracting its features takes some 15 ms; varying its
 decisions takes microseconds. What the decisions alone say of a program orders it nearly as well
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hetfeat.features.batch import Batch, Examples, joined
 from hetfeat.features.columns import TRACE
-from hetfeat.features.unapplied_traces import as_drafts
+from hetfeat.features.unapplied_traces import as_unapplied
 from hetfeat.models.engines import xgb
 from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.models.training_set import side_of
@@ -23,21 +23,21 @@ from hetfeat.models.training_set import side_of
 FILE = "draft.ubj"
 _OPERATORS, _OWN = "operators", "own"
 _PARALLEL = [column.name for column in TRACE].index("primitive_Parallel")
-"""Column that sketches of ours alone have, before post-processing (`schedules.trace.is_ours`)."""
+"""Column that custom sketches alone have, before post-processing (`schedules.trace`)."""
 
 
 @dataclass(frozen=True)
 class RankerOptions:
-    """What a ranker of drafts learns from.
+    """What a ranker of unapplied traces learns from.
 
     Attributes:
         trees: Hyperparameters of its trees; 300 rounds by default, the rest as `GbdtParameters`
             says.
         records: Most records that it learns from, drawn at random; 50,000 by default: it need not
             be right, only quick.
-        known_records: Records of an operator from which on its drafts are ranked; 100 by default.
-            Traces of another say little: a model that had seen no Winograd convolution led to
-            programs of it 1.3 times as slow.
+        known_records: Records of an operator from which on its unapplied traces are ranked; 100 by
+            default. Traces of another say little: a model that had seen no Winograd convolution led
+            to programs of it 1.3 times as slow.
     """
 
     trees: GbdtParameters = GbdtParameters(rounds=300)
@@ -46,13 +46,13 @@ class RankerOptions:
 
 
 @dataclass(frozen=True)
-class DraftModel:
+class UnappliedTraceModel:
     """Trees over traces, tasks and devices.
 
     Attributes:
         trees: Trees that have been trained.
-        operators: Operators of the tasks whose drafts it can rank.
-        own: Operators of which it has learnt sketches of ours, too; none by default.
+        operators: Operators of the tasks whose unapplied traces it can rank.
+        own: Operators of which it has learnt custom sketches, too; none by default.
         options: What it learns from; as `RankerOptions` says by default.
     """
 
@@ -71,24 +71,24 @@ class DraftModel:
     ) -> Self | None:
         """Learns from the traces of both sides; None where a side has nothing to compare."""
         rng = np.random.default_rng(seed)
-        known, judged = (_drafts_of(side, rng, options.records) for side in (train, valid))
+        known, judged = (_unapplied_of(side, rng, options.records) for side in (train, valid))
         learn, check = side_of(known, seed=seed), side_of(judged, known, seed=seed)
         if not len(learn.pairs) or not len(check.pairs):
             return None
         names = known.operator.astype(str)
-        ours = np.concatenate([p.loaded().trace[:, _PARALLEL] > 0 for p in known.batch.pieces()])
+        custom = np.concatenate([p.loaded().trace[:, _PARALLEL] > 0 for p in known.batch.pieces()])
         trees = xgb.train(replace(options.trees, seed=seed), learn, check, None)
         least = options.known_records
-        return cls(trees, _often(names, least), _often(names[ours], least), options)
+        return cls(trees, _often(names, least), _often(names[custom], least), options)
 
     def predict(self, batch: Batch) -> npt.NDArray[np.float64]:
         """Scores of programs, higher is faster, float64 [n]; they need no per-store features."""
-        return self.trees.margins(as_drafts(batch), None)
+        return self.trees.margins(as_unapplied(batch), None)
 
     def fine_tune(self, records: Examples) -> Self:
         """A model that has gone on learning from `records`."""
         settings, rng = self.options.trees, np.random.default_rng(0)
-        side = side_of(_drafts_of(records, rng, self.options.records), seed=settings.seed)
+        side = side_of(_unapplied_of(records, rng, self.options.records), seed=settings.seed)
         if not len(side.pairs):
             return self
         return replace(self, trees=xgb.fine_tune(settings, self.trees, side))
@@ -115,8 +115,8 @@ def _often(names: npt.NDArray[np.str_], least: int) -> frozenset[str]:
     return frozenset(found[counts >= least].tolist())
 
 
-def _drafts_of(examples: Examples, rng: Any, most: int) -> Examples:
+def _unapplied_of(examples: Examples, rng: Any, most: int) -> Examples:
     some = examples
     if len(examples) > most:
         some = examples.take(np.sort(rng.choice(len(examples), most, replace=False)))
-    return replace(some, batch=joined([as_drafts(p.loaded()) for p in some.batch.pieces()]))
+    return replace(some, batch=joined([as_unapplied(p.loaded()) for p in some.batch.pieces()]))

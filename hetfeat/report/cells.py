@@ -98,7 +98,7 @@ class Table:
         """The cells of a measure."""
         return [row.cells[self.measures.index(measure)] for row in self.rows]
 
-    def judged(self, *sentences: str) -> "Table":
+    def with_verdict(self, *sentences: str) -> "Table":
         """The same with its verdict: the sentences that say something, and what was not run."""
         every = [cell for _, _, cell in self.cells() if cell.exists]
         absent = sum(cell.value is None for cell in every)

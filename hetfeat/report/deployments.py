@@ -96,7 +96,7 @@ def inference_table(runs: Sequence[Run], scope: Scope, device: Device) -> Table:
     )
     factors = known(table.column("baseline / without") + table.column("pruned / without"))
     slower = [factor for factor in factors if factor > _LEVEL]
-    return table.judged(
+    return table.with_verdict(
         f"With a model the network is slower in {len(slower)} of {len(factors)} cells"
         + (f", by up to {max(slower) - 1:.0%}." if slower else ".")
         if factors
@@ -166,7 +166,7 @@ def tuning_table(runs: Sequence[Run], scope: Scope, device: Device) -> Table:
     factors = known(table.column(latency))
     slower = [factor for factor in factors if factor > _LEVEL]
     leaked = [count for count in known(table.column(LEAKED)) if count]
-    return table.judged(
+    return table.with_verdict(
         compared(table, times, "With a model tuning takes {} of the time", "{}"),
         f"The network is then slower in {len(slower)} of {len(factors)}"
         + (f", by up to {max(slower) - 1:.0%}." if slower else ".")

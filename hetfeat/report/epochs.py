@@ -73,7 +73,7 @@ def error_table(runs: Sequence[Run], scope: Scope, histories: Mapping[str, Point
         ("epochs", "least RMSE", "last RMSE", "PCA, test"),
         tuple(rows),
     )
-    return table.judged(*(_sentence(table, say(hardware)) for hardware in CLASSES))
+    return table.with_verdict(*(_sentence(table, say(hardware)) for hardware in CLASSES))
 
 
 def curves(runs: Sequence[Run], scope: Scope, histories: Mapping[str, Points]) -> list[ErrorCurve]:

@@ -43,7 +43,7 @@ def operators_table(rows: Sequence[Mapping[str, Any]], devices: Mapping[str, Dev
     )
     both = [row.keys[0] for row in ours if row.paper_of]
     operators = paper.of_table(NAME)["operators"]
-    return table.judged(
+    return table.with_verdict(
         f"{len(set(both))} of the paper's {len(operators)} operators "
         f"{'is' if len(set(both)) == 1 else 'are'} in these records.",
     )

@@ -55,7 +55,7 @@ def gemm_table(runs: Sequence[Run], scope: Scope, device: Device, evaluations: i
         ("best ms", "explored, %", "s", "saved by G-BFS, %", "saved by N-A2C, %"),
         tuple(rows),
     )
-    return table.judged(*(_sentence(table, i) for i in range(len(OURS))))
+    return table.with_verdict(*(_sentence(table, i) for i in range(len(OURS))))
 
 
 def _saved(own: Cell, other: Cell, strategy: str, by: str) -> Cell:

@@ -32,7 +32,7 @@ def training_table(runs: Sequence[Run], scope: Scope) -> Table:
         ("records, baseline", "records, pruned", KEPT, "s, baseline", "s, pruned", TIMES),
         rows,
     )
-    return table.judged(
+    return table.with_verdict(
         compared(table, KEPT, "Pruning keeps {} of the records", "{} of its GB"),
         compared(table, TIMES, "Training on them takes {} of the time", "{}"),
     )
@@ -81,7 +81,7 @@ def accuracy_table(runs: Sequence[Run], scope: Scope) -> Table:
     )
     pairs = [pair for name in (PCA, PCA_PRUNED) for pair in paired(table.column(name))]
     below = [theirs - ours for ours, theirs in pairs if ours < theirs]
-    return table.judged(
+    return table.with_verdict(
         f"Ours is below the paper's in {len(below)} of {len(pairs)} cells"
         + (f", by up to {max(below):.3f}." if below else ".")
         if pairs

@@ -71,13 +71,13 @@ def _blocked(schedule: Any, lanes: int, across_channels: bool) -> None:
     *outer, x, channels = schedule.get_loops(output)
     wide = [loop for loop in outer if extent(schedule, loop) > 1]
     if wide:
-        y0, y1 = tiled(schedule, wide.pop(), 2, LARGEST_TILE)
-        x0, x1 = tiled(schedule, x, 2, REGISTER_ROWS)
+        y0, y1 = tile_loop(schedule, wide.pop(), 2, LARGEST_TILE)
+        x0, x1 = tile_loop(schedule, x, 2, REGISTER_ROWS)
     else:
-        y0, y1, x1 = tiled(schedule, x, 3, REGISTER_ROWS)
+        y0, y1, x1 = tile_loop(schedule, x, 3, REGISTER_ROWS)
         x0 = None
     vectors, vector = vectorized(schedule, channels, lanes)
-    c0, c1, c2 = tiled(schedule, vectors, 3, REGISTER_VECTORS)
+    c0, c1, c2 = tile_loop(schedule, vectors, 3, REGISTER_VECTORS)
     inside = [y1, *([x0] if x0 else []), c1, x1, c2, vector]
     if across_channels:
         schedule.reorder(c0, *wide, y0, *inside)
@@ -126,13 +126,13 @@ def _accumulated(schedule: Any, block: Any, lanes: int) -> None:
         for loop in window:
             schedule.unroll(loop)
     vectors, vector = vectorized(schedule, channels, lanes)
-    d0, d1 = tiled(schedule, depth, 2, LARGEST_TILE)
+    d0, d1 = tile_loop(schedule, depth, 2, LARGEST_TILE)
     schedule.reorder(*outer, d0, *window, d1, x, vectors, vector)
     schedule.unroll(x)
     schedule.unroll(vectors)
 
 
-def tiled(schedule: Any, loop: Any, levels: int, innermost: int) -> list[Any]:
+def tile_loop(schedule: Any, loop: Any, levels: int, innermost: int) -> list[Any]:
     """The loop split into so many, their extents drawn, the last of them limited."""
     return list(schedule.split(loop, schedule.sample_perfect_tile(loop, levels, innermost)))
 

@@ -63,10 +63,10 @@ class TaskSpace:
 
     @cached_property
     def _sketches(self) -> list[TvmTrace]:
-        schedules = [*self._context.generate_design_space(), *self._ours()]
+        schedules = [*self._context.generate_design_space(), *self._custom_sketches()]
         return [schedule.trace for schedule in schedules]
 
-    def _ours(self) -> Iterator[Schedule]:
+    def _custom_sketches(self) -> Iterator[Schedule]:
         """Our own sketches, of the kernels and targets that they are for."""
         target = self._context.target
         if target.kind.name != "llvm":

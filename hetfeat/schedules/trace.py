@@ -42,7 +42,7 @@ _RECORDED = Annotated[_Recorded, AfterValidator(_of_its_instructions)]
 _ACTION = "leave the record out"
 
 
-def recorded(text: str) -> Trace:
+def parse_trace(text: str) -> Trace:
     """The trace of a record, which others can write.
 
     Raises:
@@ -68,10 +68,10 @@ def without_postproc(trace: Trace) -> Trace:
     return [instructions[:end], [d for d in decisions if d[0] < end]]
 
 
-def is_ours(text: str) -> bool:
-    """Whether a program, by its trace as text, is of a sketch of ours.
+def is_custom_sketch(text: str) -> bool:
+    """Whether a program, by its trace as text, is of a custom sketch.
 
-    Ours make their loops parallel themselves; for MetaSchedule's, post-processing does.
+    Those make their loops parallel themselves; for MetaSchedule's, post-processing does.
     """
     return '"Parallel"' in text.partition(f'"{POSTPROC}"')[0]
 
@@ -109,7 +109,7 @@ def vary(trace: Trace, rng: random.Random) -> Trace | None:
     return None
 
 
-def crossed(one: Trace, other: Trace, rng: random.Random) -> Trace:
+def cross_over(one: Trace, other: Trace, rng: random.Random) -> Trace:
     """A trace with the decisions of either, each drawn; `one` where their instructions differ."""
     if one[0] != other[0]:
         return one

@@ -13,7 +13,7 @@ from hetfeat.schedules.blocked import (
     Sketch,
     blocks,
     extent,
-    tiled,
+    tile_loop,
     vectorized,
 )
 
@@ -31,7 +31,7 @@ def by_rows(schedule: Any, lanes: int) -> None:
     tile = extent(schedule, schedule.get_loops(schedule.get_sblock("inverse"))[0])
     count, y, _, channels = schedule.get_loops(output)
     rows, _ = schedule.split(y, [None, tile])
-    rows, _ = tiled(schedule, rows, 2, LARGEST_TILE)
+    rows, _ = tile_loop(schedule, rows, 2, LARGEST_TILE)
     loop = schedule.fuse(count, rows)
     vectorized(schedule, channels, lanes)
     for stage in ("inverse", "bgemm", "data_pack"):
@@ -45,7 +45,7 @@ def by_channels(schedule: Any, lanes: int) -> None:
     output = _inlined(schedule)
     count, y, x, channels = schedule.get_loops(output)
     vectors, vector = vectorized(schedule, channels, lanes)
-    loop, inner = tiled(schedule, vectors, 2, REGISTER_VECTORS)
+    loop, inner = tile_loop(schedule, vectors, 2, REGISTER_VECTORS)
     schedule.reorder(loop, count, y, x, inner, vector)
     for stage in ("inverse", "bgemm"):
         schedule.compute_at(schedule.get_sblock(stage), loop, preserve_unit_loops=True)
@@ -76,9 +76,9 @@ def _stages(schedule: Any, lanes: int) -> None:
         if stage == "data_pack":
             _gather(schedule, vectors)
     *_, y, x, positions, channels, depth = schedule.get_loops(schedule.get_sblock("bgemm"))
-    p0, p1 = tiled(schedule, positions, 2, REGISTER_ROWS)
+    p0, p1 = tile_loop(schedule, positions, 2, REGISTER_ROWS)
     vectors, vector = vectorized(schedule, channels, lanes)
-    c0, c1, c2 = tiled(schedule, vectors, 3, REGISTER_VECTORS)
+    c0, c1, c2 = tile_loop(schedule, vectors, 3, REGISTER_VECTORS)
     schedule.reorder(y, x, c0, p0, c1, depth, p1, c2, vector)
     schedule.unroll(p1)
     schedule.unroll(c2)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.schedules.trace import is_ours
+from hetfeat.schedules.trace import is_custom_sketch
 from hetfeat.search.base import UNGUIDED, Guidance, Proposer, RankTraces, Score
 from hetfeat.search.trace_mutation import MutationConfig, mutate_traces
 
@@ -128,7 +128,7 @@ class Evolution:
             candidates = self._mutate(size, warm_starts, rank)
         else:
             candidates = self._evolve(size, config.unmeasured_generations, warm_starts, score)
-        return next(iter(self._ranked([*warm_starts, *candidates], score)), None)
+        return next(iter(self._rank([*warm_starts, *candidates], score)), None)
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
         """See `Search.tell`."""
@@ -152,7 +152,7 @@ class Evolution:
         if score is None:
             return list(pool.values())
         for _ in range(generations):
-            ranked = self._ranked([*parents, *pool.values()], score)
+            ranked = self._rank([*parents, *pool.values()], score)
             best = [program.trace for program in ranked[: self._config.parents]]
             if best:
                 self._add(pool, self._vary(best, size))
@@ -181,14 +181,16 @@ class Evolution:
 
     def _choose_custom_sketches(self, count: int, score: Score | None) -> list[Program]:
         """Programs of custom sketches: random ones, and variations of the fastest of them."""
-        if not any(is_ours(program.trace) for program in self._show_sketches()):
+        if not any(is_custom_sketch(program.trace) for program in self._show_sketches()):
             return []
         size = self._config.candidates_per_pick * count
         pool: dict[str, Program] = {}
-        if custom := [trace for trace in self._fastest(len(self._latency_s)) if is_ours(trace)]:
+        if custom := [
+            trace for trace in self._fastest(len(self._latency_s)) if is_custom_sketch(trace)
+        ]:
             self._add(pool, self._vary(custom[: self._config.parents], size // 2))
         self._add(pool, self._sample(size - len(pool)))
-        chosen = self._choose([p for p in pool.values() if is_ours(p.trace)], count, score)
+        chosen = self._choose([p for p in pool.values() if is_custom_sketch(p.trace)], count, score)
         self._seen.update(program.key for program in chosen)
         return chosen
 
@@ -198,7 +200,7 @@ class Evolution:
         return heapq.nsmallest(count, self._latency_s, key=self._latency_s.__getitem__)
 
     @staticmethod
-    def _ranked(programs: list[Program], score: Score) -> list[Program]:
+    def _rank(programs: list[Program], score: Score) -> list[Program]:
         """The programs, the best scored first."""
         if not programs:
             return []
@@ -210,7 +212,7 @@ class Evolution:
         if score is None or len(pool) <= count:
             return pool[:count]
         drawn = round(self._config.random_share * count)
-        ranked = self._ranked(pool, score)
+        ranked = self._rank(pool, score)
         best, rest = ranked[: count - drawn], ranked[count - drawn :]
         return best + self._rng.sample(rest, drawn)
 

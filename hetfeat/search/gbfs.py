@@ -43,7 +43,7 @@ class GreedyBestFirst:
             for neighbour in self._pending:
                 self._visits.add(neighbour)
         asked, self._pending = self._pending[:count], self._pending[count:]
-        return self._visits.filled(asked, count)
+        return self._visits.fill(asked, count)
 
     def tell(self, measurements: Sequence[Timed]) -> None:
         """See `Search.tell`."""

@@ -168,7 +168,7 @@ class NeighbourhoodA2C:
                 self._walk(self._incumbent, chosen, count)
                 if len(chosen) == count:
                     break
-        return self._visits.filled(chosen, count)
+        return self._visits.fill(chosen, count)
 
     def tell(self, measurements: Sequence[Timed]) -> None:
         """See `Search.tell`."""

@@ -38,7 +38,7 @@ class SpaceEvolution:
         """See `Search.ask`."""
         asked = [_state(program) for program in self._search.ask(count)]
         chosen = [state for state in asked if self._visits.add(state)]
-        return self._visits.filled(chosen, count)
+        return self._visits.fill(chosen, count)
 
     def tell(self, measurements: Sequence[Timed]) -> None:
         """See `Search.tell`."""

@@ -120,7 +120,7 @@ class SurrogateSearch:
             chosen = self._choose(pool, min(count, config.picks, len(pool))) if pool else []
         for state in chosen:
             self._visits.add(state)
-        return self._visits.filled(chosen, count)
+        return self._visits.fill(chosen, count)
 
     def tell(self, measurements: Sequence[Timed]) -> None:
         """See `Search.tell`."""

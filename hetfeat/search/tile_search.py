@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.base import Proposer, StateSearch, Timed
 from hetfeat.search.strategies import make_search
-from hetfeat.search.trace_tiles import TraceTiles, tiled
+from hetfeat.search.trace_tiles import TraceTiles, tiles_of
 
 
 class TileSearch:
@@ -47,7 +47,7 @@ class TileSearch:
 
     def ask(self, count: int) -> list[Program]:
         """See `Search.ask`."""
-        if self._search is None and not self._begun():
+        if self._search is None and not self._begin():
             draw = self._seed + len(self._told)  # what failed is not drawn again
             first = [*self._warm_starts(), *self._proposer.sample(self._task, count, draw)]
             fresh = {p.key: p for p in first if p.key not in self._told_keys}
@@ -58,7 +58,7 @@ class TileSearch:
             fruitless += len(states)
             traces = [self._tiles.with_tiles(state) for state in states]
             programs = self._proposer.apply(self._task, traces)
-            applied = {tiled(program.trace)[1] for program in programs}
+            applied = {tiles_of(program.trace)[1] for program in programs}
             self._search.tell([Timed(state, None) for state in states if state not in applied])
             if fresh_programs := [p for p in programs if p.key not in self._told_keys]:
                 return fresh_programs
@@ -74,7 +74,7 @@ class TileSearch:
     def pick(self) -> None:
         """Nothing: no model judges what nobody has measured."""
 
-    def _begun(self) -> bool:
+    def _begin(self) -> bool:
         """Starts the strategy at the fastest program, if there is one."""
         ran = [m for m in self._told if m.latency_s is not None]
         if not ran:

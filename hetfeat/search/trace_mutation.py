@@ -86,7 +86,7 @@ def _child(
         return traces.drawn_anew(rng.choice(sketches), rng)
     child: traces.Trace | None = rng.choice(elite)
     if child is not None and rng.random() < config.crossover_share:
-        child = traces.crossed(child, rng.choice(elite), rng)
+        child = traces.cross_over(child, rng.choice(elite), rng)
     for _ in range(rng.choice(config.changes)):
         child = child and traces.vary(child, rng)
     return child

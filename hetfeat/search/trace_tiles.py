@@ -9,7 +9,7 @@ from hetfeat.search.base import State
 from hetfeat.search.space import Dimension, TileSpace
 
 
-def tiled(trace: str) -> tuple[tuple[Dimension, ...], State]:
+def tiles_of(trace: str) -> tuple[tuple[Dimension, ...], State]:
     """The loops that a trace tiles, and their factors."""
     instructions, decisions = without_postproc(json.loads(trace))
     dimensions: list[Dimension] = []
@@ -47,12 +47,12 @@ class TraceTiles:
     @classmethod
     def of(cls, trace: str) -> "TraceTiles":
         """The tiles of a trace."""
-        dimensions, state = tiled(trace)
+        dimensions, state = tiles_of(trace)
         return cls(trace, TileSpace(dimensions), state)
 
     def state_of(self, trace: str) -> State | None:
         """The state that a trace is; None where it is not in the space, or differs in more."""
-        dimensions, state = tiled(trace)
+        dimensions, state = tiles_of(trace)
         same = dimensions == self.space.dimensions and _frame(trace) == _frame(self.trace)
         return state if same and state in self.space else None
 

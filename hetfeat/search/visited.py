@@ -41,6 +41,6 @@ class Visits:
                 states.append(state)
         return states
 
-    def filled(self, chosen: list[State], count: int) -> list[State]:
+    def fill(self, chosen: list[State], count: int) -> list[State]:
         """`chosen`, or one random state where a search has nothing of its own to ask for."""
         return chosen or self.fresh(min(count, 1))

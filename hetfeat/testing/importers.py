@@ -16,7 +16,7 @@ from typing import ClassVar
 import pytest
 
 from hetfeat.dataset.importers.import_records import Counts, import_records
-from hetfeat.dataset.importers.sniff import look
+from hetfeat.dataset.importers.sniff import sniff
 from hetfeat.dataset.store import RecordStore
 
 
@@ -51,7 +51,7 @@ class ImporterConformance:
 
     def test_its_files_are_known_by_their_look(self, file: Path) -> None:
         """So that a file of another format is refused by name."""
-        assert look(file)[0] == self.format
+        assert sniff(file)[0] == self.format
 
     def test_each_line_is_a_record_and_the_same_again_a_duplicate(
         self, file: Path, tmp_path: Path

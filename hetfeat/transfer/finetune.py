@@ -214,7 +214,7 @@ def tuned_pca(
     source: CostModel, data: FewShot, options: FineTuneOptions = DEFAULT_FINE_TUNING
 ) -> dict[int, Floats]:
     """PCA on the measured programs of each task, by strength of fine-tuning, cross-validated."""
-    judge = without_draft(source)
+    judge = without_trace_ranker(source)
 
     def pca_with(rounds: int) -> Floats:
         scores = np.zeros(len(data.measured))
@@ -259,10 +259,10 @@ def fine_tuned(source: CostModel, records: Examples, rounds: int) -> CostModel:
     return model
 
 
-def without_draft(source: CostModel) -> CostModel:
-    """The source without what ranks drafts, for where nothing is drafted."""
+def without_trace_ranker(source: CostModel) -> CostModel:
+    """The source without what ranks unapplied traces, for where there are none."""
     changed = copy.copy(source)
-    changed.draft = None
+    changed.trace_ranker = None
     return changed
 
 

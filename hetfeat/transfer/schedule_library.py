@@ -26,7 +26,7 @@ from hetfeat.schedules.trace import (
     Trace,
     dump,
     innermost_limit,
-    recorded,
+    parse_trace,
     without_postproc,
 )
 
@@ -144,7 +144,7 @@ class ScheduleLibrary:
         return task.flops * geometric_mean(nearest) if nearest else math.inf
 
 
-def starts_of(
+def warm_starts_of(
     library: ScheduleLibrary,
     task: Task,
     proposer: DeviceMeasurer,
@@ -186,10 +186,10 @@ def carry_over(donor: str, templates: Sequence[str]) -> str | None:
     Raises:
         DataError: The donor is no trace.
     """
-    source = without_postproc(recorded(donor))
+    source = without_postproc(parse_trace(donor))
     for text in templates:
         template = without_postproc(json.loads(text))
-        if (decisions := _matched(source, template)) is not None:
+        if (decisions := _match(source, template)) is not None:
             return dump([template[0], decisions])
     return None
 
@@ -213,7 +213,7 @@ def nearest_factors(factors: Sequence[int], extent: int, innermost: int | None =
     return [left, *reversed(found)]
 
 
-def _matched(source: Trace, template: Trace) -> list[list[object]] | None:
+def _match(source: Trace, template: Trace) -> list[list[object]] | None:
     mine, theirs = _decisions(template), _decisions(source)
     if [kind for _, kind, _, _ in mine] != [kind for _, kind, _, _ in theirs]:
         return None

@@ -225,7 +225,8 @@ class _Collecting:
         self, measurer: DeviceMeasurer, task: Task, batch: list[Program]
     ) -> Iterator[CollectProgress]:
         answered = self._of(measurer, task)
-        incumbent_s = {task.hash: min(answered.latency_s.values(), default=float("inf"))}
+        best_s = min(answered.latency_s.values(), default=None)
+        incumbent_s = {} if best_s is None else {task.hash: best_s}
         for measurement in measurer.measure_each(batch, incumbent_s):
             self._keep(measurement, answered)
             yield self._progress
@@ -237,7 +238,7 @@ class _Collecting:
         self._progress.programs += 1
         most = self._config.reproducible_spread
         if measurement.error is None and spread(measurement.latencies_s) > most:
-            sidecar_files.note(self._store.path, sidecar_files.REJECTED, measurement)
+            sidecar_files.append_measurement(self._store.path, sidecar_files.REJECTED, measurement)
             self._progress.rejected += 1
             return
         self._store.append([measurement])
@@ -288,7 +289,7 @@ def _load_answered(store: RecordStore, device: str) -> dict[str, _Answered]:
             one.keys.add(row["program"])
             if row["latencies_s"]:
                 one.latency_s[row["trace"]] = statistics.median(row["latencies_s"])
-    for row in sidecar_files.noted(store.path, sidecar_files.REJECTED):
+    for row in sidecar_files.read_rows(store.path, sidecar_files.REJECTED):
         if row["device"] == device:
             answered.setdefault(row["task"], _Answered()).keys.add(row["program"])
     return answered

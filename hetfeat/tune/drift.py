@@ -32,7 +32,7 @@ class DriftProbe:
     ) -> None:
         self._store, self._count, self._interval_s = store, count, interval_s
         self._last_s = float("-inf")
-        rows = sidecar_files.noted(store.path, sidecar_files.ANCHORS)
+        rows = sidecar_files.read_rows(store.path, sidecar_files.DRIFT_PROBES)
         traces = {(row["task"], row["trace"]) for row in rows if row["task"] in tasks}
         self._programs = [Program(tasks[task], trace) for task, trace in sorted(traces)]
 
@@ -48,7 +48,9 @@ class DriftProbe:
             return
         for measurer in measurers:
             for measurement in measurer.measure(self._programs):
-                sidecar_files.note(self._store.path, sidecar_files.ANCHORS, measurement)
+                sidecar_files.append_measurement(
+                    self._store.path, sidecar_files.DRIFT_PROBES, measurement
+                )
         self._last_s = time.monotonic()
 
 
@@ -58,7 +60,7 @@ def drift(store: RecordStore) -> dict[str, float]:
     One program strays by (highest - lowest) / median of its times.
     """
     series: dict[tuple[str, str], list[float]] = {}
-    for row in sidecar_files.noted(store.path, sidecar_files.ANCHORS):
+    for row in sidecar_files.read_rows(store.path, sidecar_files.DRIFT_PROBES):
         if row["latencies_s"]:
             median = statistics.median(row["latencies_s"])
             series.setdefault((row["device"], row["program"]), []).append(median)

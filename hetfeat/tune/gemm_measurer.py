@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
-from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.local import DEFAULTS, LocalMeasurer, MeasureOptions
 from hetfeat.records import Program, Task
 from hetfeat.search.base import State, Timed
 from hetfeat.search.runner import Measure
@@ -17,7 +17,12 @@ CHILD = "hetfeat.measure.gemm_child"
 
 @contextmanager
 def gemm_measurer(
-    profile: DeviceProfile, m: int, n: int, k: int, measured: dict[State, Timed] | None = None
+    profile: DeviceProfile,
+    m: int,
+    n: int,
+    k: int,
+    measured: dict[State, Timed] | None = None,
+    options: MeasureOptions = DEFAULTS,
 ) -> Iterator[Measure]:
     """Measures states of `gemm_space(m, n, k)` on this machine, each once.
 
@@ -31,6 +36,7 @@ def gemm_measurer(
         k: Number of products in each sum.
         measured: States that were measured before; what is measured here is added. None, the
             default, for none.
+        options: Settings of measuring on this machine, default `DEFAULTS`.
 
     Raises:
         RequestError: Not a device that runs here.
@@ -43,7 +49,7 @@ def gemm_measurer(
         )
     task = Task(f"gemm-{m}-{n}-{k}", "matmul", ((m, k), (k, n), (m, n)), "float32", 2.0 * m * n * k)
     measured = {} if measured is None else measured
-    with LocalMeasurer(profile, child=CHILD) as measurer:
+    with LocalMeasurer(profile, options, child=CHILD) as measurer:
         measurer.add_task(task, json.dumps([m, n, k]))
 
         def measure(states: Sequence[State]) -> list[Timed]:

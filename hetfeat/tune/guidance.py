@@ -17,9 +17,9 @@ from hetfeat.features.batch import Examples
 from hetfeat.models.base import CostModel, TraceRanker
 from hetfeat.models.hyperparameters import build
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.schedules.trace import is_ours
+from hetfeat.schedules.trace import is_custom_sketch
 from hetfeat.search.base import Exploration, RankTraces, Score
-from hetfeat.transfer.finetune import mean_pca, pca_of_tasks, without_draft
+from hetfeat.transfer.finetune import mean_pca, pca_of_tasks, without_trace_ranker
 from hetfeat.transfer.gate import DEFAULT_GATE, is_at_chance
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class ModelGuidance:
     ) -> None:
         self.source, self.profile, self.seed, self.config = source, profile, seed, config
         self.model = source
-        self._custom_learnt = source.draft.own if source and source.draft else None
+        self._custom_learnt = source.trace_ranker.own if source and source.trace_ranker else None
         self._gate_at = config.first_fit
         self._refit_at = 0
         self._measured: dict[str, list[Measurement]] = {}
@@ -124,7 +124,7 @@ class ModelGuidance:
         """Learns from everything measured on the device so far."""
         # Counted here, not as measurements come: what is explored changes with the model.
         self._custom_measured = Counter(
-            m.program.task.operator for m in measurements if is_ours(m.program.trace)
+            m.program.task.operator for m in measurements if is_custom_sketch(m.program.trace)
         )
         if len(measurements) < self.config.first_fit:
             return
@@ -136,8 +136,8 @@ class ModelGuidance:
             self.model = self.source.fine_tune(records)
         else:
             self.model = self._fit_from_scratch(records)
-        if self.model is not None and self.model.draft is None:
-            self.model.learn_drafts(*self._split(records))
+        if self.model is not None and self.model.trace_ranker is None:
+            self.model.learn_unapplied_traces(*self._split(records))
 
     def score(self, task: Task, programs: Sequence[Program]) -> Floats:
         """Scores of a task's programs, float64 [n]; there must be a model."""
@@ -162,10 +162,10 @@ class ModelGuidance:
 
     def _gate(self, source: CostModel, records: Examples) -> None:
         if (
-            source.draft
-            and (pca := _ranker_pca(source.draft, records)) < DEFAULT_GATE.least_source_pca
+            source.trace_ranker
+            and (pca := _ranker_pca(source.trace_ranker, records)) < DEFAULT_GATE.least_source_pca
         ):
-            source = self.source = without_draft(source)
+            source = self.source = without_trace_ranker(source)
             log.warning("the cost model's drafts are dropped: their PCA here is %.3f", pca)
         kept, fresh = self._cross_validated(source, records)
         if not len(kept):
@@ -195,7 +195,7 @@ class ModelGuidance:
             scratch = self._fit_from_scratch(learnt)
             if scratch is None:
                 return np.empty(0), np.empty(0)
-            with_source[rows] = without_draft(source).fine_tune(learnt).predict(scored.batch)
+            with_source[rows] = without_trace_ranker(source).fine_tune(learnt).predict(scored.batch)
             without[rows] = scratch.predict(scored.batch)
         return pca_of_tasks(with_source, records), pca_of_tasks(without, records)
 
@@ -234,7 +234,7 @@ class TaskGuidance:
     @property
     def rank_traces(self) -> RankTraces | None:
         """See `Guidance.rank_traces`."""
-        ranker = self.models.model.draft if self.models.model is not None else None
+        ranker = self.models.model.trace_ranker if self.models.model is not None else None
         if ranker is None or self.task.operator not in ranker.operators:
             return None
 

@@ -14,7 +14,7 @@ from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.evolution import EvolutionConfig
 from hetfeat.search.strategies import EVOLUTION
 from hetfeat.search.task_search import make_task_search
-from hetfeat.transfer.schedule_library import ScheduleLibrary, starts_of
+from hetfeat.transfer.schedule_library import ScheduleLibrary, warm_starts_of
 from hetfeat.tune.guidance import GuidanceConfig, ModelGuidance, refuse_source_at_chance
 from hetfeat.tune.scheduler import Scheduler, SchedulerConfig, TaskState
 from hetfeat.tune.session import Budget, Ended, Session, TuningProgress
@@ -221,7 +221,7 @@ def _start(
             measurer,
             options.seed,
             guidance=guidance.for_task(task),
-            warm_starts=partial(starts_of, library, task, measurer, options.seed),
+            warm_starts=partial(warm_starts_of, library, task, measurer, options.seed),
             evolution=options.evolution,
         )
         states.append(TaskState(task, weight, search, options.scheduler))

@@ -45,7 +45,7 @@ def verify(options: StoreOptions) -> app.Result:
     from hetfeat.dataset.store import RecordStore
 
     opened = RecordStore.open(options.store, whole=False)
-    damaged = opened.damaged()
+    damaged = opened.damaged_shards()
     value = {"shards": len(opened.shards()), "damaged": damaged}
     return app.Result(value, exit_code=1 if damaged else 0)
 

@@ -259,7 +259,7 @@ def _fit(model: CostModel, data: TrainingData) -> _Fit:
 
         model.fit(data.train, data.valid, on_epoch)
     fit = _Fit(curve, time.perf_counter() - start, time.process_time() - cpu_start)
-    model.learn_drafts(data.train, data.valid)
+    model.learn_unapplied_traces(data.train, data.valid)
     return fit
 
 

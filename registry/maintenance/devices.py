@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from hetfeat.devices import host
 from hetfeat.devices.fleet import control
 from hetfeat.devices.fleet.route import route_of
-from hetfeat.devices.probe import find_profile, remembered
+from hetfeat.devices.probe import find_profile, load_remembered
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import HetfeatError
-from registry.maintenance.subprocess_check import Trap, child, last_line
+from registry.maintenance.subprocess_check import CheckFinding, child, last_line
 
 _PROBE = "run `hetfeat devices probe`"
 _MISSING_FEATURES = """
@@ -22,10 +22,10 @@ print(json.dumps(sorted(set(code_features(json.loads(sys.argv[1]))) - set(here))
 """
 
 
-def profile() -> Iterator[Trap]:
+def profile() -> Iterator[CheckFinding]:
     """What `local` means on this machine, if it has been probed."""
     try:
-        known = remembered()
+        known = load_remembered()
     except HetfeatError as error:
         yield error.given, _PROBE
         return
@@ -33,7 +33,7 @@ def profile() -> Iterator[Trap]:
         yield from _local(known, _PROBE)
 
 
-def device(name: str) -> Iterator[Trap]:
+def device(name: str) -> Iterator[CheckFinding]:
     """A device: it is this machine, or its tracker has a server of it.
 
     Args:
@@ -51,7 +51,7 @@ def device(name: str) -> Iterator[Trap]:
         yield error.given, error.action
 
 
-def _local(known: DeviceProfile, mend: str) -> Iterator[Trap]:
+def _local(known: DeviceProfile, mend: str) -> Iterator[CheckFinding]:
     """Code for instructions that this CPU does not have ends in an illegal instruction."""
     if known.threads > host.usable_cores():
         yield (
@@ -66,7 +66,7 @@ def _local(known: DeviceProfile, mend: str) -> Iterator[Trap]:
         yield f"profile {known.name} is of a CPU with {', '.join(missing)}; this one has not", mend
 
 
-def _remote(known: DeviceProfile) -> Iterator[Trap]:
+def _remote(known: DeviceProfile) -> Iterator[CheckFinding]:
     route = route_of(known)
     keys = [row["device"] for row in control.status(route.tracker) if row["servers"]]
     if route.key not in keys:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from registry.maintenance import devices, machine, packages, tracking_store
 from registry.maintenance.audit import Finding
-from registry.maintenance.subprocess_check import Trap
+from registry.maintenance.subprocess_check import CheckFinding
 
 HERE = "this machine"
 
-CHECKS: dict[str, Callable[[], Iterator[Trap]]] = {
+CHECKS: dict[str, Callable[[], Iterator[CheckFinding]]] = {
     "versions": packages.versions,
     "ffi": packages.ffi,
     "loads": packages.loads,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from hetfeat.devices import host
 from hetfeat.devices.probe import home
-from registry.maintenance.subprocess_check import Trap, ran
+from registry.maintenance.subprocess_check import CheckFinding, ran
 
 COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
 """Compilers that TVM links a library with, unless CXX or CC says otherwise."""
 
 
-def compiler() -> Iterator[Trap]:
+def compiler() -> Iterator[CheckFinding]:
     """A bundle's library is linked by the system's compiler; it is tried on one line of C."""
     named = os.environ.get("CXX") or os.environ.get("CC")
     tried = (named,) if named else COMPILERS
@@ -31,7 +31,7 @@ def compiler() -> Iterator[Trap]:
         )
 
 
-def cuda() -> Iterator[Trap]:
+def cuda() -> Iterator[CheckFinding]:
     """TVM asks nvcc for its version and compiles with it; one that does not start is found late."""
     if shutil.which("nvcc") is None:
         return  # needed for a GPU only: `devices.device` says so
@@ -39,7 +39,7 @@ def cuda() -> Iterator[Trap]:
         yield "nvcc is there and does not start", "install CUDA's toolkit anew, or leave it out"
 
 
-def threads() -> Iterator[Trap]:
+def threads() -> Iterator[CheckFinding]:
     """TVM alone takes half the cores; hetfeat says how many, unless this overrules a tool."""
     cores = host.usable_cores()
     for variable, does, mend in (
@@ -54,7 +54,7 @@ def threads() -> Iterator[Trap]:
             )
 
 
-def binding() -> Iterator[Trap]:
+def binding() -> Iterator[CheckFinding]:
     """TVM's workers take the first CPUs, whatever this process was confined to."""
     allowed = sorted(os.sched_getaffinity(0))
     if allowed != list(range(len(allowed))) and os.environ.get("TVM_BIND_THREADS") != "0":
@@ -65,7 +65,7 @@ def binding() -> Iterator[Trap]:
         )
 
 
-def disk(least_bytes: int = 2**30) -> Iterator[Trap]:
+def disk(least_bytes: int = 2**30) -> Iterator[CheckFinding]:
     """Room where the toolkit writes: the working folder, its cache, temporary files.
 
     Args:
@@ -87,7 +87,7 @@ def disk(least_bytes: int = 2**30) -> Iterator[Trap]:
             )
 
 
-def memory() -> Iterator[Trap]:
+def memory() -> Iterator[CheckFinding]:
     """A child builds on each core, one more runs programs; each may grow until it is replaced."""
     from hetfeat.measure.worker_pool import DEFAULTS
 

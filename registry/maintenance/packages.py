@@ -3,7 +3,7 @@
 import importlib.metadata
 from collections.abc import Iterator, Mapping
 
-from registry.maintenance.subprocess_check import Trap, child, last_line
+from registry.maintenance.subprocess_check import CheckFinding, child, last_line
 
 PROJECT = "hetfeat"
 FFI_WITH_ANOTHER_ABI = (0, 1, 15)
@@ -16,7 +16,7 @@ LOADS = {
 """Name of what must load -> code that loads it as the toolkit does."""
 
 
-def versions() -> Iterator[Trap]:
+def versions() -> Iterator[CheckFinding]:
     """Packages that are not what pyproject.toml pins: nothing was tested with them."""
     try:
         requirements = importlib.metadata.requires(PROJECT) or []
@@ -36,7 +36,7 @@ def versions() -> Iterator[Trap]:
         yield ", ".join(wrong), REINSTALL
 
 
-def ffi() -> Iterator[Trap]:
+def ffi() -> Iterator[CheckFinding]:
     """Without the pin, pip picks a newer apache-tvm-ffi, with which tuning crashes."""
     found = _installed("apache-tvm-ffi") or ""
     numbers = tuple(int(part) for part in found.split(".")[:3] if part.isdecimal())
@@ -47,7 +47,7 @@ def ffi() -> Iterator[Trap]:
         )
 
 
-def loads(modules: Mapping[str, str] = LOADS, longest_s: float = 120.0) -> Iterator[Trap]:
+def loads(modules: Mapping[str, str] = LOADS, longest_s: float = 120.0) -> Iterator[CheckFinding]:
     """TVM and torchvision, each in a process of its own, which may die of what is wrong.
 
     Args:

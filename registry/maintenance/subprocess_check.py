@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-Trap = tuple[str, str]
+CheckFinding = tuple[str, str]
 """Description of what is wrong, and the advice how to mend it."""
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from hetfeat.errors import HetfeatError
 from registry.jobs.optuna_study import holds_studies
 from registry.maintenance.project_env import environment_name, environments_root
-from registry.maintenance.subprocess_check import Trap
+from registry.maintenance.subprocess_check import CheckFinding
 from registry.models.mlflow_client import connect, translated
 
 PROJECT_FILE = "MLproject"
 
 
-def tracking() -> Iterator[Trap]:
+def tracking() -> Iterator[CheckFinding]:
     """MLflow's store answers, and is not Optuna's as well: each migrates the other's tables."""
     import mlflow
 
@@ -36,7 +36,7 @@ def tracking() -> Iterator[Trap]:
         )
 
 
-def variables() -> Iterator[Trap]:
+def variables() -> Iterator[CheckFinding]:
     """Variables of MLflow that mean something else than they seem to."""
     if os.environ.get("MLFLOW_RUN_ID"):
         yield (
@@ -54,7 +54,7 @@ def variables() -> Iterator[Trap]:
         )
 
 
-def project() -> Iterator[Trap]:
+def project() -> Iterator[CheckFinding]:
     """In a project's folder: MLflow finds its file, and an environment that was made for it."""
     here = Path.cwd()
     files = [path.name for path in here.iterdir() if path.name.lower() == PROJECT_FILE.lower()]

@@ -110,7 +110,7 @@ def _move(
     displaced = now.state.holder_of(to)
     replaced = aliases.version_of(client, name, displaced) if displaced else None
     asked = Outcome(None, from_, to, tuple(gates(moved, replaced, to)))
-    results = _judged(asked, moved, force)
+    results = _apply_gates(asked, moved, force)
     said = content_of(
         *("promote", moved.version, from_, to, reason),
         forced=force,
@@ -152,7 +152,7 @@ def _target(to: str) -> str:
     return to.lower()
 
 
-def _judged(asked: Outcome, version: Version, force: bool) -> tuple[GateResult, ...]:
+def _apply_gates(asked: Outcome, version: Version, force: bool) -> tuple[GateResult, ...]:
     """What the gates said, with those overridden that refused."""
     refused = [result for result in asked.gates if result.outcome == REFUSED]
     altered = any(result.gate == ARTIFACTS for result in refused)

@@ -64,7 +64,7 @@ def stop_in_the_middle(process: subprocess.Popen, folder: Path, number: signal.S
 
 def rejected(folder: Path) -> int:
     """Measurements not kept, their repeats having disagreed."""
-    return len(list(sidecar_files.noted(folder / "records", sidecar_files.REJECTED)))
+    return len(list(sidecar_files.read_rows(folder / "records", sidecar_files.REJECTED)))
 
 
 def times(folder: Path) -> dict[str, float]:
@@ -143,7 +143,7 @@ def test_the_store_has_everything_a_training_needs(story):
     (weights,) = story.store.networks().values()
     assert set(weights) == set(story.store.workloads())
     assert story.result["tasks"] == len(weights)
-    assert story.store.damaged() == []
+    assert story.store.damaged_shards() == []
     assert not (story.store.path / "journal.jsonl").exists()
 
 

@@ -61,7 +61,9 @@ def test_deploying_over_rpc(there, registry_here, monkeypatch):
     verdicts = iter(["3 GFLOP/s"])
     monkeypatch.setattr(remote, "last_probe", lambda worker, profile: next(verdicts, None))
     report = deploy_and_register(job(there, registry_here)).report
-    (kept_apart,) = sidecar_files.noted(registry_here / "bundle.journal", sidecar_files.QUARANTINE)
+    (kept_apart,) = sidecar_files.read_rows(
+        registry_here / "bundle.journal", sidecar_files.QUARANTINE
+    )
     assert kept_apart["reason"] == "3 GFLOP/s"
     assert report.device == "there"
     assert report.trials == 8

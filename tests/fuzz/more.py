@@ -40,7 +40,7 @@ def notes(name: str) -> Target:
         sidecar_files.evaluation_tasks(folder)
         sidecar_files.spent_s(folder, "a")
         if name.endswith(".jsonl"):
-            list(sidecar_files.noted(folder, name))
+            list(sidecar_files.read_rows(folder, name))
 
     return target
 
@@ -129,13 +129,15 @@ def reply(data: bytes, folder: Path) -> None:
 
     from hetfeat.devices.profile import DeviceProfile
     from hetfeat.measure.latencies import latencies_of
-    from hetfeat.measure.worker_loop import received
+    from hetfeat.measure.messages import RequestFailed, RunFile
+    from hetfeat.measure.worker_loop import receive
     from hetfeat.records import Task
 
     here, there = Pipe()
-    with here, there, contextlib.suppress(EOFError):
+    request = RunFile(program="", path="a.so", arguments=[], incumbent_s=None, cold=False)
+    with here, there, contextlib.suppress(EOFError, RequestFailed):
         there.send_bytes(data)
-        value = received(here).get("value")
+        value = receive(here, request)
         task = Task("0", "matmul", ((1, 2), (2, 2), (1, 2)), "float32", 8.0)
         latencies_of(value, task, DeviceProfile("a", "cpu-x86", {"kind": "llvm"}, 2))
 

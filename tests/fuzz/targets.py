@@ -28,10 +28,10 @@ def _tags(data: bytes) -> dict[str, str]:
 def _importer(name: str, file: str = "log") -> Target:
     def target(data: bytes, folder: Path) -> None:
         from hetfeat.dataset.importers.formats import importer
-        from hetfeat.dataset.importers.sniff import look
+        from hetfeat.dataset.importers.sniff import sniff
 
         (folder / file).write_bytes(data)
-        look(folder / file)
+        sniff(folder / file)
         for batch in importer(name)([folder / file], "a"):
             batch.records.validate(full=True)
 
@@ -69,7 +69,7 @@ def _store(file: str) -> Target:
         found = RecordStore.open(store.path)
         for _ in from_table(found.read()):
             pass
-        found.damaged()
+        found.damaged_shards()
         found.networks()
         found.devices()
 

@@ -76,6 +76,31 @@ def test_a_name_that_is_not_public_is_no_attribute():
     assert set(PUBLIC) <= set(dir(hetfeat))
 
 
+@pytest.mark.slow
+def test_a_profile_made_by_hand_has_types(project: Path, tmp_path: Path):
+    """A plain mapping as target is not of the field's type: `Target` and `Route` are public."""
+    code = (
+        "import hetfeat\n"
+        "reveal_type(hetfeat.Target)\n"
+        "target = hetfeat.Target({'kind': 'llvm'})\n"
+        "route = hetfeat.Route({'kind': 'local'})\n"
+        "hetfeat.DeviceProfile('board', 'cpu-arm', target, 4, route=route)\n"
+    )
+    user = tmp_path / "user.py"
+    user.write_text(code)
+    names = ("__init__.py", "devices/__init__.py", "devices/profile.py")
+    sources = [str(project / "hetfeat" / name) for name in names]
+    # What the profile needs and nothing else, or torch would be read: half a minute.
+    command = [sys.executable, "-m", "mypy", "--config-file=", "--python-version=3.11", "--strict"]
+    command += ["--follow-imports=skip", f"--cache-dir={tmp_path / 'cache'}", *sources, str(user)]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    said = [line for line in done.stdout.splitlines() if "user.py" in line]
+    assert [line for line in said if " error: " in line] == []
+    assert any("hetfeat.devices.profile.Target" in line for line in said), done.stdout
+    run = subprocess.run([sys.executable, "-c", code.replace("reveal_type", "repr")], cwd=project)
+    assert run.returncode == 0
+
+
 def test_no_public_name_is_that_of_a_module():
     modules = {module.name for module in pkgutil.iter_modules(hetfeat.__path__)}
     assert modules.isdisjoint(PUBLIC)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hetfeat.dataset.importers import formats
-from hetfeat.dataset.importers.sniff import look
+from hetfeat.dataset.importers.sniff import sniff
 from hetfeat.errors import RequestError
 from hetfeat.models import registry as models
 from hetfeat.models.hyperparameters import Choice, space_of
@@ -73,7 +73,7 @@ class TestImporters:
     @pytest.fixture(autouse=True)
     def as_it_was(self):
         yield
-        formats.looks_of_plugins.cache_clear()
+        formats.patterns_of_plugins.cache_clear()
 
     def test_a_file_is_known_by_the_look_that_its_importer_gives(
         self, install, monkeypatch, tmp_path
@@ -81,17 +81,17 @@ class TestImporters:
         code = "def read(files, device): ...\nread.looks = [(rb'm,n,k', 'times')]"
         install("some-format", "hetfeat.importers", "gemm-csv = plugin:read", code)
         monkeypatch.setitem(formats.FORMATS, "gemm-csv", "plugin:read")
-        formats.looks_of_plugins.cache_clear()
+        formats.patterns_of_plugins.cache_clear()
         (tmp_path / "times.csv").write_text("m,n,k\n")
-        assert look(tmp_path / "times.csv") == ("gemm-csv", "times")
+        assert sniff(tmp_path / "times.csv") == ("gemm-csv", "times")
 
     def test_a_broken_one_costs_a_line_of_the_log(self, install, monkeypatch, tmp_path, caplog):
         install("some-format", "hetfeat.importers", "gemm-csv = plugin:read", "1 / 0")
         monkeypatch.setitem(formats.FORMATS, "gemm-csv", "plugin:read")
-        formats.looks_of_plugins.cache_clear()
+        formats.patterns_of_plugins.cache_clear()
         (tmp_path / "log").write_text('{"r": [[0.1], 0, 1, 1]}\n')
         for _ in range(2):
-            assert look(tmp_path / "log") == ("ansor", "Ansor records")
+            assert sniff(tmp_path / "log") == ("ansor", "Ansor records")
         assert len([r for r in caplog.records if "gemm-csv" in r.getMessage()]) == 1
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mlproject
-from hetfeat.dataset.importers.formats import FORMATS, looks_of_plugins
+from hetfeat.dataset.importers.formats import FORMATS, patterns_of_plugins
 from hetfeat.models.registry import MODELS
 from hetfeat.search.strategies import STRATEGIES
 from registry.cli import app
@@ -29,14 +29,14 @@ TABLES: list[dict[str, str]] = [MODELS, STRATEGIES, FORMATS]
 def as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A folder of one's own; tables and modules are as before when the example is over."""
     modules, tables = set(sys.modules), [dict(table) for table in TABLES]
-    looks_of_plugins.cache_clear()
+    patterns_of_plugins.cache_clear()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield
     for table, before in zip(TABLES, tables, strict=True):
         table.clear()
         table.update(before)
-    looks_of_plugins.cache_clear()
+    patterns_of_plugins.cache_clear()
     for name in set(sys.modules) - modules:
         if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(tmp_path):
             del sys.modules[name]

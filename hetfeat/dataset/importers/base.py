@@ -41,7 +41,7 @@ class Importer(Protocol):
     """
 
     def __call__(self, files: Iterable[Path], device: str) -> Iterator[ImportedBatch]:
-        """The records of `files`, which `looks` takes for this format, as measured on `device`."""
+        """The records of `files`, which `sniff` takes for this format, as measured on `device`."""
 
 
 def batch_of(

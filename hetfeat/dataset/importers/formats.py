@@ -27,8 +27,8 @@ def importer(name: str) -> "Importer":
 
 
 @functools.cache
-def looks_of_plugins() -> list[tuple[bytes, str, str]]:
-    """What lines of plug-ins' formats begin with, as in `looks.LINES`.
+def patterns_of_plugins() -> list[tuple[bytes, str, str]]:
+    """What lines of plug-ins' formats begin with, as in `sniff.LINES`.
 
     A plug-in's function says so by its attribute `looks`: pairs of a pattern and words.
     """

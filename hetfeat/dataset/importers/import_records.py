@@ -14,7 +14,7 @@ from hetfeat.dataset.importers.base import ImportedBatch
 from hetfeat.dataset.importers.files import walk
 from hetfeat.dataset.importers.formats import FORMATS, importer
 from hetfeat.dataset.importers.key_set import KeySet
-from hetfeat.dataset.importers.sniff import look
+from hetfeat.dataset.importers.sniff import sniff
 from hetfeat.dataset.store import RecordStore
 from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.devices.presets import preset
@@ -190,9 +190,9 @@ def _refuse_other_formats(format_name: str, paths: Iterable[Path]) -> None:
     if format_name not in FORMATS:
         raise not_one_of("format", format_name, FORMATS, "choose one of them")
     for path in paths:
-        looks = (look(file) for file in walk([path]))
-        first = next(looks, (None, "an empty folder"))
-        if first[0] != format_name and all(name != format_name for name, _ in looks):
+        sniffed = (sniff(file) for file in walk([path]))
+        first = next(sniffed, (None, "an empty folder"))
+        if first[0] != format_name and all(name != format_name for name, _ in sniffed):
             raise DataError(
                 f"'{path}', which looks like {first[1]}",
                 f"{format_name} records",
@@ -203,7 +203,7 @@ def _refuse_other_formats(format_name: str, paths: Iterable[Path]) -> None:
 def _fitting(format_name: str, paths: Iterable[Path], counts: Counts) -> Iterator[Path]:
     """The files of the format; others, which only folders can bring, are one entry each."""
     for path in walk(paths):
-        name, words = look(path)
+        name, words = sniff(path)
         if name == format_name:
             yield path
         else:

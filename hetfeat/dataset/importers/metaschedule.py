@@ -19,7 +19,7 @@ from hetfeat.dataset.importers.base import ImportedBatch, batch_of
 from hetfeat.dataset.importers.files import read_lines
 from hetfeat.dataset.importers.metaschedule_targets import KINDS, profile_of
 from hetfeat.dataset.importers.metaschedule_workloads import Workloads
-from hetfeat.dataset.importers.sniff import METASCHEDULE_RECORDS, look
+from hetfeat.dataset.importers.sniff import METASCHEDULE_RECORDS, sniff
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 from hetfeat.parsing import decode
@@ -47,7 +47,7 @@ def read(
         DataError: A database without its file of workloads.
     """
     for file in files:
-        if look(file)[1] == METASCHEDULE_RECORDS:
+        if sniff(file)[1] == METASCHEDULE_RECORDS:
             yield from _database(file, device, line_bytes, batch_records)
 
 

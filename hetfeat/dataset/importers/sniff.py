@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 from hetfeat.dataset.importers.files import head
-from hetfeat.dataset.importers.formats import looks_of_plugins
+from hetfeat.dataset.importers.formats import patterns_of_plugins
 
 ANSOR_KINDS = ("llvm", "cuda", "rocm", "hip", "metal")
 """Kinds of targets that the auto-scheduler tunes for and a family of devices fits."""
@@ -36,7 +36,7 @@ LINES: list[tuple[bytes, str | None, str]] = [
 _KERNEL_TUNER = re.compile(rb'"(device_name|tune_params_keys|tune_params|cache)"\s*:')
 
 
-def look(path: Path) -> tuple[str | None, str]:
+def sniff(path: Path) -> tuple[str | None, str]:
     """What the first bytes of a file say.
 
     Returns:
@@ -53,7 +53,7 @@ def look(path: Path) -> tuple[str | None, str]:
     if begin.lstrip().startswith(b"{") and _KERNEL_TUNER.search(begin):
         return "kernel-tuner", "a Kernel Tuner cache"
     lines = begin.split(b"\n")
-    for pattern, name, words in (*LINES, *looks_of_plugins()):
+    for pattern, name, words in (*LINES, *patterns_of_plugins()):
         if any(re.match(pattern, line) for line in lines):
             return name, words
     if b"\0" in begin:

@@ -13,6 +13,8 @@ import numpy as np
 from tvm import relax
 
 from hetfeat.deploy import runtime
+from hetfeat.deploy.messages import LoadBundle, RunBundle, TimeBundle
+from hetfeat.measure.messages import CloseSession, Connect, Handlers, ProbeSpeed, Seconds
 from hetfeat.measure.remote.child import ServerSession
 from hetfeat.measure.worker_loop import serve
 
@@ -78,29 +80,32 @@ class BundleService:
         self._session = ServerSession(target)
         self._bundle: Any = None
 
-    def connect(self, **given: Any) -> dict[str, Any]:
-        """See `ServerSession.connect`."""
-        return self._session.connect(**given)
+    def handlers(self) -> Handlers:
+        """What the child does for each message."""
+        return {
+            Connect: self._session.connect,
+            ProbeSpeed: self._session.gflops,
+            LoadBundle: self.load,
+            RunBundle: self.run,
+            TimeBundle: self.time,
+            CloseSession: self.close,
+        }
 
-    def gflops(self, enough: float) -> float | None:
-        """See `ServerSession.gflops`."""
-        return self._session.gflops(enough)
-
-    def load(self, folder: str) -> None:
+    def load(self, request: LoadBundle) -> None:
         """Checks a bundle, and sends its libraries and parameters."""
-        self._bundle = _There(Path(folder), self._session)
+        self._bundle = _There(Path(request.folder), self._session)
 
-    def run(self, inputs: list[str], output: str) -> None:
-        """Runs on the `.npy` files `inputs`, and writes all outputs, in order, to `output`."""
-        found = self._bundle.run(runtime.load_arrays([Path(name) for name in inputs]))
-        np.savez(output, *runtime.as_tuple(found), allow_pickle=False)
+    def run(self, request: RunBundle) -> None:
+        """Runs on files of inputs, and writes all outputs, in order, to a file."""
+        found = self._bundle.run(runtime.load_arrays([Path(name) for name in request.inputs]))
+        np.savez(request.output, *runtime.as_tuple(found), allow_pickle=False)
 
-    def time(self, inputs: list[str], rounds: int) -> list[float]:
+    def time(self, request: TimeBundle) -> Seconds:
         """Seconds of each run; the first runs do not count."""
-        arrays = runtime.load_arrays([Path(name) for name in inputs])
-        return list(self._bundle.seconds(arrays, rounds))
+        arrays = runtime.load_arrays([Path(name) for name in request.inputs])
+        return list(self._bundle.seconds(arrays, request.rounds))
 
-    def close(self) -> None:
+    def close(self, request: CloseSession) -> None:
         """Ends the session."""
         self._bundle = None
         self._session.close()
@@ -109,6 +114,6 @@ class BundleService:
 if __name__ == "__main__":
     serve(
         Connection(int(sys.argv[1])),
-        BundleService(json.loads(sys.argv[2])),
+        BundleService(json.loads(sys.argv[2])).handlers(),
         lambda request, error: "run",
     )

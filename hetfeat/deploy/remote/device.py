@@ -8,15 +8,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 from pydantic import Field
 
 from hetfeat.deploy.bench import Latency
 from hetfeat.deploy.bundle import Array, read_manifest, sample_inputs
+from hetfeat.deploy.messages import LoadBundle, RunBundle, TimeBundle
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, WorkFailed
+from hetfeat.measure.messages import Message, RequestFailed
 from hetfeat.measure.remote.session import Quarantine, connect, last_probe, lost
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.parsing import PositiveFloat, parse
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 
 CHILD = "hetfeat.deploy.remote.child"
 
+R = TypeVar("R")
 T = TypeVar("T")
 _Seconds = Annotated[list[PositiveFloat], Field(min_length=1)]
 
@@ -66,12 +69,12 @@ class DeviceBundle:
     ) -> None:
         self._worker, self._folder, self._work = worker, folder, work
         self._run_timeout_s = options.run_timeout_s
-        self._ask({"do": "load", "folder": str(folder)}, options.load_timeout_s)
+        self._ask(LoadBundle(folder=str(folder)), options.load_timeout_s)
 
     def run(self, inputs: Sequence[Array]) -> Array | tuple[Array, ...]:
         """The output for inputs, or all of several, computed on the device."""
         output = self._work / "output.npz"
-        request = {"do": "run", "inputs": self._written(inputs), "output": str(output)}
+        request = RunBundle(inputs=self._written(inputs), output=str(output))
         self._ask(request, self._run_timeout_s)
         with np.load(output, allow_pickle=False) as stored:
             outputs = tuple(stored.values())
@@ -82,7 +85,7 @@ class DeviceBundle:
         inputs = sample_inputs(self._folder)
         if batch not in (None, read_manifest(self._folder)["variants"][0]["batch"]):
             inputs = [np.resize(value, (batch, *value.shape[1:])) for value in inputs]
-        request = {"do": "time", "inputs": self._written(inputs), "rounds": rounds}
+        request = TimeBundle(inputs=self._written(inputs), rounds=rounds)
         seconds = parse(
             self._ask(request, self._run_timeout_s),
             _Seconds,
@@ -98,16 +101,13 @@ class DeviceBundle:
             np.save(path, value, allow_pickle=False)
         return paths
 
-    def _ask(self, request: dict[str, Any], timeout_s: float) -> Any:
+    def _ask(self, request: Message[R], timeout_s: float) -> R:
         try:
-            reply = self._worker.ask(request, timeout_s)
+            return self._worker.ask(request, timeout_s)
         except Lost as gone:
-            raise _Broken(
-                f"the session ended while asked to {request['do']}: {gone.kind}"
-            ) from gone
-        if "error" in reply:
-            raise _Broken(str(reply["message"]))
-        return reply.get("value")
+            raise _Broken(f"the session ended while asked to {request.do}: {gone.kind}") from gone
+        except RequestFailed as failed:
+            raise _Broken(str(failed)) from failed
 
 
 def on_device(

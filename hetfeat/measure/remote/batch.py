@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hetfeat.devices.fleet.report import ServerReport
+from hetfeat.measure.messages import Argument
 from hetfeat.records import ErrorKind, Measurement, Program
 
 
@@ -48,7 +48,7 @@ class Job:
 
     program: Program
     library: Path
-    arguments: Sequence[Any]
+    arguments: list[Argument]
     strikes: int = 0
     suspected: tuple[str, int] | None = None
 

@@ -5,6 +5,7 @@ hangs: its parent kills it then, and nothing but the session is lost.
 """
 
 import contextlib
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,18 @@ from hetfeat.devices.fleet.server import DESCRIBE
 from hetfeat.devices.target import FILL, ShortProbe, code_features, linker
 from hetfeat.errors import DataError
 from hetfeat.measure import child as here
+from hetfeat.measure.messages import (
+    Argument,
+    BuildFile,
+    CloseSession,
+    Connect,
+    Handlers,
+    ProbeSpeed,
+    RunFile,
+    RunProgram,
+    Seconds,
+    Start,
+)
 from hetfeat.parsing import decode
 
 
@@ -35,21 +48,11 @@ class ServerSession:
         self._report: Any = None
         self._gflops: Any = None
 
-    def connect(
-        self, host: str, port: int, key: str, session_s: float, enough: float
-    ) -> dict[str, Any]:
-        """Waits for a free server; returns what it says of itself, and how fast it is.
-
-        Args:
-            host: Host of the tracker.
-            port: Port of the tracker.
-            key: Key of the device at the tracker.
-            session_s: Seconds that the session may last before the server ends it.
-            enough: Speed in GFLOP/s that is fast enough.
-        """
+    def connect(self, request: Connect) -> dict[str, Any]:
+        """Waits for a free server; returns what it says of itself, and how fast it is."""
         self.close()
-        tracker = rpc.connect_tracker(host, port)
-        self._remote = tracker.request(key, session_timeout=session_s)
+        tracker = rpc.connect_tracker(request.host, request.port)
+        self._remote = tracker.request(request.key, session_timeout=request.session_s)
         tracker.close()
         try:
             self._report = self._remote.get_function(DESCRIBE)
@@ -61,17 +64,24 @@ class ServerSession:
         missing = sorted(self._needed - set(described.features))
         if not missing:  # or the probe, too, would end in an illegal instruction
             self._gflops = self._probe.on(self._remote)
-            report["gflops"] = self._gflops(enough)
+            report["gflops"] = self._gflops(request.enough)
         return report | {"missing": missing}
 
-    def gflops(self, enough: float) -> float | None:
-        """How fast the server is now, see `connect`; None if the session broke."""
+    def gflops(self, request: ProbeSpeed) -> float | None:
+        """How fast the server is now, see `connect`; None if the session broke.
+
+        Raises:
+            ValueError: It gave a speed that is none.
+        """
         try:
-            return float(self._gflops(enough))
+            gflops = float(self._gflops(request.enough))
         except Exception:
             if self.is_alive():
                 raise
             return None
+        if not math.isfinite(gflops):
+            raise ValueError(f"a speed of {gflops} GFLOP/s")
+        return gflops
 
     def is_alive(self) -> bool:
         """Whether the server still answers."""
@@ -111,47 +121,49 @@ class ServerSession:
 class RemoteService(here.Service):
     """Builds into files, and runs them in a session."""
 
-    def __init__(self, target: dict[str, Any], cache_line_bytes: int) -> None:
-        super().__init__(target, cache_line_bytes)
-        self._linker = linker(target)
-        self._session = ServerSession(target)
+    def __init__(self, start: Start) -> None:
+        super().__init__(start)
+        self._linker = linker(start.target)
+        self._session = ServerSession(start.target)
 
-    def build(self, task: str, program: str, trace: str, path: str = "") -> Any:
-        """Compiles a program into the library `path`; returns its arguments' shapes and types."""
-        executable, arguments = self._compiled(task, trace)
-        executable.export_library(path, fcompile=self._linker)
+    def handlers(self) -> Handlers:
+        """What the child does for each message."""
+        return {
+            **super().handlers(),
+            BuildFile: self.build_file,
+            Connect: self.connect,
+            ProbeSpeed: self._session.gflops,
+            RunFile: self.run_file,
+            CloseSession: self.close,
+        }
+
+    def build_file(self, request: BuildFile) -> list[Argument]:
+        """Compiles a program into a library; returns its arguments' shapes and types."""
+        executable, arguments = self._compile(request.task, request.trace)
+        executable.export_library(request.path, fcompile=self._linker)
         return arguments
 
-    def connect(self, **given: Any) -> dict[str, Any]:
+    def connect(self, request: Connect) -> dict[str, Any]:
         """See `ServerSession.connect`."""
         self._arrays.clear()  # they were another session's
-        return self._session.connect(**given)
+        return self._session.connect(request)
 
-    def gflops(self, enough: float) -> float | None:
-        """See `ServerSession.gflops`."""
-        return self._session.gflops(enough)
-
-    def close(self) -> None:
+    def close(self, request: CloseSession) -> None:
         """Ends the session."""
         self._built.clear()
         self._arrays.clear()
         self._session.close()
 
-    def run_file(
-        self,
-        program: str,
-        path: str,
-        arguments: list[tuple[list[int], str]],
-        incumbent_s: float | None,
-        cold: bool,
-    ) -> list[float] | None:
+    def run_file(self, request: RunFile) -> Seconds | None:
         """Seconds of one run on the device, a mean per repeat; None if the session broke."""
+        program, path = request.program, Path(request.path)
+        run = RunProgram(program=program, incumbent_s=request.incumbent_s, cold=request.cold)
         try:
             self._device = self._session.device
-            arrays = [self._array(i, tuple(s), dtype) for i, (s, dtype) in enumerate(arguments)]
-            self._built[program] = self._session.load(Path(path)), arrays
-            latencies = self.run(program, incumbent_s, cold)
-            self._session.remove(Path(path))
+            arrays = [self._array(i, *argument) for i, argument in enumerate(request.arguments)]
+            self._built[program] = self._session.load(path), arrays
+            latencies = self.run(run)
+            self._session.remove(path)
         except Exception:
             if self._session.is_alive():
                 raise

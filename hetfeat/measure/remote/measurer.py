@@ -16,13 +16,13 @@ from hetfeat.devices.fleet.control import status
 from hetfeat.devices.fleet.route import route_of
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
-from hetfeat.measure.base import measured, need_cpu
+from hetfeat.measure.base import make_measurement, need_cpu
 from hetfeat.measure.machine_lock import building
 from hetfeat.measure.pool_measurer import PoolMeasurer
 from hetfeat.measure.remote.batch import BlameOptions, Job, RemoteBatch
-from hetfeat.measure.remote.session import Lane, Quarantine, SessionOptions
+from hetfeat.measure.remote.session import Quarantine, SessionOptions, SessionRunner
 from hetfeat.measure.worker import Worker
-from hetfeat.measure.worker_pool import PoolOptions, WorkerPool, child_arguments
+from hetfeat.measure.worker_pool import PoolOptions, WorkerPool
 from hetfeat.records import Measurement, Program
 
 CHILD = "hetfeat.measure.remote.child"
@@ -77,9 +77,11 @@ class RemoteMeasurer(PoolMeasurer):
         super().__init__(profile, WorkerPool(profile, CHILD, host.usable_cores(), options))
         self._options = options
         self._route = route_of(profile)
-        arguments = child_arguments(profile, options)
-        self._lanes = [
-            Lane(Worker(CHILD, arguments, profile.threads), profile, quarantine, options.session)
+        arguments = [options.start(profile).model_dump_json()]
+        self._runners = [
+            SessionRunner(
+                Worker(CHILD, arguments, profile.threads), profile, quarantine, options.session
+            )
             for _ in range(options.sessions)
         ]
         self._runs = ThreadPoolExecutor(options.sessions)
@@ -88,16 +90,16 @@ class RemoteMeasurer(PoolMeasurer):
         # Or every program would fail to build.
         host.need_cross_compiler(self.profile.name, self.profile.target)
         status(self._route.tracker)  # where no tracker is, nothing need be started
-        for lane in self._lanes[: self._servers()]:
-            lane.worker.start()  # importing TVM takes a while
+        for runner in self._runners[: self._servers()]:
+            runner.worker.start()  # importing TVM takes a while
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
-        for lane in self._lanes:
-            lane.worker.close()
+        for runner in self._runners:
+            runner.worker.close()
         self._runs.shutdown(cancel_futures=True)
-        for lane in self._lanes:
-            lane.worker.stop()
+        for runner in self._runners:
+            runner.worker.stop()
         super().__exit__(*error)
 
     def measure_each(
@@ -110,31 +112,35 @@ class RemoteMeasurer(PoolMeasurer):
         wanted = {program.key: program for program in programs}
         batch = RemoteBatch(len(wanted), dict(incumbent_s or {}), cold, self._options.blame)
         queue = deque(wanted.values())
-        lanes = self._lanes[: self._servers()]
-        lanes = [lane for lane in lanes if lane.rests_until_s < time.monotonic()] or lanes[:1]
+        runners = self._runners[: self._servers()]
+        runners = [
+            runner for runner in runners if runner.rests_until_s < time.monotonic()
+        ] or runners[:1]
         self.pool.restart_grown()
-        for lane in lanes:
-            lane.worker.restart_above(self._options.restart_bytes)
+        for runner in runners:
+            runner.worker.restart_above(self._options.restart_bytes)
         with tempfile.TemporaryDirectory(prefix="hetfeat-build-") as folder:
-            runs = {self._runs.submit(_guarded, batch, lane.run): lane for lane in lanes}
+            runs = {self._runs.submit(_guard, batch, runner.run): runner for runner in runners}
             builds = []
             for index in range(len(self.pool.workers)):
                 build = partial(self._build_from, index, queue, Path(folder))
-                builds.append(self.pool.threads.submit(_guarded, batch, build))
+                builds.append(self.pool.threads.submit(_guard, batch, build))
             try:
                 yield from batch.results()
             finally:  # also if the consumer left: nothing that hangs is waited for
                 batch.stop()
                 self._end(runs, builds)
 
-    def _end(self, runs: Mapping[Future[None], Lane], builds: Sequence[Future[None]]) -> None:
+    def _end(
+        self, runs: Mapping[Future[None], SessionRunner], builds: Sequence[Future[None]]
+    ) -> None:
         """Ends the threads of a batch that is over, with the children that they wait for."""
         _, late = wait([*runs, *builds], self._options.grace_s)
         waiting = [runs[run].worker for run in late if run in runs]
         if any(build in late for build in builds):
             waiting += self.pool.workers
-        for lane in (runs[run] for run in late if run in runs):
-            lane.rests_until_s = time.monotonic() + self._options.rest_s
+        for runner in (runs[run] for run in late if run in runs):
+            runner.rests_until_s = time.monotonic() + self._options.rest_s
         for worker in waiting:
             worker.kill()
         wait(late)
@@ -150,11 +156,11 @@ class RemoteMeasurer(PoolMeasurer):
                 program = queue.popleft()
                 library = folder / f"{program.key}.so"
                 with building():
-                    arguments, error = self.pool.build(index, program, path=str(library))
-                if error is None:
+                    arguments, error = self.pool.build_file(index, program, library)
+                if arguments is not None:
                     batch.add(Job(program, library, arguments))
                 else:
-                    batch.settle([measured(program, self.profile.name, (), error)])
+                    batch.settle([make_measurement(program, self.profile.name, (), error)])
 
     def _servers(self) -> int:
         """How many servers there are to measure on at a time, at least one."""
@@ -165,7 +171,7 @@ class RemoteMeasurer(PoolMeasurer):
         return 1
 
 
-def _guarded(batch: RemoteBatch, do: Callable[[RemoteBatch], None]) -> None:
+def _guard(batch: RemoteBatch, do: Callable[[RemoteBatch], None]) -> None:
     """What goes wrong in a thread is raised where the results are awaited."""
     try:
         do(batch)

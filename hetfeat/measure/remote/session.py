@@ -12,8 +12,9 @@ from hetfeat.devices.fleet.report import START_IT_ANEW, ServerReport, report_of
 from hetfeat.devices.fleet.route import route_of
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
-from hetfeat.measure.base import DeviceLost, measured
+from hetfeat.measure.base import DeviceLost, make_measurement
 from hetfeat.measure.latencies import latencies_of
+from hetfeat.measure.messages import CloseSession, Connect, ProbeSpeed, RequestFailed, RunFile
 from hetfeat.measure.remote.batch import Job, RemoteBatch, keep_best
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.parsing import PositiveFloat, parse, printable
@@ -78,7 +79,7 @@ class Met:
     trouble: str | None = None
 
 
-class Lane:
+class SessionRunner:
     """Runs programs of a batch, session after session.
 
     Args:
@@ -158,7 +159,7 @@ class Lane:
                 batch.add(job)
             else:
                 device, there = self._profile.name, report.tvm
-                done.append((job, measured(job.program, device, latencies, kind, there)))
+                done.append((job, make_measurement(job.program, device, latencies, kind, there)))
                 keep_best(best_s, done[-1][1])
             if broken:
                 batch.settle([measurement for _, measurement in done])
@@ -186,7 +187,7 @@ class Lane:
         close(self.worker, self._options)
         self._again(batch, done, reason)
         if batch.doubt(job, report.instance):
-            failed = measured(job.program, self._profile.name, (), "crash", report.tvm)
+            failed = make_measurement(job.program, self._profile.name, (), "crash", report.tvm)
             batch.settle([failed])
         else:
             batch.add(job)
@@ -205,21 +206,19 @@ class Lane:
         Raises:
             DataError: An answer without sense.
         """
-        request = {
-            "do": "run_file",
-            "program": job.program.key,
-            "path": str(job.library),
-            "arguments": job.arguments,
-            "incumbent_s": incumbent_s,
-            "cold": cold,
-        }
+        request = RunFile(
+            program=job.program.key,
+            path=str(job.library),
+            arguments=job.arguments,
+            incumbent_s=incumbent_s,
+            cold=cold,
+        )
         try:
-            reply = self.worker.ask(request, self._options.run_timeout_s)
+            found = self.worker.ask(request, self._options.run_timeout_s)
         except Lost as gone:
             return (), gone.kind
-        if "error" in reply:
+        except RequestFailed:
             return (), "run"
-        found = reply.get("value", {})
         if found is None:  # the session broke
             return (), "crash"
         return latencies_of(found, job.program.task, self._profile), None
@@ -238,24 +237,22 @@ def connect(
         options: Settings of sessions, default `DEFAULTS`.
     """
     route = route_of(profile)
-    request = {
-        "do": "connect",
-        "host": route.tracker.host,
-        "port": route.tracker.port,
-        "key": route.key,
-        "session_s": session_s,
-        "enough": fast_enough(profile),
-    }
+    request = Connect(
+        host=route.tracker.host,
+        port=route.tracker.port,
+        key=route.key,
+        session_s=session_s,
+        enough=fast_enough(profile),
+    )
     try:
-        reply = worker.ask(request, options.connect_timeout_s)
+        said = worker.ask(request, options.connect_timeout_s)
     except Lost as gone:
         return Met(trouble=f"no session within {options.connect_timeout_s:g} s ({gone.kind})")
-    if "error" in reply:
-        said = " ".join(str(reply.get("message")).split())
-        return Met(trouble=printable(said, None))
+    except RequestFailed as failed:
+        return Met(trouble=printable(" ".join(str(failed).split()), None))
     instance = NAMELESS
     try:
-        report = report_of(reply.get("value"))
+        report = report_of(said)
         instance, reason = report.instance, mismatch(profile, report)
     except DataError as error:
         reason = str(error)
@@ -270,11 +267,12 @@ def last_probe(
 ) -> str | None:
     """Why what a session found out must not count, or None; asked before it ends."""
     try:
-        request = {"do": "gflops", "enough": fast_enough(profile)}
-        reply = worker.ask(request, options.probe_timeout_s)
+        found = worker.ask(ProbeSpeed(enough=fast_enough(profile)), options.probe_timeout_s)
     except Lost:
         return None  # a broken link says nothing against what came before
-    found = reply.get("value", {})
+    except RequestFailed as failed:
+        said = printable(" ".join(str(failed).split()))
+        return f"a last probe that failed ({said}); {START_IT_ANEW}"
     if found is None:  # the link broke
         return None
     try:
@@ -286,8 +284,8 @@ def last_probe(
 
 def close(worker: Worker, options: SessionOptions = DEFAULTS) -> None:
     """Ends a session."""
-    with contextlib.suppress(Lost):  # the next session has a new child
-        worker.ask({"do": "close"}, options.probe_timeout_s)
+    with contextlib.suppress(Lost, RequestFailed):  # the next session has a new child
+        worker.ask(CloseSession(), options.probe_timeout_s)
 
 
 def lost(profile: DeviceProfile, trouble: str) -> DeviceLost:

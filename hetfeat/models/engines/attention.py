@@ -31,7 +31,7 @@ from hetfeat.models.engines.attention_net import AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
 from hetfeat.models.engines.net import NetOptions
-from hetfeat.models.engines.regression import BELIEF, corrected
+from hetfeat.models.engines.regression import BELIEF, correct_margins
 from hetfeat.models.metrics import by_group, pairwise_accuracy
 from hetfeat.models.neural import AttentionParameters
 from hetfeat.models.training_set import Side
@@ -271,7 +271,7 @@ class _Memory:
     near: float
 
     def answer(self, queries: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
-        """Margins of queries in training: a plainer `regression.corrected` with gradients.
+        """Margins of queries in training: a plainer `regression.correct_margins` with gradients.
 
         The length is the median distance between measured programs, and values are logarithms.
         """
@@ -330,7 +330,9 @@ def _read_support(
         rows = torch.tensor(measured[key][-options.most_support :])
         known, own = _memory(vectors[rows], said[rows], slowness[rows], options), embedded[queries]
         given = (margins[queries], own, said[rows], vectors[rows], slowness[rows])
-        told = corrected(*(tensor.double().numpy() for tensor in given), belief=options.belief)
+        told = correct_margins(
+            *(tensor.double().numpy() for tensor in given), belief=options.belief
+        )
         margins[queries] = torch.from_numpy(told).float()
         if net.heed:
             corrections = net.recall(own[None], known.vectors[None], known.labels[None])

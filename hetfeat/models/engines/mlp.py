@@ -39,7 +39,7 @@ class MlpNet(nn.Module):
 
     def forward(self, inputs: Inputs) -> torch.Tensor:
         """Float32 [n]."""
-        return self.judge(self.trunk(inputs))
+        return self.score(self.trunk(inputs))
 
     def trunk(self, inputs: Inputs) -> torch.Tensor:
         """What margins are made of, and fine-tuning does not change, float32 [n, width]."""
@@ -50,7 +50,7 @@ class MlpNet(nn.Module):
         total = torch.zeros(len(inputs), stores.shape[1]).index_add(0, program, stores)
         return total + torch.relu(self.refine[0](total))
 
-    def judge(self, trunk: torch.Tensor) -> torch.Tensor:
+    def score(self, trunk: torch.Tensor) -> torch.Tensor:
         """Margins, float32 [n], of what the trunk gave."""
         margins: torch.Tensor = self.out(trunk + torch.relu(self.refine[1](trunk))).squeeze(1)
         return margins
@@ -132,7 +132,7 @@ def _descend(
 
     def loss(positions: torch.Tensor, chunk: torch.Tensor) -> torch.Tensor:
         given = net.trunk(inputs.take(positions)) if trunk is None else trunk[positions]
-        return loss_of(net.judge(given), targets.take(positions), chunk, settings)
+        return loss_of(net.score(given), targets.take(positions), chunk, settings)
 
     nets.descend(net, parameters, settings, side, loss, best, options)
 

@@ -14,7 +14,7 @@ _NOISE = (0.03, 0.1, 0.3, 1.0, 3.0)
 """Variance of a value that its program does not tell, over that which it tells."""
 
 
-def corrected(
+def correct_margins(
     margins: Doubles,
     queries: Doubles,
     said: Doubles,

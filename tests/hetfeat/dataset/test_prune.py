@@ -119,7 +119,7 @@ class TestStore:
         assert set(rows) < set(rows_of(source))
         assert len(rows) == sum(found.after.values()) == pytest.approx(0.5 * 260, abs=1)
         assert found.before == {"conv2d": 100, "matmul": 80, "softmax": 80}
-        assert not pruned.damaged()
+        assert not pruned.damaged_shards()
         assert pruned.devices() == source.devices()
         assert pruned.networks() == source.networks()
         assert pruned.workloads() == source.workloads()
@@ -181,7 +181,7 @@ class TestStore:
         assert list(tmp_path.iterdir()) == [out]
         assert list(out.iterdir()) == []
         prune(source, out, 0.5)
-        assert RecordStore.open(out).damaged() == []
+        assert RecordStore.open(out).damaged_shards() == []
 
     def test_a_folder_with_records_is_refused(self, source):
         with pytest.raises(DataError, match="--out"):

@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> RecordStore:
     store = stores.make_store(tmp_path / "store", tasks=2, per_task=4)
     store.append(stores.measured(p, DEVICE) for p in stores.programs(stores.task(4), 5, 0))
     store.add_workloads({str(i): "module" * 20 for i in range(4)})
-    sidecar_files.note(store.path, sidecar_files.ANCHORS, MEASURED)
+    sidecar_files.append_measurement(store.path, sidecar_files.DRIFT_PROBES, MEASURED)
     return store
 
 
@@ -162,7 +162,7 @@ def test_a_damaged_shard_is_put_beside(store, capfd, spoil):
     shard = store.shards()[1]
     spoil(store.path / shard["path"])
     data = (store.path / shard["path"]).read_bytes()
-    assert store.damaged() == [shard["path"]]
+    assert store.damaged_shards() == [shard["path"]]
     found = repaired(store, capfd)
     assert found["shards"] == {"kept": 3, "set_aside": 1, "missing": 0, "listed_again": 0}
     assert found["records"] == {"kept": 17, "set_aside": 4}
@@ -179,7 +179,7 @@ def test_an_intact_shard_of_something_else_is_put_beside(store, capfd):
     line = shard | {"sha256": files.sha256(file)}
     index = store.path / "shards.jsonl"
     index.write_text(index.read_text().replace(json.dumps(shard), json.dumps(line)))
-    assert store.damaged() == []
+    assert store.damaged_shards() == []
     assert repaired(store, capfd)["shards"]["set_aside"] == 1
     assert len(keys(store)) == 17
 
@@ -224,11 +224,11 @@ def test_workloads_are_unpacked_no_further(store):
 
 
 def test_a_note_with_a_bad_line(store, capfd):
-    insert(store.path / sidecar_files.ANCHORS, b'{"device": 3}\n', 0)
+    insert(store.path / sidecar_files.DRIFT_PROBES, b'{"device": 3}\n', 0)
     with pytest.raises(DataError, match="hetfeat records repair"):
-        list(sidecar_files.noted(store.path, sidecar_files.ANCHORS))
+        list(sidecar_files.read_rows(store.path, sidecar_files.DRIFT_PROBES))
     repaired(store, capfd)
-    assert len(list(sidecar_files.noted(store.path, sidecar_files.ANCHORS))) == 1
+    assert len(list(sidecar_files.read_rows(store.path, sidecar_files.DRIFT_PROBES))) == 1
 
 
 def test_a_torn_last_line_is_put_beside(store, capfd):
@@ -295,7 +295,7 @@ def test_wherever_it_is_killed_it_can_be_repeated(store, tmp_path, monkeypatch):
         alive = killed_at(step, monkeypatch, lambda opened=opened: repair.repair(opened))
         repair.repair(RecordStore.open(again, whole=False))
         assert keys(opened) == keys(RecordStore(once))
-        assert opened.damaged() == []
+        assert opened.damaged_shards() == []
         assert expected <= set(tree(again).values())  # and drafts that were being written
         shutil.rmtree(again)
     assert step > 10

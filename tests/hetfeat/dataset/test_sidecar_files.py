@@ -19,9 +19,9 @@ from hetfeat.errors import DataError
             lambda store: sidecar_files.spent_s(store, "a"),
         ),
         (
-            sidecar_files.ANCHORS,
+            sidecar_files.DRIFT_PROBES,
             "what\n",
-            lambda store: list(sidecar_files.noted(store, sidecar_files.ANCHORS)),
+            lambda store: list(sidecar_files.read_rows(store, sidecar_files.DRIFT_PROBES)),
         ),
     ],
 )
@@ -34,9 +34,9 @@ def test_damage_is_told(tmp_path, name, content, read):
 def test_a_torn_last_line_is_left_out_and_nothing_is_appended_to_it(tmp_path):
     (program,) = stores.programs(stores.task(1), 1, seed=0)
     measured = stores.measured(program, stores.profile("a"))
-    sidecar_files.note(tmp_path, sidecar_files.REJECTED, measured)
+    sidecar_files.append_measurement(tmp_path, sidecar_files.REJECTED, measured)
     with (tmp_path / sidecar_files.REJECTED).open("a") as file:
         file.write('{"torn": ')
-    (whole,) = sidecar_files.noted(tmp_path, sidecar_files.REJECTED)
-    sidecar_files.note(tmp_path, sidecar_files.REJECTED, measured)
-    assert list(sidecar_files.noted(tmp_path, sidecar_files.REJECTED)) == [whole, whole]
+    (whole,) = sidecar_files.read_rows(tmp_path, sidecar_files.REJECTED)
+    sidecar_files.append_measurement(tmp_path, sidecar_files.REJECTED, measured)
+    assert list(sidecar_files.read_rows(tmp_path, sidecar_files.REJECTED)) == [whole, whole]

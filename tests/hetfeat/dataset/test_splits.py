@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hetfeat.dataset.splits import (
     SPLITS,
     Split,
+    mask_unseen,
     of_units,
     split_examples,
     task_units,
-    unseen,
 )
 from hetfeat.errors import DataError, RequestError
 
@@ -164,7 +164,7 @@ def test_by_target_leaves_a_network_out_of_training_and_still_tests_on_it():
     assert set(keys.device[known]) == {"b"}
     assert not {"hash0", "hash1"} & set(keys.task[known])
     assert len(split.test) == 200
-    new = unseen(at(keys, split.test), at(keys, split.train), at(keys, split.valid))
+    new = mask_unseen(at(keys, split.test), at(keys, split.train), at(keys, split.valid))
     assert set(keys.task[split.test[new]]) == {"hash0", "hash1"}
     assert new.sum() == 20
 
@@ -181,7 +181,7 @@ def test_unseen_goes_by_the_hash_and_by_the_anchor():
     known = keys_of(
         [("b", "h1", "matmul", shapes(9), "q1"), ("b", "h9", "matmul", shapes(2), "q2")]
     )
-    assert unseen(test, known).tolist() == [False, False, True, True]
+    assert mask_unseen(test, known).tolist() == [False, False, True, True]
 
 
 def test_one_hash_under_two_shapes_stays_together():
@@ -318,4 +318,4 @@ def test_no_examples_have_no_units():
     units = task_units(none)
     assert units.dtype == np.int64
     assert of_units(none, units, {"hash0"}).tolist() == []
-    assert unseen(none, many()).dtype == bool
+    assert mask_unseen(none, many()).dtype == bool

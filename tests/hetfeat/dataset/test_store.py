@@ -168,7 +168,7 @@ class TestPieces:
                     store.compact()
             found = [m for table in store.scan() for m in from_table(table)]
             assert sorted(found, key=by_key) == sorted(written, key=by_key)
-            assert store.damaged() == []
+            assert store.damaged_shards() == []
 
     def test_a_partition_has_shards_of_row_groups(self, store):
         with_writer(store, [stores.measured(p, DEVICE) for p in stores.programs(TASK, 100, 0)])
@@ -286,7 +286,7 @@ class TestInterrupts:
             store.compact()
             assert keys(store) == expected
         assert not (store.path / "journal.jsonl").exists()
-        assert store.damaged() == []
+        assert store.damaged_shards() == []
 
     def test_what_comes_after_an_interrupted_compacting_is_kept_once(self, store, monkeypatch):
         written = measurements(6)
@@ -365,7 +365,7 @@ class TestDurability:
     def test_what_lies_beside_is_flushed(self, store, flushed):
         store.add_device(DEVICE)
         store.add_network("net", {"t": 1}, {"t": "module"})
-        sidecar_files.note(store.path, sidecar_files.REJECTED, measurements(1)[0])
+        sidecar_files.append_measurement(store.path, sidecar_files.REJECTED, measurements(1)[0])
         sidecar_files.save_spent_s(store.path, "a", 1.0)
         told = {name.split(".")[1] for name in flushed if name.startswith(".")}
         assert told == {"a", "networks", "workloads", "spent"}
@@ -433,9 +433,9 @@ class TestDamage:
         spoilt = bytearray(whole := (made.path / shard).read_bytes())
         spoilt[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         (made.path / shard).write_bytes(spoilt)
-        assert made.damaged() == [shard]
+        assert made.damaged_shards() == [shard]
         (made.path / shard).write_bytes(whole)
-        assert made.damaged() == []
+        assert made.damaged_shards() == []
 
     def test_shards_that_are_damaged_or_gone_are_named(self, made, capfd):
         gone, shard = (made.shards()[number]["path"] for number in (1, 2))

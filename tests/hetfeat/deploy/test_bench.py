@@ -12,7 +12,9 @@ import pytest
 
 from hetfeat.deploy import bench, bundle, check_on_device, engines
 from hetfeat.deploy.bench import TurnOptions, compare
+from hetfeat.deploy.messages import TimeEngine
 from hetfeat.errors import RequestError, WorkFailed
+from hetfeat.measure.messages import Failed, Hello, RequestFailed
 
 RUN_S = 0.02
 
@@ -33,9 +35,9 @@ def service(monkeypatch):
 def test_an_engine_is_warmed_up_and_timed_for_a_while(service):
     make, runs = service
     engine = make()
-    engine.hello()
+    engine.hello(Hello())
     assert len(runs) == 2
-    latencies = engine.time(3.5 * RUN_S)
+    latencies = engine.time(TimeEngine(seconds=3.5 * RUN_S))
     assert len(latencies) == len(runs) - 2 <= 4
     assert min(latencies) >= RUN_S
     assert sum(latencies) >= 3.5 * RUN_S
@@ -44,8 +46,8 @@ def test_an_engine_is_warmed_up_and_timed_for_a_while(service):
 def test_a_slow_one_runs_once_whatever_is_asked(service):
     make, runs = service
     engine = make(slow_s=RUN_S)
-    engine.hello()
-    assert engine.time(1.0) == engine.time(1.0)
+    engine.hello(Hello())
+    assert engine.time(TimeEngine(seconds=1.0)) == engine.time(TimeEngine(seconds=1.0))
     assert len(runs) == 1
 
 
@@ -78,8 +80,10 @@ class Engine:
         self.turns = 0
 
     def ask(self, request, timeout_s):
-        self.turns += request["do"] == "time"
-        return {"error": "run", "message": "no room"} if self.turns == 3 else {"value": [1.0]}
+        self.turns += request.do == "time"
+        if self.turns == 3:
+            raise RequestFailed(Failed(error="run", message="no room"))
+        return [1.0]
 
     def stop(self):
         pass

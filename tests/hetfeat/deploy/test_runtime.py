@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from child_environment import Variable
 
 from hetfeat.deploy.runtime import SPINS, _in_huge_pages
 from hetfeat.devices.host import TVM_SPINS
@@ -39,13 +40,13 @@ def test_no_parameters_need_no_pages(tmp_path):
 def test_idle_threads_of_children_soon_sleep(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.delenv(SPIN_COUNT)
-    asked = {"do": "variable", "name": SPIN_COUNT}
+    asked = Variable(name=SPIN_COUNT)
     for chosen in (None, "7"):
         if chosen:
             monkeypatch.setenv(SPIN_COUNT, chosen)
         worker = Worker("child_environment", [], threads=1)
         try:
-            assert worker.ask(asked, 60)["value"] == (chosen or TVM_SPINS)
+            assert worker.ask(asked, 60) == (chosen or TVM_SPINS)
         finally:
             worker.stop()
 

@@ -13,7 +13,7 @@ from hetfeat.dataset.splits import split_examples
 from hetfeat.devices import host
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Batch, Examples
-from hetfeat.features.out_of_core import Shelf, SpilledBatch
+from hetfeat.features.out_of_core import SpilledBatch, SpillFile
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.hyperparameters import build
 from registry.jobs.train import TrainingRequest, load_data
@@ -25,7 +25,7 @@ TREES = ("xgb", "lgbm")
 def pair(tmp_path_factory) -> tuple[Examples, Examples]:
     """The examples of a store in memory, and in a file of many parts."""
     store = stores.make_store(tmp_path_factory.mktemp("records") / "s", tasks=24)
-    outside = assemble(store, shelf=Shelf(600_000, part_bytes=80_000)).examples
+    outside = assemble(store, spill_file=SpillFile(600_000, part_bytes=80_000)).examples
     return assemble(store).examples, outside
 
 
@@ -88,11 +88,11 @@ def test_small_batches_are_parts_together(pair):
     """Two of one program in a part, and one at the end; a batch without a program is in none."""
     inside, _ = pair
     size = inside.batch.take(np.array([0])).nbytes
-    shelf = Shelf(0, part_bytes=3 * size // 2)
+    spill_file = SpillFile(0, part_bytes=3 * size // 2)
     for index in ([0], [], [0], [0]):
-        shelf.put(inside.batch.take(np.array(index, np.int64)))
-    assert [len(piece) for piece in shelf.whole().pieces()] == [2, 1]
-    same(inside.batch.take(np.zeros(3, np.int64)), shelf.whole().loaded())
+        spill_file.put(inside.batch.take(np.array(index, np.int64)))
+    assert [len(piece) for piece in spill_file.whole().pieces()] == [2, 1]
+    same(inside.batch.take(np.zeros(3, np.int64)), spill_file.whole().loaded())
 
 
 @pytest.mark.parametrize("kind", ["flat", "sum"])

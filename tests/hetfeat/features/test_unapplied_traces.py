@@ -14,11 +14,11 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import DataError
 from hetfeat.features.assemble import assemble, batch_of
 from hetfeat.features.trace import steps, vectors, vectors_of_steps
-from hetfeat.features.unapplied_traces import as_drafts
+from hetfeat.features.unapplied_traces import as_unapplied
 from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.models.persist import HEAD
-from hetfeat.models.trace_ranker import FILE, DraftModel, RankerOptions
+from hetfeat.models.trace_ranker import FILE, RankerOptions, UnappliedTraceModel
 from hetfeat.records import Program
 from hetfeat.schedules import trace as traces
 from hetfeat.search.trace_mutation import MutationConfig, mutate_traces
@@ -109,7 +109,7 @@ def part(examples, numbers):
 
 @pytest.fixture(scope="module")
 def model(examples):
-    found = DraftModel.fit(part(examples, range(5)), part(examples, (5, 6)), seed=0)
+    found = UnappliedTraceModel.fit(part(examples, range(5)), part(examples, (5, 6)), seed=0)
     assert found is not None
     return found
 
@@ -139,14 +139,14 @@ class TestModel:
 
     def test_nothing_to_compare_makes_no_model(self, examples):
         one = examples.take(np.array([0]))
-        assert DraftModel.fit(examples, one, 0) is None
-        assert DraftModel.fit(one, examples, 0) is None
+        assert UnappliedTraceModel.fit(examples, one, 0) is None
+        assert UnappliedTraceModel.fit(one, examples, 0) is None
 
     def test_operators_of_few_records_are_not_known(self, examples):
         sides = part(examples, range(5)), part(examples, (5, 6))
-        assert DraftModel.fit(*sides, seed=0).operators == set()
+        assert UnappliedTraceModel.fit(*sides, seed=0).operators == set()
         two_tasks = RankerOptions(known_records=48)
-        assert DraftModel.fit(*sides, 0, two_tasks).operators == {"conv2d", "matmul"}
+        assert UnappliedTraceModel.fit(*sides, 0, two_tasks).operators == {"conv2d", "matmul"}
 
     @pytest.mark.parametrize(
         ("device", "own"),
@@ -156,29 +156,33 @@ class TestModel:
         quick = RankerOptions(trees=GbdtParameters(rounds=1))
         store = RecordStore.open(packaged_store())
         known = assemble(store, devices=[f"amd-epyc-{device}"]).examples
-        assert DraftModel.fit(known, known, 0, quick).own >= own
-        assert bool(DraftModel.fit(known, known, 0, quick).own) is bool(own)
+        assert UnappliedTraceModel.fit(known, known, 0, quick).own >= own
+        assert bool(UnappliedTraceModel.fit(known, known, 0, quick).own) is bool(own)
 
     def test_it_lies_in_the_folder_of_its_model(self, examples, tmp_path):
         known, valid, test = part(examples, range(5)), part(examples, (5, 6)), part(examples, (7,))
         model = XgbModel(GbdtParameters(rounds=20))
         model.fit(known, valid)
         model.save(tmp_path / "without")
-        assert XgbModel.load(tmp_path / "without").draft is None
-        model.learn_drafts(known, valid)
+        assert XgbModel.load(tmp_path / "without").trace_ranker is None
+        model.learn_unapplied_traces(known, valid)
         model.save(tmp_path / "with")
         loaded = XgbModel.load(tmp_path / "with")
-        drafted = as_drafts(test.batch.loaded())
-        assert loaded.draft.operators == model.draft.operators
-        assert loaded.draft.own == model.draft.own
-        assert np.array_equal(loaded.draft.predict(drafted), model.draft.predict(drafted))
+        drafted = as_unapplied(test.batch.loaded())
+        assert loaded.trace_ranker.operators == model.trace_ranker.operators
+        assert loaded.trace_ranker.own == model.trace_ranker.own
+        assert np.array_equal(
+            loaded.trace_ranker.predict(drafted), model.trace_ranker.predict(drafted)
+        )
         tuned = loaded.fine_tune(test)
-        assert not np.array_equal(tuned.draft.predict(drafted), model.draft.predict(drafted))
+        assert not np.array_equal(
+            tuned.trace_ranker.predict(drafted), model.trace_ranker.predict(drafted)
+        )
 
     def test_a_damaged_file_is_told(self, examples, tmp_path):
         model = XgbModel(GbdtParameters(rounds=5))
         model.fit(part(examples, range(5)), part(examples, (5, 6)))
-        model.learn_drafts(part(examples, range(5)), part(examples, (5, 6)))
+        model.learn_unapplied_traces(part(examples, range(5)), part(examples, (5, 6)))
         model.save(tmp_path / "model")
         (tmp_path / "model" / FILE).write_bytes(b"torn")
         with pytest.raises(DataError, match=FILE):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Literal
 
 import kernels
 import psutil
@@ -18,6 +19,8 @@ from hetfeat.errors import WorkFailed
 from hetfeat.measure.build_timeout import BuildTimeoutOptions
 from hetfeat.measure.factory import measurers_of
 from hetfeat.measure.local import LocalMeasurer, MeasureOptions
+from hetfeat.measure.messages import Hello, Message, RequestFailed
+from hetfeat.measure.timing_options import TimingOptions
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import Task
 
@@ -25,6 +28,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
 MEMORY_LIMIT_BYTES = 4 * 2**30
 OPTIONS = MeasureOptions(run_timeout_s=6.0, memory_limit_bytes=MEMORY_LIMIT_BYTES)
+
+
+class NoSuchRequest(Message[None]):
+    do: Literal["no such request"] = "no such request"
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +47,7 @@ def asked(monkeypatch) -> list[str]:
     ask = Worker.ask
 
     def noting(self, request, timeout_s):
-        kinds.append(request["do"])
+        kinds.append(request.do)
         return ask(self, request, timeout_s)
 
     monkeypatch.setattr(Worker, "ask", noting)
@@ -158,7 +165,7 @@ def test_a_child_killed_from_outside_costs_the_candidate_it_was_at(measurer):
     ask = Worker.ask
 
     def noting_who_runs_it(self, request, timeout_s):
-        if request["do"] == "run" and request["program"] == programs[1].key:
+        if request.do == "run" and request.program == programs[1].key:
             running.append(self._process.pid)
         return ask(self, request, timeout_s)
 
@@ -175,6 +182,25 @@ def test_a_child_killed_from_outside_costs_the_candidate_it_was_at(measurer):
     killer.join()
     assert [m.error for m in found] == [None, "crash", None, None]
     assert running[0] not in [child.pid for child in children()]
+
+
+def test_children_time_programs_as_their_parent_says(device):
+    """Options of timing had stayed in the parent."""
+    options = dataclasses.replace(OPTIONS, timing=TimingOptions(repeats=5))
+    with LocalMeasurer(device, options, builders=1) as measurer:
+        program = kernels.known_to(measurer, kernels.scaled(2.0))
+        (found,) = measurer.measure([program])
+    assert len(found.latencies_s) == 5
+
+
+def test_a_request_that_is_none_fails_and_the_child_goes_on(measurer):
+    (worker, *_) = measurer.pool.workers
+    generation = worker.generation
+    with pytest.raises(RequestFailed, match="a request") as failed:
+        worker.ask(NoSuchRequest(), 60)
+    assert failed.value.kind == "schedule"
+    worker.ask(Hello(), 60)
+    assert worker.generation == generation
 
 
 def test_a_first_run_far_over_the_best_is_not_repeated(measurer):
@@ -236,15 +262,14 @@ def test_a_child_dies_with_its_parent(device, child_environment, tmp_path):
 
 def test_an_interrupted_question_is_not_answered_later(device):
     """What a child says to a question given up must not pass for its next answer."""
-    arguments = [json.dumps(dict(device.target)), "64", str(MEMORY_LIMIT_BYTES)]
-    worker = Worker("hetfeat.measure.child", arguments, 1)
+    worker = Worker("hetfeat.measure.child", [OPTIONS.start(device).model_dump_json()], 1)
     try:
         worker.wait_ready()
         os.kill(worker._process.pid, signal.SIGSTOP)
         threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
         with pytest.raises(KeyboardInterrupt):
-            worker.ask({"do": "no such request"}, 60)
-        assert worker.ask({"do": "hello"}, 120) == {"value": None}
+            worker.ask(NoSuchRequest(), 60)
+        assert worker.ask(Hello(), 120) is None
     finally:
         worker.stop()
 
@@ -265,13 +290,13 @@ def test_a_closed_worker_stays_closed(device):
     worker = Worker("hetfeat.measure.child", [], 1)
     worker.close()
     with pytest.raises(Lost):
-        worker.ask({"do": "hello"}, 1)
+        worker.ask(Hello(), 1)
 
 
 def test_a_child_that_died_for_want_of_memory_says_so(child_environment, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", child_environment["PYTHONPATH"])
     with pytest.raises(Lost) as lost:
-        Worker("child_out_of_memory", [], 1).ask({"do": "hello"}, 60)
+        Worker("child_out_of_memory", [], 1).ask(Hello(), 60)
     assert lost.value.kind == "memory"
 
 
@@ -279,7 +304,7 @@ def test_a_child_gone_before_its_answer_is_read(device):
     """It has died between the moment the answer was announced and the reading of it."""
     worker = Worker("hetfeat.measure.no_such_module", [], 1)
     with pytest.raises(Lost) as lost:
-        worker.ask({"do": "hello"}, 60)
+        worker.ask(Hello(), 60)
     assert lost.value.kind == "crash"
 
 
@@ -292,7 +317,7 @@ def test_a_child_lost_while_it_draws_programs_is_asked_again(device, monkeypatch
             if self.lost < times:
                 self.lost += 1
                 raise Lost("crash")
-            return {"value": [["[]", ""]]}
+            return [("[]", "")]
 
     task = Task("0" * 16, "matmul", ((8, 8), (8, 8)), "float32", 1e3)
     one = Mortal()

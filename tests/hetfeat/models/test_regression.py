@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetfeat.models.engines.regression import corrected
+from hetfeat.models.engines.regression import correct_margins
 
 MEASURED = 30
 
@@ -19,7 +19,7 @@ def answers(vectors, slowness, margins=None):
     """Margins of the programs that were not measured."""
     margins = np.zeros(len(vectors)) if margins is None else margins
     measured, asked = slice(None, MEASURED), slice(MEASURED, None)
-    return corrected(
+    return correct_margins(
         margins[asked], vectors[asked], margins[measured], vectors[measured], slowness[measured]
     )
 
@@ -65,5 +65,5 @@ def test_few_and_equal_programs_change_no_order(count, equal):
     rng = np.random.default_rng(2)
     vectors, margins = rng.normal(size=(count, 4)), rng.normal(size=5)
     slowness = np.zeros(count) if equal or count == 1 else np.full(count, np.inf)
-    found = corrected(margins, rng.normal(size=(5, 4)), np.zeros(count), vectors, slowness)
+    found = correct_margins(margins, rng.normal(size=(5, 4)), np.zeros(count), vectors, slowness)
     np.testing.assert_array_equal(found, margins)

@@ -13,7 +13,7 @@ from torch import nn
 
 from hetfeat.records import Program
 from hetfeat.schedules import blocked, winograd
-from hetfeat.schedules.trace import is_ours
+from hetfeat.schedules.trace import is_custom_sketch
 from hetfeat.workloads.winograd import TRANSFORMS, transformed_filters
 
 pytestmark = pytest.mark.tvm
@@ -213,32 +213,35 @@ class TestInATask:
             for trace, _ in space.sample(len(space._sketches), seed=0)
         }
         assert len(skeletons) == len(space._sketches) >= 3
-        assert sum(is_ours(trace) for trace, _ in space.sample(2 * len(skeletons), seed=0)) == 4
+        assert (
+            sum(is_custom_sketch(trace) for trace, _ in space.sample(2 * len(skeletons), seed=0))
+            == 4
+        )
 
     def test_of_other_kernels_and_targets_there_are_none(self, device):
         import tvm
 
-        assert list(self.space(kernels.scaled(2.0), device.target)._ours()) == []
+        assert list(self.space(kernels.scaled(2.0), device.target)._custom_sketches()) == []
         space = self.space(kernels.matmul(64), device.target)
-        assert len(list(space._ours())) == len(blocked.SKETCHES)
+        assert len(list(space._custom_sketches())) == len(blocked.SKETCHES)
         space._context = SimpleNamespace(
             target=tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
         )
-        assert list(space._ours()) == []
+        assert list(space._custom_sketches()) == []
 
     def test_their_decisions_are_varied_and_carried_over(self, device):
         from hetfeat.transfer.schedule_library import carry_over
 
         small = self.space(convolution((1, 8, 8, 16), (3, 3, 16, 32)), device.target)
         large = self.space(convolution((1, 14, 14, 48), (3, 3, 48, 96)), device.target)
-        donors = [trace for trace, _ in small.sample(10, seed=0) if is_ours(trace)]
+        donors = [trace for trace, _ in small.sample(10, seed=0) if is_custom_sketch(trace)]
         varied = [trace for trace, _ in small.vary(donors, 6, seed=0)]
-        assert all(map(is_ours, varied))
+        assert all(map(is_custom_sketch, varied))
         templates = [trace for trace, _ in large.sample(5, seed=0)]
         carried = [carry_over(donor, templates) for donor in donors]
         found = [trace for trace, _ in large.apply([text for text in carried if text])]
         assert found
-        assert all(map(is_ours, found))
+        assert all(map(is_custom_sketch, found))
 
     def test_their_features_are_those_of_loops(self, device):
         space = self.space(kernels.matmul(64), device.target)
@@ -264,9 +267,11 @@ class TestInATask:
                 return [Program(task, trace, features) for trace, features in found]
 
         def score(programs):
-            return np.array([is_ours(program.trace) is liked for program in programs], float)
+            return np.array(
+                [is_custom_sketch(program.trace) is liked for program in programs], float
+            )
 
         asked = Evolution(task, Proposer(), 0, guidance=FixedGuidance(score)).ask(6)
-        kinds = [is_ours(program.trace) for program in asked]
+        kinds = [is_custom_sketch(program.trace) for program in asked]
         assert len(kinds) == 6
         assert kinds.count(liked) >= 5  # but for one that is taken out of curiosity

@@ -91,7 +91,7 @@ def test_drawing_anew_keeps_extents_limits_and_instructions(trace, seed):
 def test_a_cross_has_each_decision_of_one_or_the_other(trace, seed):
     rng = random.Random(seed)
     one, other = traces.without_postproc(trace), traces.drawn_anew(trace, rng)
-    crossed = traces.crossed(one, other, rng)
+    crossed = traces.cross_over(one, other, rng)
     assert crossed[0] == one[0]
     mine, theirs = dict(map(tuple_of, one[1])), dict(map(tuple_of, other[1]))
     for index, value in map(tuple_of, crossed[1]):
@@ -101,7 +101,7 @@ def test_a_cross_has_each_decision_of_one_or_the_other(trace, seed):
 
 def test_a_cross_of_different_sketches_is_the_first():
     one, other = [[["A", [], [], []]], []], [[["B", [], [], []]], []]
-    assert traces.crossed(one, other, random.Random(0)) == one
+    assert traces.cross_over(one, other, random.Random(0)) == one
 
 
 @given(some_traces(), SEEDS)

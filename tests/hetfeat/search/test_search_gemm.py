@@ -11,7 +11,9 @@ import mlproject
 from hetfeat.deploy import gemm_bench
 from hetfeat.deploy.bench import Latency
 from hetfeat.errors import RequestError
-from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.local import LocalMeasurer, MeasureOptions
+from hetfeat.measure.messages import RunProgram
+from hetfeat.measure.timing_options import RankingOptions
 from hetfeat.records import Program, Task
 from hetfeat.search.base import Timed
 from hetfeat.search.space import gemm_space
@@ -93,9 +95,10 @@ def service(device):
     """The service with a fork that times a first run of 30 ms and repeats of the same."""
     from hetfeat.measure.gemm_child import GemmService
 
-    made = GemmService(dict(device.target), device.cache_line_bytes)
+    made = GemmService(MeasureOptions().start(device))
     made._fork = Mock()
-    made._fork.ask.side_effect = lambda timeout_s, do, **_: {"once": 0.03, "more": [0.03] * 3}[do]
+    answers = {"once": 0.03, "more": [0.03] * 3}
+    made._fork.ask.side_effect = lambda timeout_s, request: answers[request.do]
     made._forked, made._built = {"program"}, {"program": None}
     return made
 
@@ -103,16 +106,36 @@ def service(device):
 @pytest.mark.tvm
 @pytest.mark.parametrize(("incumbent_s", "asked"), [(0.024, ["once"]), (1.0, ["once", "more"])])
 def test_a_long_run_is_ranked_by_itself(service, incumbent_s, asked):
-    found = service.run("program", incumbent_s)
+    found = service.run(RunProgram(program="program", incumbent_s=incumbent_s))
     assert found == [0.03] * (1 if asked == ["once"] else 3)
-    assert [call.args[1] for call in service._fork.ask.call_args_list] == asked
+    assert [call.args[1].do for call in service._fork.ask.call_args_list] == asked
 
 
 @pytest.mark.tvm
 @pytest.mark.parametrize(("incumbent_s", "allowed_s"), [(None, None), (0.001, 0.3), (0.2, 2.0)])
 def test_a_slow_run_is_killed_by_the_incumbent(service, incumbent_s, allowed_s):
-    service.run("program", incumbent_s)
+    service.run(RunProgram(program="program", incumbent_s=incumbent_s))
     assert service._fork.ask.call_args_list[0].args[0] == allowed_s
+
+
+@pytest.mark.tvm
+def test_messages_to_a_fork_are_json(service):
+    """Without a best time the child had sent `Infinity`, which is none."""
+    service.run(RunProgram(program="program", incumbent_s=None))
+    more = service._fork.ask.call_args_list[1].args[1].model_dump_json()
+    assert json.loads(more, parse_constant=pytest.fail)["best_s"] is None
+
+
+@pytest.mark.tvm
+def test_a_measurer_of_states_ranks_them_as_it_is_told(device):
+    """Options had stayed in the parent: a first run over nothing's multiple is the latency."""
+    ranking = RankingOptions(ranked_ratio=1e9, slow_ranked_ratio=1e9)
+    states = [gemm_space(32, 32, 32).start()]
+    task = Task("gemm", "matmul", ((32, 32),) * 3, "float32", 2.0 * 32**3)
+    with LocalMeasurer(device, MeasureOptions(ranking=ranking), child=CHILD) as measurer:
+        measurer.add_task(task, json.dumps([32] * 3))
+        (found,) = measurer.measure([Program(task, json.dumps(s)) for s in states], {"gemm": 1e-6})
+    assert len(found.latencies_s) == 3
 
 
 @pytest.mark.tvm

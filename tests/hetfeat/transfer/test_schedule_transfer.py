@@ -19,7 +19,7 @@ from hetfeat.transfer.schedule_library import (
     ScheduleLibrary,
     carry_over,
     nearest_factors,
-    starts_of,
+    warm_starts_of,
 )
 
 
@@ -192,7 +192,7 @@ def test_programs_of_other_convolutions_apply_and_run(device):
     with LocalMeasurer(device) as measurer:
         for task in chosen:
             measurer.add_task(task, modules[task.hash])
-            found = starts_of(library, task, measurer, seed=0)
+            found = warm_starts_of(library, task, measurer, seed=0)
             assert len(found) >= 6
             assert any(m.latency_s for m in measurer.measure(found[:2]))
         wrong = json.dumps([[["GetSBlock", [], ["no_such_block", "main"], ["b0"]]], []])

@@ -112,7 +112,7 @@ def test_evaluation_tasks_are_dense_and_the_rest_is_not(whole):
     assert len(chosen) == 2 and TASKS[2].hash not in chosen
     rejected = [
         (row["device"], row["task"])
-        for row in sidecar_files.noted(store.path, sidecar_files.REJECTED)
+        for row in sidecar_files.read_rows(store.path, sidecar_files.REJECTED)
     ]
     for task in TASKS:
         counts = {d: sum(one == task.hash for one, _ in pairs) for d, pairs in kept(store).items()}
@@ -134,7 +134,7 @@ def test_half_of_the_programs_vary_the_best(whole):
 
 def test_what_does_not_repeat_is_not_kept_and_not_asked_again(whole):
     store, _, progress = whole
-    rejected = list(sidecar_files.noted(store.path, sidecar_files.REJECTED))
+    rejected = list(sidecar_files.read_rows(store.path, sidecar_files.REJECTED))
     assert rejected and progress.rejected == len(rejected)
     for row in rejected:
         assert row["trace"] == "[[2],[]]"
@@ -143,7 +143,7 @@ def test_what_does_not_repeat_is_not_kept_and_not_asked_again(whole):
     list(collect(store, again, TASKS, PLAN))
     known = {
         (row["task"], row["trace"])
-        for row in sidecar_files.noted(store.path, sidecar_files.ANCHORS)
+        for row in sidecar_files.read_rows(store.path, sidecar_files.DRIFT_PROBES)
     }
     assert all(set(device.measured) <= known for device in again)
 
@@ -213,7 +213,12 @@ def test_the_probe_shows_a_device_that_drifts(tmp_path):
     strayed = drift(store)
     assert strayed["steady"] == 0.0
     assert strayed["drifting"] > 0.1
-    assert len({row["task"] for row in sidecar_files.noted(store.path, sidecar_files.ANCHORS)}) == 3
+    assert (
+        len(
+            {row["task"] for row in sidecar_files.read_rows(store.path, sidecar_files.DRIFT_PROBES)}
+        )
+        == 3
+    )
 
 
 def test_operators_take_turns_and_one_epilogue_stands_for_all():

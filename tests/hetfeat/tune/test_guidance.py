@@ -85,12 +85,12 @@ def test_drafts_that_mislead_are_learnt_anew(right, caplog):
     scores = helpful.predict if right else (lambda batch: 1 / helpful.predict(batch))
     drafts = SimpleNamespace(operators={"conv2d", "matmul"}, own=(), predict=scores)
     drafts.fine_tune = lambda records: drafts
-    helpful.draft = drafts
+    helpful.trace_ranker = drafts
     guidance = ModelGuidance(helpful, HERE, seed=0)
     guidance.learn(measured(range(6), FIRST_FIT))
-    assert guidance.source is not None and helpful.draft is drafts
-    assert guidance.model is not None and guidance.model.draft is not None
-    assert (guidance.model.draft is drafts) is right
+    assert guidance.source is not None and helpful.trace_ranker is drafts
+    assert guidance.model is not None and guidance.model.trace_ranker is not None
+    assert (guidance.model.trace_ranker is drafts) is right
     assert ("drafts are dropped" in caplog.text) is not right
     explored = guidance.for_task(stores.task(0)).exploration
     assert explored.reserve_custom_sketches  # which sketches the source had learnt is not forgotten
@@ -126,7 +126,7 @@ def test_without_a_source_a_model_comes_once_there_is_enough_to_learn_from():
     assert guidance.model is None
     guidance.learn(measured(range(6), 4 * FIRST_FIT))
     assert pca(guidance) > 0.7
-    assert guidance.model is not None and guidance.model.draft is not None
+    assert guidance.model is not None and guidance.model.trace_ranker is not None
     assert guidance.for_task(stores.task(0)).exploration.score_warm_starts
 
 
@@ -137,18 +137,18 @@ def test_measurements_that_teach_nothing_leave_it_without_a_model():
     assert guidance.model is None
 
 
-@pytest.mark.parametrize("draft", ["of its operator", "of others", None])
-def test_a_search_is_guided_by_what_there_is(draft):
+@pytest.mark.parametrize("trace_ranker", ["of its operator", "of others", None])
+def test_a_search_is_guided_by_what_there_is(trace_ranker):
     guidance = ModelGuidance(source(), HERE, seed=0)
     assert guidance.model is not None
-    if draft:
-        many = 1 if draft == "of its operator" else 10_000
+    if trace_ranker:
+        many = 1 if trace_ranker == "of its operator" else 10_000
         known = examples(measured(range(12, 30), 360))
-        guidance.model.learn_drafts(known, known, RankerOptions(known_records=many))
+        guidance.model.learn_unapplied_traces(known, known, RankerOptions(known_records=many))
     asked = guidance.for_task(stores.task(0))
     programs = stores.programs(stores.task(0), 5, seed=3)
     assert np.array_equal(asked.score(programs), guidance.model.predict(batch_of(programs, HERE)))
-    assert (asked.rank_traces is not None) is (draft == "of its operator")
+    assert (asked.rank_traces is not None) is (trace_ranker == "of its operator")
 
 
 def test_what_a_search_is_told_is_of_the_model_of_now():
@@ -169,24 +169,26 @@ def test_it_learns_at_once_and_then_when_there_is_enough_that_is_new(monkeypatch
     assert learnt == [0, 10, 21, 31]
 
 
-@pytest.mark.parametrize("draft", ["of both", "of TVM's", None])
-def test_sketches_that_a_source_has_not_learnt_take_turns(draft, monkeypatch):
+@pytest.mark.parametrize("trace_ranker", ["of both", "of TVM's", None])
+def test_sketches_that_a_source_has_not_learnt_take_turns(trace_ranker, monkeypatch):
     taught, task = source(), stores.task(0)
-    if draft:
-        known = examples([as_ours(m, draft == "of both") for m in measured(range(12, 30), 360)])
-        taught.learn_drafts(known, known, RankerOptions(known_records=1))
+    if trace_ranker:
+        known = examples(
+            [as_custom_sketch(m, trace_ranker == "of both") for m in measured(range(12, 30), 360)]
+        )
+        taught.learn_unapplied_traces(known, known, RankerOptions(known_records=1))
     guidance = ModelGuidance(taught, HERE, seed=0)
     monkeypatch.setattr(guidance, "_gate", lambda *_: None)
     asked = guidance.for_task(task)
-    assert asked.exploration == Exploration(reserve_custom_sketches=draft == "of TVM's")
-    records = [as_ours(m, True) for m in measured(range(1), FIRST_FIT)]
+    assert asked.exploration == Exploration(reserve_custom_sketches=trace_ranker == "of TVM's")
+    records = [as_custom_sketch(m, True) for m in measured(range(1), FIRST_FIT)]
     guidance.learn(records[:-1])
-    assert asked.exploration.reserve_custom_sketches is (draft == "of TVM's")
+    assert asked.exploration.reserve_custom_sketches is (trace_ranker == "of TVM's")
     guidance.learn(records)
     assert not asked.exploration.reserve_custom_sketches
 
 
-def as_ours(found, ours: bool):
+def as_custom_sketch(found, ours: bool):
     """Its trace as if of a sketch of ours."""
     program = found.program
     steps = '["Parallel",["l1"],[],[]]' if ours else ""

@@ -14,7 +14,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceLost
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.schedules.trace import is_ours
+from hetfeat.schedules.trace import is_custom_sketch
 from hetfeat.search.base import Exploration, FixedGuidance
 from hetfeat.search.evolution import Evolution, EvolutionConfig
 from hetfeat.transfer.schedule_library import Donor, ScheduleLibrary
@@ -84,7 +84,7 @@ class KnowsBest:
     """A cost model that is right."""
 
     fine_tuned = 0
-    draft = valid_pca = None
+    trace_ranker = valid_pca = None
 
     def predict(self, batch, support=None):
         raise AssertionError("replaced in the test")
@@ -93,7 +93,7 @@ class KnowsBest:
         self.fine_tuned += 1
         return self
 
-    def learn_drafts(self, train, valid):
+    def learn_unapplied_traces(self, train, valid):
         pass
 
 
@@ -417,13 +417,13 @@ class TestEvolution:
                 return [self._program(task, number) for number in sorted(near)[:count]]
 
         def even(programs):
-            return np.array([-float(is_ours(program.trace)) for program in programs])
+            return np.array([-float(is_custom_sketch(program.trace)) for program in programs])
 
         device = OddAreOurs(programs=5000)
         search = self.search(even, device=device, reserve_custom_sketches=in_turns)
         for _ in range(2):
             chosen = search.ask(BATCH)
-            ours = sum(is_ours(program.trace) for program in chosen)
+            ours = sum(is_custom_sketch(program.trace) for program in chosen)
             assert len(set(chosen)) == BATCH
             assert ours == BATCH // 2 if in_turns else ours <= 1
             search.tell([stores.measured(program, DEVICE) for program in chosen])

@@ -20,7 +20,7 @@ from hetfeat.dataset.importers import import_records
 from hetfeat.dataset.importers.base import batch_of
 from hetfeat.dataset.importers.files import ReadOptions, read_lines
 from hetfeat.dataset.importers.key_set import KeySet
-from hetfeat.dataset.importers.sniff import look
+from hetfeat.dataset.importers.sniff import sniff
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.dataset.store_config import StoreConfig
@@ -230,7 +230,7 @@ class TestEncodings:
 
     def test_utf_16_is_said(self, tmp_path):
         (tmp_path / "log").write_bytes(b"\n".join(self.LINES).decode().encode("utf-16"))
-        assert look(tmp_path / "log") == (None, "text in UTF-16, not UTF-8")
+        assert sniff(tmp_path / "log") == (None, "text in UTF-16, not UTF-8")
 
 
 class TestNothingKept:
@@ -336,9 +336,9 @@ def test_paths_may_come_as_one_with_commas_and_an_empty_one_is_none(tmp_path, ca
 @pytest.mark.parametrize("begin", [b'{"i": [', b'# comment\n{"r":', b"\n" + b'  { "v" : 1'])
 def test_ansor_is_known(tmp_path, begin):
     (tmp_path / "log").write_bytes(begin)
-    assert look(tmp_path / "log")[0] == "ansor"
+    assert sniff(tmp_path / "log")[0] == "ansor"
 
 
 def test_no_json_is_needed_for_a_look(tmp_path):
     (tmp_path / "log").write_bytes(b'{"i": [[' + b"x" * 10**6)
-    assert look(tmp_path / "log")[0] == "ansor"
+    assert sniff(tmp_path / "log")[0] == "ansor"

@@ -10,7 +10,7 @@ from hetfeat.dataset import sidecar_files
 from hetfeat.devices.fleet.identity import mismatch
 from hetfeat.devices.fleet.report import ServerReport, report_of
 from hetfeat.errors import DataError, RequestError
-from hetfeat.measure.base import DeviceLost, measured
+from hetfeat.measure.base import DeviceLost, make_measurement
 from hetfeat.measure.remote.batch import Job, RemoteBatch
 from hetfeat.measure.remote.measurer import RemoteMeasurer
 from hetfeat.records import Program, Task
@@ -38,7 +38,7 @@ def job(name: str) -> Job:
 
 
 def settled(name: str, latency_s: float = 1.0):
-    return measured(Program(TASK, name), "d", [latency_s], None)
+    return make_measurement(Program(TASK, name), "d", [latency_s], None)
 
 
 def test_results_come_until_all_are_settled():
@@ -142,7 +142,7 @@ def test_a_server_that_says_nothing_is_not_the_device():
 def test_quarantine_keeps_measurements_and_reasons_apart(tmp_path):
     sidecar_files.quarantine(tmp_path, [settled("x"), settled("y")], "throttled")
     sidecar_files.quarantine(tmp_path, [], "another processor")
-    rows = list(sidecar_files.noted(tmp_path, sidecar_files.QUARANTINE))
+    rows = list(sidecar_files.read_rows(tmp_path, sidecar_files.QUARANTINE))
     assert [row["reason"] for row in rows] == ["throttled", "throttled", "another processor"]
     assert [row.get("trace") for row in rows] == ["x", "y", None]
 
@@ -152,7 +152,9 @@ def test_a_torn_line_of_the_quarantine_costs_itself_alone(tmp_path):
     path = tmp_path / sidecar_files.QUARANTINE
     path.write_text(path.read_text() + '{"reason": "thr')
     sidecar_files.quarantine(tmp_path, [settled("y")], "throttled")
-    assert [row["trace"] for row in sidecar_files.noted(tmp_path, sidecar_files.QUARANTINE)] == [
+    assert [
+        row["trace"] for row in sidecar_files.read_rows(tmp_path, sidecar_files.QUARANTINE)
+    ] == [
         "x",
         "y",
     ]

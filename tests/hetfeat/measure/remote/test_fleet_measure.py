@@ -73,8 +73,8 @@ def during(measurer, wanted, break_it, after: int = 2) -> list:
     ask = Worker.ask
 
     def noting(self, request, timeout_s):
-        if request["do"] == "run_file":
-            sent.append(request["program"])
+        if request.do == "run_file":
+            sent.append(request.program)
             if len(sent) == after + 1:
                 timers.append(threading.Timer(0.15, lambda: broken.append(break_it())))
                 timers[0].start()

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from hetfeat.measure.base import DeviceLost
+from hetfeat.measure.messages import ProbeSpeed
 from hetfeat.measure.remote.batch import Job, RemoteBatch
-from hetfeat.measure.remote.session import Lane, SessionOptions
-from hetfeat.measure.worker_loop import received
+from hetfeat.measure.remote.session import SessionOptions, SessionRunner
+from hetfeat.measure.worker_loop import receive
 from hetfeat.records import Program, Task
 
 TASK = Task("0" * 16, "matmul", ((4, 4), (4, 4)), "float32", 1e9)
@@ -40,9 +41,9 @@ class FakeWorker:
         }
 
     def ask(self, request, timeout_s):
-        do = request["do"]
+        do = request.do
         good = {"connect": self.report, "run_file": GOOD_S, "gflops": 60.0, "close": None}
-        return self.told.get(do, {"value": good[do]})
+        return self.told.get(do, {"value": good[do]}).get("value", {})
 
 
 def without(key):
@@ -87,7 +88,7 @@ def profile(device):
 
 @pytest.fixture
 def outcome(profile):
-    """Runs a lane on a few programs; what was measured, what was quarantined, how it ended."""
+    """Runs sessions on a few programs; what was measured, what was quarantined, how it ended."""
 
     def run(programs: int = 3, **told):
         batch, reasons = RemoteBatch(programs, {}), []
@@ -95,7 +96,9 @@ def outcome(profile):
             batch.add(Job(Program(TASK, str(number)), Path("x.so"), []))
         worker = FakeWorker(profile.threads, **told)
         take = lambda found, reason: reasons.append((list(found), reason))  # noqa: E731
-        Lane(worker, profile, take, dataclasses.replace(OPTIONS, patience_s=0.2)).run(batch)
+        SessionRunner(worker, profile, take, dataclasses.replace(OPTIONS, patience_s=0.2)).run(
+            batch
+        )
         found, ended = [], None
         try:
             found.extend(batch.results())
@@ -148,25 +151,25 @@ def test_another_server_does_the_work_of_one_that_talks_nonsense(profile):
     workers = iter([bad, bad, good, good, good, good, good])
 
     class Tracker:
-        """Hands the lane another server with each session."""
+        """Hands the runner another server with each session."""
 
         def ask(self, request, timeout_s):
-            if request["do"] == "connect":
+            if request.do == "connect":
                 self.server = next(workers)
             return self.server.ask(request, timeout_s)
 
-    Lane(Tracker(), profile, lambda found, reason: None, OPTIONS).run(batch)
+    SessionRunner(Tracker(), profile, lambda found, reason: None, OPTIONS).run(batch)
     assert [m.latencies_s for m in batch.results()] == [tuple(GOOD_S)] * 4
 
 
 @pytest.mark.parametrize(
     "data",
     [b"", b"\xff", b"[" * 4000, b"[]", b"{}", b"3", b'{"error": "x", "message": ""}']
-    + [json.dumps({"error": "run"}).encode(), b'{"value": 1, "more": 2}'],
+    + [json.dumps({"error": "run"}).encode(), b'{"value": 1, "more": 2}', b'{"value": "1"}'],
 )
 def test_a_child_that_sends_garbage_counts_as_gone(data):
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as here, Connection(theirs.detach()) as there:
         there.send_bytes(data)
         with pytest.raises(EOFError):
-            received(here)
+            receive(here, ProbeSpeed(enough=1.0))

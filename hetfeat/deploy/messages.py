@@ -1,0 +1,35 @@
+"""Messages to the children that run engines and bundles, see `hetfeat.measure.messages`."""
+
+from typing import Literal
+
+from hetfeat.measure.messages import Message, Seconds
+
+
+class TimeEngine(Message[list[float]]):
+    """Asks for latencies in seconds of runs in a row, for about `seconds`, at least one."""
+
+    do: Literal["time"] = "time"
+    seconds: float
+
+
+class LoadBundle(Message[None]):
+    """Has a bundle checked, and its libraries and parameters sent to the server."""
+
+    do: Literal["load"] = "load"
+    folder: str
+
+
+class RunBundle(Message[None]):
+    """Has the bundle run on the `.npy` files `inputs`, and all outputs written to `output`."""
+
+    do: Literal["run"] = "run"
+    inputs: list[str]
+    output: str
+
+
+class TimeBundle(Message[Seconds]):
+    """Asks for the seconds of each run on the `.npy` files `inputs`."""
+
+    do: Literal["time"] = "time"
+    inputs: list[str]
+    rounds: int
