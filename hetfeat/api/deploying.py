@@ -61,8 +61,8 @@ def deploy_network(
     The same request is found again at once. Ctrl-C ends the tuning: the bundle is of the best so
     far, its report says `interrupted`, and the same call goes on.
 
-    The packaged cost model is trained once, from the packaged records of the device's family, and
-    kept; where there are none of the family, there is no model.
+    The packaged cost model has learnt from the packaged records of the device's family; where there
+    are none of the family, there is no model.
 
     Args:
         network: Network from `load_network`, or a name that it takes.
