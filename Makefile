@@ -72,7 +72,7 @@ maintenance: env ## Retention of models of 60 and 2,200 versions, doctor of 1,00
 store-scale: env ## Every pass over stores of 10^4 to 10^6 records; 40 minutes for ARGS="--records 10000000 --stores false"
 	$(VENV_PYTHON) benchmarks/store_scaling.py $(or $(ARGS),--records 10000 100000 1000000)
 
-searches: env ## Remakes every figure of docs/search.md; a day, resumable; DATA=DIR OUT=DIR
+searches: env ## Remakes every figure on searches in docs/experiments; a day, resumable; DATA=DIR OUT=DIR
 	mkdir -p "$(SEARCHES)"
 	$(VENV_PYTHON) benchmarks/search.py --data "$(or $(DATA),../shared/data)" --out "$(SEARCHES)/recorded.jsonl"
 	$(VENV_PYTHON) benchmarks/live_gemm.py search --out "$(SEARCHES)/live"

@@ -7,7 +7,7 @@
 At most 120 programs of a task on a device, drawn at random, take part. `failed_first` is the share
 of failures in the tenth of a task that a model puts first, `failed` that of all; means over the
 tasks of the test side that have some of both. Cells and FILE are those of `models.py`, the last run
-is in docs/models.md.
+is in docs/experiments.
 """
 
 from dataclasses import replace

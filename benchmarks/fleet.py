@@ -7,7 +7,7 @@
 its own, and building shares those cores. With `--slower-s` a server is held so much longer for each
 program, without any work: as by devices that are slower, and whose cores build nothing. `faults`
 breaks something in the middle of a tuning and compares what was asked for with what the journal
-holds. Both print Markdown; docs/fleet.md holds their last run.
+holds. Both print Markdown; docs/experiments holds their last run.
 """
 
 import argparse

@@ -8,7 +8,7 @@
 `table` imports the files of `SOURCES` into one store and prints a Markdown row a source; `speed`
 repeats the largest source; `memory` imports generated lines and ten times as many, each in a
 process of its own; `features` turns traces into numbers. Rates are by CPU time, of one thread.
-docs/data.md holds the last run.
+docs/experiments holds the last run.
 """
 
 import argparse

@@ -7,7 +7,7 @@
 those of the paper and our own. DIR keeps each state's time, which all of them share, and each run
 that has ended: the same command goes on where it was stopped.
 `libraries` lets the three fastest states of each shape and the libraries take turns with equal
-threads; the fastest counts. Both print Markdown; docs/search.md holds their last run.
+threads; the fastest counts. Both print Markdown; docs/experiments holds their last runs.
 """
 
 import argparse

@@ -5,7 +5,7 @@
 Both measure the same programs, in blocks of 64 drawn over all tasks, alternately and in one run,
 with equal threads, equal repeats and each with as many builders as there are threads. Then the
 rate of collecting whole networks, proposing included, as `hetfeat collect` does it. Prints
-Markdown; docs/measuring.md holds its last run.
+Markdown; docs/experiments holds its last run.
 """
 
 import argparse

@@ -6,7 +6,7 @@
 
 A cell is a model with one thing changed, a split and a seed, in a process of its own and one JSON
 line of FILE, as in `models.py`; an interrupted run goes on. A model is measured with what it has:
-networks have no folds, trees no LambdaRank. docs/models.md holds the last run.
+networks have no folds, trees no LambdaRank. docs/experiments holds the last runs.
 """
 
 import argparse

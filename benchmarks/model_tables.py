@@ -1,4 +1,4 @@
-"""All tables of docs/models.md: each step goes on where it was interrupted.
+"""All tables of the models in docs/experiments: each step goes on where it was interrupted.
 
     python benchmarks/model_tables.py --own DIR --public ../shared/data --out DIR [--jobs 2]
         [--only NAME,...]

@@ -4,7 +4,7 @@
 
 `evolution` runs once with the cost model in production, if there is one, and once without; the
 others ask no model. The bundles of one seed are timed together. One that is in DIR already is not
-made again. Prints Markdown; docs/search.md holds its last run.
+made again. Prints Markdown; docs/experiments holds its last run.
 """
 
 import argparse

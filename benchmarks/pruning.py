@@ -7,7 +7,8 @@
 what the paper's rule keeps, and on random subsets; all are judged on the same test side, with the
 same hyperparameters and the same valid side to stop by. Each seed has a split of its own, unless
 the store names evaluation tasks. It adds a line a training to FILE and skips
-what is there: interrupt it and run it again. `table` prints Markdown; docs/pruning.md has the last.
+what is there: interrupt it and run it again. `table` prints Markdown; docs/experiments
+has the last.
 """
 
 import argparse

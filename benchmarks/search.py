@@ -4,7 +4,7 @@
 
 Each run of a search is a line of the results file; runs that are in it are not made again, so that
 the same command goes on after an interrupt. Searches see one run of a space's recording; what they
-choose is timed again in the others. Prints Markdown; docs/search.md holds its last run.
+choose is timed again in the others. Prints Markdown; docs/experiments holds its last run.
 """
 
 import argparse

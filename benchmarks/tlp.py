@@ -3,7 +3,7 @@
 Layers as in Zhai et al. (ASPLOS 2023), half as wide: linears up to 128, self-attention of 8 heads,
 two residual blocks, a sum over the sequence; LambdaRank. Unlike there, pairs lie inside tasks. It
 knows neither the device nor the task, but through the extents. 10 epochs, as `attention` beside it
-in docs/models.md: 50 of the full width take a core more than 20 minutes.
+in docs/experiments: 50 of the full width take a core more than 20 minutes.
 """
 
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Draws the table of docs/transfer.md: `python tools/transfer_figure.py`."""
+"""Draws the table of an experiment on transfer: `python tools/transfer_figure.py`."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,8 @@ from hetfeat.report.drawings import drawn
 from hetfeat.report.figures import new_figure
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, PICTURE = ROOT / "docs/transfer.md", ROOT / "docs/pictures/transfer-figures.svg"
+PAGE = ROOT / "docs/experiments/2026-11-20-transfer-between-profiles.md"
+PICTURE = ROOT / "docs/pictures/transfer-figures.svg"
 ROW = re.compile(r"^\| (\S+) \| (\d+) \| \d+ \| (.+) \| (.+) \| (.+) \| .+ \|$", re.MULTILINE)
 """A target, its measurements of a task, and PCA of three models, the seeds between slashes."""
 LINES = {"source": "#009e73", "transfer": "#0072b2", "scratch": "#d55e00"}

@@ -39,7 +39,7 @@ class RankingOptions:
         ranked_ratio: Multiple of the best time above which a state need only be ranked, default
             1.5: one repeat does it.
         slow_ranked_ratio: The same multiple for runs over `TimingOptions.slow_s`, default 1.2: they
-            cost more, and one alone is near the median of steady repeats (docs/search.md).
+            cost more, and one alone is near the median of steady repeats.
         kill_ratio: Multiple of the best time at which a first run is killed, default 10.
         kill_floor_s: Seconds that every first run gets, default 0.3.
     """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SurrogateConfig:
-    """Settings of `SurrogateSearch`, chosen on the spaces that docs/search.md names.
+    """Settings of `SurrogateSearch`, chosen on spaces that docs/experiments names.
 
     Attributes:
         start: Measurements before there is a model; 8 by default.

@@ -1,16 +1,22 @@
 """More parsers of others' bytes: stores' small files, replies of servers, boosters, traces."""
 
 import contextlib
+import multiprocessing
 import os
 import resource
 import socket
 import struct
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from unittest import mock
 
 Target = Callable[[bytes, Path], object]
-CHILD_CPU_S = 2
+CHILD_CPU_S = 4
+"""Processor seconds of a child, the first of which may go to importing."""
+CHILDREN = multiprocessing.get_context("forkserver")
+"""Not forks of this process, whose threads a child would wait for."""
+CHILDREN.set_forkserver_preload(["lightgbm", "xgboost"])
 SOUND = b"s"
 
 
@@ -209,33 +215,30 @@ def booster(suffix: str) -> Target:
     """Trees: what `native_child` lets through may be asked. Both in a child, which may die."""
 
     def target(data: bytes, folder: Path) -> None:
-        import lightgbm  # noqa: F401 (not once for each child)
-        import xgboost  # noqa: F401
-
         path = folder / f"booster{suffix}"
         path.write_bytes(data)
-        read, write = os.pipe()
-        child = os.fork()
-        if not child:
-            _asked(path, write)
-        os.close(write)
-        with os.fdopen(read, "rb") as said:
-            passed = said.read() == SOUND
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if passed and code:
-            raise AssertionError(f"trees that passed ended a process with {code}")
+        here, there = CHILDREN.Pipe(duplex=False)
+        child = CHILDREN.Process(target=_ask, args=(path, there))
+        child.start()
+        there.close()
+        with here, contextlib.suppress(EOFError):
+            passed = here.recv_bytes() == SOUND
+            child.join()
+            if passed and child.exitcode:
+                raise AssertionError(f"trees that passed ended a process with {child.exitcode}")
+        child.join()
 
     return target
 
 
-def _asked(path: Path, write: int) -> None:
-    """The child: says that the file passed, then asks the trees; never returns."""
+def _ask(path: Path, parent: Connection) -> None:
+    """The child: says that the file passed, then asks the trees."""
     resource.setrlimit(resource.RLIMIT_CPU, (CHILD_CPU_S, CHILD_CPU_S))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    try:
+    with contextlib.suppress(Exception):
         import lightgbm
         import numpy as np
         import xgboost
@@ -243,15 +246,12 @@ def _asked(path: Path, write: int) -> None:
         from hetfeat.models.native_child import check_file
 
         check_file(path)
-        os.write(write, SOUND)
+        parent.send_bytes(SOUND)
         rows = np.random.default_rng(0).random((8, 5)).astype(np.float32)
         if path.suffix == ".txt":
             lightgbm.Booster(model_file=path).predict(rows, raw_score=True, num_threads=1)
         else:
             xgboost.Booster(model_file=path).inplace_predict(rows, predict_type="margin")
-    except Exception:
-        pass
-    os._exit(0)
 
 
 TARGETS: dict[str, Target] = {
