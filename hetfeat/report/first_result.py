@@ -26,8 +26,7 @@ _OURS_COLOUR, _PEERS_COLOUR = "#0058a3", "#9aa3ad"
 def latencies_of(report: Mapping[str, Any]) -> dict[str, float]:
     """Milliseconds of this bundle and of each engine that ran, by the name shown."""
     engines = {LABELS.get(name, name): ms for name, ms in report["peers_ms"].items()}
-    named = {OURS: report["latency_ms"], **engines, "TVM untuned": report["untuned_ms"]}
-    return {name: ms for name, ms in named.items() if ms}
+    return {name: ms for name, ms in {OURS: report["latency_ms"], **engines}.items() if ms}
 
 
 def verdict(report: Mapping[str, Any]) -> str:
@@ -55,6 +54,7 @@ def write_page(path: Path, report: Mapping[str, Any], network: Path) -> None:
     page = rendered(
         "first_result.html",
         report=report,
+        title=f"{network.name} on {report['device']}",
         latencies=figures,
         verdict=verdict(report),
         tuning=f"hetfeat deploy {shlex.quote(str(network))}",

@@ -18,11 +18,17 @@ def _render(report: Mapping[str, Any]) -> str:
             output.table(rows),
             "",
             verdict(report),
+            *_untuned(report),
             f"largest error {report['max_abs_error']:.2g}, {report['tolerance']:.2g} allowed",
             f"{report['total_s']:.0f} s in all, no program measured; {report['model_version']}",
             f"page {report['page']}",
         ]
     )
+
+
+def _untuned(report: Mapping[str, Any]) -> list[str]:
+    ms = report["untuned_ms"]
+    return [f"compiled by TVM without tuning: {ms:.0f} ms"] if ms else []
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 `make packaged-models` trains them of those records, each in a folder that its family names.
 """
 
+import json
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
-RECORDS = "records.sha256"
+RECORDS = "records.json"
 """File with the digest of the records that the models have learnt from."""
 
 
@@ -18,4 +19,5 @@ def packaged_model(family: str) -> Path | None:
 
 def packaged_records_digest() -> str:
     """The digest of the record store that the packaged models have learnt from."""
-    return (_HERE / RECORDS).read_text().strip()
+    digest: str = json.loads((_HERE / RECORDS).read_text())["sha256"]
+    return digest
