@@ -145,7 +145,8 @@ class LazyGroup(Group):
         self, sections: Mapping[str, Mapping[str, tuple[str, str]]], **settings: Any
     ) -> None:
         names = {"help_option_names": ["-h", "--help"]}
-        super().__init__(context_settings=names, params=[_version_option(), *logs.log_options()], **settings)
+        parameters = [_version_option(), *logs.log_options()]
+        super().__init__(context_settings=names, params=parameters, **settings)
         self.sections = sections
         self.table = {name: line for table in sections.values() for name, line in table.items()}
 
