@@ -26,11 +26,6 @@ from hetfeat.errors import DataError
 
 MAX_BYTES = 1 << 20
 """Longest JSON text that `decode` takes unless told otherwise, in bytes."""
-SHOWN_CHARACTERS = 80
-_MOST_VALUES = 100_000
-"""Most values of a file of YAML: by aliases a few lines become gigabytes, or a ring."""
-_DEEPEST = 100
-"""Levels of a file of YAML: the time that PyYAML takes grows with their square."""
 
 _CONFIG = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -151,18 +146,31 @@ def parse(value: object, kind: Any, *, what: str, action: str) -> Any:
         raise _refused(what, f"{printable(repr(value))}: {_first(error)}", kind, action) from None
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(
+    path: Path,
+    *,
+    max_characters: int = MAX_BYTES,
+    most_values: int = 100_000,
+    deepest: int = 100,
+) -> Any:
     """What a file of YAML holds: plain values of a sensible number, no integer of over 64 bits.
+
+    Args:
+        path: Path of the file.
+        max_characters: Longest text that is parsed; `MAX_BYTES` by default.
+        most_values: Most values; 100,000 by default: by aliases a few lines become gigabytes, or a
+            ring.
+        deepest: Most levels; 100 by default: the time that PyYAML takes grows with their square.
 
     Raises:
         ValueError: It cannot be read, or is something else; the message is one line.
     """
     try:
         with path.open() as file:
-            text = file.read(MAX_BYTES + 1)
-        if len(text) > MAX_BYTES:
-            raise ValueError(f"over {MAX_BYTES} characters")
-        _refuse_deep(text)
+            text = file.read(max_characters + 1)
+        if len(text) > max_characters:
+            raise ValueError(f"over {max_characters} characters")
+        _refuse_deep(text, deepest)
         content = yaml.safe_load(text)
     except OSError as error:
         raise ValueError(error.strerror) from error
@@ -173,8 +181,8 @@ def read_yaml(path: Path) -> Any:
     rest, count = [content], 0
     while rest:
         value, count = rest.pop(), count + 1
-        if count > _MOST_VALUES:
-            raise ValueError(f"over {_MOST_VALUES} values, perhaps by aliases")
+        if count > most_values:
+            raise ValueError(f"over {most_values} values, perhaps by aliases")
         match value:
             case dict():
                 rest += [*value, *value.values()]
@@ -185,22 +193,22 @@ def read_yaml(path: Path) -> Any:
     return content
 
 
-def _refuse_deep(text: str) -> None:
+def _refuse_deep(text: str, deepest: int) -> None:
     depth = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise ValueError(f"nested over {_DEEPEST} deep")
+        if depth > deepest:
+            raise ValueError(f"nested over {deepest} deep")
 
 
-def printable(text: str, most: int | None = SHOWN_CHARACTERS) -> str:
+def printable(text: str, most: int | None = 80) -> str:
     r"""A text of somebody else's on one line, without what a terminal would obey.
 
     Args:
         text: Text to be shown.
-        most: Longest result, in characters, less an ellipsis; `SHOWN_CHARACTERS` by default, None
-            for all of it.
+        most: Longest result, in characters, less an ellipsis; 80 by default, None for all of
+            it.
 
     Examples:
         >>> print(printable("v2\n\x1b]0;owned\x07"))

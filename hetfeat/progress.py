@@ -14,8 +14,6 @@ from tqdm import tqdm
 
 log = logging.getLogger(__name__)
 
-LINE_S = 30.0
-"""How often a line is written where standard error is no terminal; before, nothing is."""
 LINE = "{n_fmt} of {total_fmt} {unit}s, {rate_fmt}, {remaining} left"
 LINE_WITHOUT_END = "{n_fmt} {unit}s, {rate_fmt}"
 
@@ -64,7 +62,7 @@ def reported_to(on_progress: OnProgress | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def progress(total: int | None, unit: str) -> Iterator[At]:
+def progress(total: int | None, unit: str, line_s: float = 30.0) -> Iterator[At]:
     """A bar on a terminal, elsewhere a line now and then; nothing with HETFEAT_QUIET.
 
     Work of a second shows nothing, so that a refusal stays one line.
@@ -72,6 +70,8 @@ def progress(total: int | None, unit: str) -> Iterator[At]:
     Args:
         total: Largest number of units there is to do; None where nobody knows.
         unit: Word for what is counted, in the singular.
+        line_s: How often a line is written where standard error is no terminal, in seconds; 30 by
+            default, and before the first 30, nothing is.
 
     Yields:
         A function to call with the number of units done in all, and perhaps a note.
@@ -97,7 +97,7 @@ def progress(total: int | None, unit: str) -> Iterator[At]:
             bar.set_postfix_str(note, refresh=False)
             bar.update(done - bar.n)
             now = time.monotonic()
-            if bar.disable and not quiet and now - said >= LINE_S:
+            if bar.disable and not quiet and now - said >= line_s:
                 said = now
                 log.info("%s", as_line(done, total, now - started, unit) + (note and f", {note}"))
 

@@ -206,7 +206,7 @@ def promote(
         >>> registry.promote("costmodel.cpu-x86", 1, "production")
         False
     """
-    from registry.models.stages import promote as move
+    from registry.files.moves import promote as move
 
     return move(name, version, to, reason=reason, force=force).entry is not None
 

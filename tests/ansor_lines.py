@@ -103,12 +103,12 @@ def log(count: int, seed: int, make: Any = on_cpu, extents: tuple[int, int, int]
     return [json.dumps(make(*extents, rng)).encode() for _ in range(count)]
 
 
-def read(folder: Path, lines: list[Any]) -> tuple[list[Measurement], Counter[str]]:
+def read(folder: Path, lines: list[Any], **named: Any) -> tuple[list[Measurement], Counter[str]]:
     """Records, and skipped lines by reason, of a file of lines: bytes, or what JSON makes."""
     data = [entry if isinstance(entry, bytes) else json.dumps(entry).encode() for entry in lines]
     (folder / "log.json").write_bytes(b"\n".join(data))
     found, skipped = [], Counter()
-    for batch in ansor.read([folder / "log.json"], "a"):
+    for batch in ansor.read([folder / "log.json"], "a", **named):
         found += from_table(batch.records)
         skipped.update(batch.skipped)
     return found, skipped

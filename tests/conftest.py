@@ -1,5 +1,6 @@
 import contextlib
 import functools
+import logging
 import os
 import shutil
 import signal
@@ -51,6 +52,17 @@ def no_store_of_another_test() -> Iterator[None]:
         mlflow.set_tracking_uri(None)
         mlflow.tracking.fluent._active_experiment_id = None
         os.environ.pop("MLFLOW_EXPERIMENT_ID", None)
+
+
+@pytest.fixture(autouse=True)
+def no_log_of_another_test() -> Iterator[None]:
+    """A command that ran in this process leaves its handlers."""
+    loggers = [logging.getLogger(name) for name in ("hetfeat", "registry")]
+    before = [(logger.level, logger.handlers[:]) for logger in loggers]
+    yield
+    for logger, (level, handlers) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers = handlers
 
 
 @pytest.fixture(scope="session")

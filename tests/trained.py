@@ -17,7 +17,7 @@ MODEL = "costmodel.cpu-x86"
 @contextmanager
 def registry_with_a_model(folder: Path, project: Path) -> Iterator[Path]:
     """Works in `folder`, in whose registry a model has been trained and is in production."""
-    from registry.models.stages import promote
+    from registry.files.moves import promote
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

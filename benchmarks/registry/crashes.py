@@ -19,12 +19,13 @@ from typing import Any
 from common import machine, make_model, no_gates, parser, registry_on
 from mlflow import MlflowClient
 
+from registry.files.moves import promote
 from registry.maintenance.audit import diagnose
 from registry.maintenance.repair import repair
 from registry.models import aliases
 from registry.models.aliases import State
 from registry.models.mlflow_client import connect
-from registry.models.stages import history, promote
+from registry.models.stages import history
 
 
 class Announcing:

@@ -18,12 +18,12 @@ from common import machine, make_model, no_gates, parser, quantile, registry_on
 from mlflow import MlflowClient
 
 from hetfeat.errors import RequestError
+from registry.files.moves import promote, rollback
 from registry.models import aliases
 from registry.models.aliases import State
 from registry.models.lock import locks_of
 from registry.models.mlflow_client import connect
-from registry.models.rollback import rollback
-from registry.models.stages import history, promote
+from registry.models.stages import history
 
 PATIENCE_S = 600.0
 

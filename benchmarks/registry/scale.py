@@ -19,9 +19,10 @@ from common import in_child, machine, no_gates, parser, quantile, registry_on
 from filling import fill
 
 from registry.files.manifest import write_manifest
+from registry.files.moves import promote
 from registry.files.pull import pull
 from registry.models.mlflow_client import connect
-from registry.models.stages import history, promote
+from registry.models.stages import history
 from registry.models.versions import register
 
 REPEATS = 31

@@ -12,19 +12,16 @@ import pyarrow.parquet as pq
 
 from hetfeat.dataset.files import repair_hint
 from hetfeat.dataset.schema import SCHEMA
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.errors import DataError
 
-MAX_GROUP_ROWS = 2**20
-"""Most rows of a row group; Arrow writes no more unless told to."""
-MAX_GROUP_BYTES = 2**28
-"""Most memory of a row group: four times what a store writes, see `shards.BUFFER_BYTES`."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 """Bytes of a value; texts and bytes are not here."""
 _OFFSET_BYTES = 4
 
 
 def check_row_group(
-    shard: Path, metadata: pq.FileMetaData, number: int, max_rows: int, max_bytes: int
+    shard: Path, metadata: pq.FileMetaData, number: int, options: StoreConfig
 ) -> None:
     """Refuses a row group that would take too much memory.
 
@@ -32,8 +29,7 @@ def check_row_group(
         shard: Path of the shard.
         metadata: Metadata of the shard; what it declares is believed.
         number: Position of the row group in the shard.
-        max_rows: Largest number of rows allowed.
-        max_bytes: Most memory allowed, in bytes, for all columns of a record together.
+        options: Most rows, and most memory for all columns of a record together.
 
     Raises:
         DataError: It has more rows, or takes more.
@@ -41,6 +37,7 @@ def check_row_group(
         pa.ArrowException: They are damaged.
     """
     group = metadata.row_group(number)
+    max_rows, max_bytes = options.max_group_rows, options.max_group_bytes
     if group.num_rows > max_rows:
         raise _too_large(shard, f"{group.num_rows} rows", f"{max_rows} rows")
     least = most = 0

@@ -10,14 +10,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.durable import sync
 from hetfeat.errors import DataError
 
 RESTORE = "restore the file from where the store was copied"
-MAX_LINE_BYTES = 2**24
-"""Longest line. Those of the packaged records have 0.3 MB at most."""
-MAX_UNPACKED_BYTES = 2**30
-"""Most that a packed file may hold, some 10,000 tasks. That of the packaged records has 87 MB."""
 
 
 def repair_hint(store: Path) -> str:
@@ -30,8 +27,7 @@ def json_lines(
     path: Path,
     *,
     action: str = RESTORE,
-    max_line_bytes: int = MAX_LINE_BYTES,
-    max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
+    options: StoreConfig = StoreConfig(),
 ) -> Iterator[Any]:
     """Lines of a JSON-lines file; a torn last line, the mark of an interrupt, is left out.
 
@@ -39,8 +35,8 @@ def json_lines(
         path: Path of the file, which gzip has packed if it is named so; an absent file has no
             lines.
         action: Words for what to do where the file is damaged; `RESTORE` by default.
-        max_line_bytes: Longest line that is read, in bytes; `MAX_LINE_BYTES` by default.
-        max_unpacked_bytes: Most bytes that a packed file may hold; `MAX_UNPACKED_BYTES` by default.
+        options: Longest line, and most that a packed file may hold; those of `StoreConfig` by
+            default.
 
     Raises:
         DataError: A whole line is not JSON or too long, or the file is damaged or too long.
@@ -48,9 +44,9 @@ def json_lines(
     if not path.is_file():
         return
     packed = path.suffix == ".gz"
-    most = max_unpacked_bytes if packed else None
+    most = options.max_unpacked_bytes if packed else None
     with gzip.open(path, "rb") if packed else path.open("rb") as file:
-        lines = bounded(file, path, most, action, max_line_bytes)
+        lines = bounded(file, path, most, action, options.max_line_bytes)
         yield from parsed(lines, path, action)
 
 
@@ -59,7 +55,7 @@ def bounded(
     path: Path,
     most_bytes: int | None,
     action: str,
-    max_line_bytes: int = MAX_LINE_BYTES,
+    max_line_bytes: int,
 ) -> Iterator[bytes]:
     """Lines of a file that is open, `most_bytes` of them in all.
 
@@ -108,7 +104,7 @@ def end_torn_line(path: Path) -> None:
             file.truncate(file.read().rfind(b"\n") + 1)
 
 
-def append_lines(path: Path, values: Iterable[Any]) -> None:
+def append_lines(path: Path, values: Iterable[Any], options: StoreConfig = StoreConfig()) -> None:
     """Adds values to a JSON-lines file; they survive a loss of power once this returns.
 
     Raises:
@@ -119,8 +115,8 @@ def append_lines(path: Path, values: Iterable[Any]) -> None:
     with path.open("a") as file:
         for value in values:
             line = json.dumps(value) + "\n"  # ASCII: as many bytes
-            if len(line) > MAX_LINE_BYTES:
-                raise too_long(path, MAX_LINE_BYTES, "leave the value out")
+            if len(line) > options.max_line_bytes:
+                raise too_long(path, options.max_line_bytes, "leave the value out")
             file.write(line)
             file.flush()
         os.fsync(file.fileno())

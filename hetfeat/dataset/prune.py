@@ -27,9 +27,8 @@ from hetfeat.errors import DataError
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-FRACTION = 0.55
 LEAST_QUOTA = 8
-"""Programs that a task on a device keeps if it has them, however small its share."""
+"""Default of `least_quota`."""
 _COLUMNS = ["device", "task", "operator", "shapes", "program", "latencies_s"]
 
 
@@ -66,17 +65,26 @@ class Pruned:
     tested: int
 
 
-def choose(records: Light, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
+def choose(
+    records: Light, fraction: float, seed: int, least_quota: int = LEAST_QUOTA
+) -> npt.NDArray[np.bool_]:
     """Which records to keep, bool [n]: about `fraction` of all n, none of them failed.
 
     Each group keeps a quota. Its programs, sorted by latency, are divided into as many strata, of
     which each gives one: slow and fast survive alike. Within a stratum it is the program that
     fewest devices have kept so far, so that what one device drops another keeps; among those,
     chance decides.
+
+    Args:
+        records: Light columns of n records.
+        fraction: Share of the records to keep.
+        seed: Seed of the choice.
+        least_quota: Programs that a task on a device keeps if it has them, however small its share;
+            8 by default.
     """
     valid = np.isfinite(records.latency_s)
     sizes = np.bincount(records.group[valid], minlength=len(records.device))
-    quota = quotas(sizes, round(fraction * len(valid)))
+    quota = quotas(sizes, round(fraction * len(valid)), least_quota)
     programs, program = np.unique(records.program, return_inverse=True)
     chance, used = _uniform(programs, seed), np.zeros(len(programs))
     kept = np.zeros(len(valid), bool)
@@ -96,28 +104,28 @@ def choose(records: Light, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def quotas(sizes: Ints, total: int) -> Ints:
+def quotas(sizes: Ints, total: int, least_quota: int = LEAST_QUOTA) -> Ints:
     """How many of each group are kept, int64 as `sizes`; they add up to `total`, or to all.
 
-    In proportion to the sizes, but `LEAST_QUOTA` at least where there are so many.
+    In proportion to the sizes, but `least_quota` at least where there are so many.
     """
     total = min(total, int(sizes.sum()))
     low, high = 0.0, 1.0
     for _ in range(60):
         share = (low + high) / 2
-        if _shares(sizes, share).sum() > total:
+        if _shares(sizes, share, least_quota).sum() > total:
             high = share
         else:
             low = share
-    exact = _shares(sizes, low)
+    exact = _shares(sizes, low, least_quota)
     if exact.sum() > total:  # not even the least quotas fit
         exact = sizes * (total / sizes.sum())
     # Rounded so that every partial sum is right to within one: no group loses by its number.
     return np.diff(np.floor(np.cumsum(exact) + 1e-6), prepend=0).astype(np.int64)
 
 
-def _shares(sizes: Ints, share: float) -> Floats:
-    shares: Floats = np.maximum(np.minimum(sizes, LEAST_QUOTA), share * sizes)
+def _shares(sizes: Ints, share: float, least_quota: int) -> Floats:
+    shares: Floats = np.maximum(np.minimum(sizes, least_quota), share * sizes)
     return shares
 
 
@@ -127,6 +135,7 @@ def prune(
     fraction: float,
     seed: int = 0,
     on_piece: Callable[[int], None] = lambda done: None,
+    least_quota: int = LEAST_QUOTA,
 ) -> Pruned:
     """Writes the chosen records of a store into a new one, in two passes.
 
@@ -141,6 +150,8 @@ def prune(
         seed: Seed of the choice; 0 by default.
         on_piece: Function called with the number of pieces read, each of which is read twice; by
             default it does nothing.
+        least_quota: Programs that a task on a device keeps if it has them, however small its share;
+            8 by default.
 
     Raises:
         DataError: `out` holds something, or nothing is left.
@@ -152,7 +163,7 @@ def prune(
     dense = evaluation_tasks(source.path)
     records, operators, tested = _light(pieces, dense, on_piece)
     kept = tested.copy()
-    kept[~tested] = choose(records, fraction, seed)
+    kept[~tested] = choose(records, fraction, seed, least_quota)
     if not kept[~tested].any():
         raise DataError(
             f"record store '{source.path}', of which nothing is left",

@@ -13,13 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from hetfeat.dataset.bounds import MAX_GROUP_BYTES, MAX_GROUP_ROWS, check_row_group
-from hetfeat.dataset.files import MAX_LINE_BYTES, bounded, parsed, repair_hint, too_long
+from hetfeat.dataset.bounds import check_row_group
+from hetfeat.dataset.files import bounded, parsed, repair_hint, too_long
 from hetfeat.dataset.schema import SCHEMA, amiss, to_table
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.errors import DataError
-
-JOURNAL_BYTES = 2**22
-"""Bytes of a journal that are read at once."""
 
 
 class Piece(Protocol):
@@ -70,7 +68,7 @@ class JournalPart:
     start: int
     end: int
     first: str
-    max_line_bytes: int = MAX_LINE_BYTES
+    max_line_bytes: int
 
     def read(
         self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
@@ -94,18 +92,14 @@ class JournalPart:
 def row_groups(
     shard: Path,
     where: pc.Expression | None = None,
-    *,
-    max_rows: int = MAX_GROUP_ROWS,
-    max_bytes: int = MAX_GROUP_BYTES,
+    options: StoreConfig = StoreConfig(),
 ) -> list[RowGroup]:
     """The row groups of a shard, those without a record for `where` left out by statistics.
 
     Args:
         shard: Path of the shard.
         where: Condition on the wanted records; None, the default, for all.
-        max_rows: Most rows of a row group; `MAX_GROUP_ROWS` by default.
-        max_bytes: Most memory of a row group, in bytes, as the file declares its columns;
-            `MAX_GROUP_BYTES` by default.
+        options: Most rows and memory of a row group; those of `StoreConfig` by default.
 
     Raises:
         DataError: The shard is damaged, or a row group is too large to be read.
@@ -115,29 +109,30 @@ def row_groups(
         found = whole.split_by_row_group(filter=where, schema=SCHEMA)
         numbers = [fragment.row_groups[0].id for fragment in found]
         for number in numbers:
-            check_row_group(shard, whole.metadata, number, max_rows, max_bytes)
+            check_row_group(shard, whole.metadata, number, options)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(shard, error) from error
     return [RowGroup(shard, number) for number in numbers]
 
 
-def journal_parts(path: Path, *, max_line_bytes: int = MAX_LINE_BYTES) -> list[JournalPart]:
+def journal_parts(path: Path, options: StoreConfig = StoreConfig()) -> list[JournalPart]:
     """The whole of a journal.
 
     Args:
         path: Path of the journal.
-        max_line_bytes: Longest line that is read, in bytes; `MAX_LINE_BYTES` by default.
+        options: Longest line, and bytes read at once; those of `StoreConfig` by default.
 
     Raises:
         DataError: It has just gone, or a line is too long.
     """
     parts: list[JournalPart] = []
+    max_line_bytes = options.max_line_bytes
     try:
         with path.open("rb") as file:
             first, start = _digest_of_first_line(file, max_line_bytes), 0
             size = file.seek(0, os.SEEK_END)
             while start < size:
-                file.seek(min(start + JOURNAL_BYTES, size))
+                file.seek(min(start + options.journal_bytes, size))
                 if len(file.readline(max_line_bytes + 1)) > max_line_bytes:
                     raise too_long(path, max_line_bytes, repair_hint(path.parent))
                 parts.append(JournalPart(path, start, file.tell(), first, max_line_bytes))

@@ -18,16 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from hetfeat.dataset.files import MAX_LINE_BYTES, MAX_UNPACKED_BYTES, sha256
-from hetfeat.dataset.readers import JOURNAL_BYTES, records_of, row_groups
+from hetfeat.dataset.files import sha256
+from hetfeat.dataset.readers import records_of, row_groups
 from hetfeat.dataset.sidecar_files import LINES
 from hetfeat.dataset.store import SHARDS, WORKLOAD, WORKLOADS, RecordStore, ShardLine
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.durable import sync, write_file
 from hetfeat.errors import DataError
 from hetfeat.parsing import decode
 
 BESIDE = "damaged"
-_BLOCK_BYTES = 2**20
 
 Lines = list[bytes]
 Span = tuple[int, int]
@@ -60,19 +60,19 @@ def repair(store: RecordStore) -> Repaired:
     Raises:
         DataError: Another process writes to the store.
     """
-    found = Repaired()
+    found, options = Repaired(), store.options
     with store.writing():
-        _repair_index(store.path, found)
+        _repair_index(store.path, options, found)
         for journal in store.journals():
-            kept, bad = _repair_lines(journal, partial(_are_records, journal), found)
+            kept, bad = _repair_lines(journal, partial(_are_records, journal), options, found)
             found.records.update(kept=kept, set_aside=bad)
         for name, kind in LINES.items():
-            _repair_lines(store.path / name, partial(_are, kind), found)
-        _repair_workloads(store.path / WORKLOADS, found)
+            _repair_lines(store.path / name, partial(_are, kind, options), options, found)
+        _repair_workloads(store.path / WORKLOADS, options, found)
     return found
 
 
-def _repair_index(store: Path, found: Repaired) -> None:
+def _repair_index(store: Path, options: StoreConfig, found: Repaired) -> None:
     """Leaves out lines that are no shards, and shards that are missing, damaged or listed twice."""
     index = store / SHARDS
     if not index.is_file():
@@ -80,9 +80,9 @@ def _repair_index(store: Path, found: Repaired) -> None:
     kept: dict[str, bytes] = {}
     bad: list[Span] = []
     listed: dict[str, int] = {}
-    for span, line in _lines_of(index):
+    for span, line in _lines_of(index, options.max_line_bytes):
         shard = _shard(line or b"")
-        if shard and shard.path not in kept and _is_whole(store, shard):
+        if shard and shard.path not in kept and _is_whole(store, shard, options):
             kept[shard.path] = (line or b"").rstrip(b"\n") + b"\n"
             found.records["kept"] += shard.rows
             continue
@@ -94,7 +94,7 @@ def _repair_index(store: Path, found: Repaired) -> None:
         found.shards["kept"] = len(kept)
         return
     _put_beside(index, bad, found)
-    again = _unlisted(store, kept)
+    again = _unlisted(store, kept, options)
     for path, rows in listed.items():
         if path not in kept and path not in again:
             _move_beside(store, path, rows, found)
@@ -104,14 +104,16 @@ def _repair_index(store: Path, found: Repaired) -> None:
     write_file(index, b"".join(lines))
 
 
-def _unlisted(store: Path, kept: dict[str, bytes]) -> dict[str, dict[str, Any]]:
+def _unlisted(
+    store: Path, kept: dict[str, bytes], options: StoreConfig
+) -> dict[str, dict[str, Any]]:
     """Lines of whole shards that no good line names: their names are their digests."""
     found = {}
     for file in sorted(store.glob("device=*/operator=*/*.parquet")):
         path = file.relative_to(store).as_posix()
         if path in kept or (digest := sha256(file))[:32] != file.stem:
             continue
-        line = {"path": path, "sha256": digest, "rows": _rows_of(file)}
+        line = {"path": path, "sha256": digest, "rows": _rows_of(file, options)}
         if _shard(json.dumps(line).encode()):  # a folder may have a name of its own, too
             found[path] = line
     return found
@@ -133,13 +135,13 @@ def _move_beside(store: Path, path: str, rows: int, found: Repaired) -> None:
 
 
 def _repair_lines(
-    path: Path, are_whole: Callable[[Lines], bool], found: Repaired
+    path: Path, are_whole: Callable[[Lines], bool], options: StoreConfig, found: Repaired
 ) -> tuple[int, int]:
     """Puts the lines of a file beside that are not whole; how many stay, how many do not."""
     if not path.is_file():
         return 0, 0
     kept, bad, number = list[Span](), list[Span](), 0
-    for block in _blocks(path):
+    for block in _blocks(path, options):
         lines = [line for _, line in block if line is not None]
         as_one = len(lines) == len(block) and are_whole(lines)
         for span, line in block:
@@ -156,19 +158,19 @@ def _repair_lines(
     return number, len(bad)
 
 
-def _repair_workloads(path: Path, found: Repaired) -> None:
+def _repair_workloads(path: Path, options: StoreConfig, found: Repaired) -> None:
     """`_repair_lines` for a packed file; all of it is put beside, for it may not unpack."""
     if not path.is_file():
         return
     kept, bad = Lines(), 0
     try:
         with gzip.open(path, "rb") as file:
-            for (_, end), line in _lines(file):
-                if line is not None and _are(WORKLOAD, [line]):
+            for (_, end), line in _lines(file, options.max_line_bytes):
+                if line is not None and _are(WORKLOAD, options, [line]):
                     kept.append(line.rstrip(b"\n") + b"\n")
                 else:
                     bad += 1
-                if end > MAX_UNPACKED_BYTES:
+                if end > options.max_unpacked_bytes:
                     raise EOFError
     except (EOFError, OSError, zlib.error):
         bad += 1
@@ -185,15 +187,17 @@ def _shard(line: bytes) -> ShardLine | None:
         return None
 
 
-def _is_whole(store: Path, shard: ShardLine) -> bool:
+def _is_whole(store: Path, shard: ShardLine, options: StoreConfig) -> bool:
     file = store / shard.path
-    return file.is_file() and sha256(file) == shard.sha256 and _rows_of(file) is not None
+    if not file.is_file() or sha256(file) != shard.sha256:
+        return False
+    return _rows_of(file, options) is not None
 
 
-def _rows_of(shard: Path) -> int | None:
+def _rows_of(shard: Path, options: StoreConfig) -> int | None:
     """Rows of a shard, each of which is read; None if it cannot be."""
     try:
-        return sum(int(piece.read().num_rows) for piece in row_groups(shard))
+        return sum(int(piece.read().num_rows) for piece in row_groups(shard, options=options))
     except DataError:
         return None
 
@@ -205,38 +209,40 @@ def _are_records(path: Path, lines: Lines) -> bool:
         return False
 
 
-def _are(kind: Any, lines: Lines) -> bool:
+def _are(kind: Any, options: StoreConfig, lines: Lines) -> bool:
     try:
         for line in lines:
-            decode(line, kind, what="", action="", max_bytes=MAX_LINE_BYTES)
+            decode(line, kind, what="", action="", max_bytes=options.max_line_bytes)
     except DataError:
         return False
     return True
 
 
-def _lines(file: IO[bytes] | gzip.GzipFile) -> Iterator[tuple[Span, bytes | None]]:
+def _lines(
+    file: IO[bytes] | gzip.GzipFile, max_line_bytes: int
+) -> Iterator[tuple[Span, bytes | None]]:
     """Lines and where they are; None for those that are too long to be any."""
     start = 0
-    while line := file.readline(MAX_LINE_BYTES + 1):
+    while line := file.readline(max_line_bytes + 1):
         end = start + len(line)
-        if too_long := len(line) > MAX_LINE_BYTES:
-            while not line.endswith(b"\n") and (line := file.readline(MAX_LINE_BYTES)):
+        if too_long := len(line) > max_line_bytes:
+            while not line.endswith(b"\n") and (line := file.readline(max_line_bytes)):
                 end += len(line)
         yield (start, end), None if too_long else line
         start = end
 
 
-def _lines_of(path: Path) -> Iterator[tuple[Span, bytes | None]]:
+def _lines_of(path: Path, max_line_bytes: int) -> Iterator[tuple[Span, bytes | None]]:
     with path.open("rb") as file:
-        yield from _lines(file)
+        yield from _lines(file, max_line_bytes)
 
 
-def _blocks(path: Path) -> Iterator[list[tuple[Span, bytes | None]]]:
+def _blocks(path: Path, options: StoreConfig) -> Iterator[list[tuple[Span, bytes | None]]]:
     """Lines, as many at a time as are read of a journal at once."""
     block: list[tuple[Span, bytes | None]] = []
-    for span, line in _lines_of(path):
+    for span, line in _lines_of(path, options.max_line_bytes):
         block.append((span, line))
-        if span[1] - block[0][0][0] >= JOURNAL_BYTES:
+        if span[1] - block[0][0][0] >= options.journal_bytes:
             yield block
             block = []
     yield block
@@ -257,14 +263,14 @@ def _beside(path: Path, store: Path) -> Path:
     return folder / f"{path.name}.{sha256(path)[:32]}"
 
 
-def _copy(source: Path, spans: list[Span], target: Path) -> None:
+def _copy(source: Path, spans: list[Span], target: Path, block_bytes: int = 2**20) -> None:
     """Makes spans of a file another one, or the same, as a whole."""
     draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     with source.open("rb") as file, draft.open("xb") as copied:
         for start, end in spans:
             file.seek(start)
-            for at in range(start, end, _BLOCK_BYTES):
-                copied.write(file.read(min(_BLOCK_BYTES, end - at)))
+            for at in range(start, end, block_bytes):
+                copied.write(file.read(min(block_bytes, end - at)))
     sync(draft)
     os.replace(draft, target)
     sync(target.parent)

@@ -12,15 +12,9 @@ import pyarrow.parquet as pq
 
 from hetfeat.dataset.files import sha256
 from hetfeat.dataset.schema import SCHEMA
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.durable import sync
 
-BUFFER_BYTES = 2**26
-"""Records kept in memory until the largest partition becomes a row group."""
-SHARD_ROWS = 2**18
-"""A shard is closed at this many records: the unit of verifying, copying and damage."""
-COMPRESSION_LEVEL = 9
-"""Level of zstd. On the packaged records 19 is 5 % smaller and takes 25 times as long, 3 is 29 %
-larger and takes a third."""
 _REPEATING = ["device", "task", "operator", "shapes", "dtype", "error", "versions"]
 """Columns with few values, which a dictionary shortens; traces and keys are all different."""
 
@@ -33,16 +27,16 @@ class ShardWriter:
     Args:
         root: Folder of the store.
         finished: Function called with the line of `shards.jsonl` of each shard once it is written.
-        compression_level: Level of zstd; `COMPRESSION_LEVEL` by default.
+        options: Sizes and level of compression; those of `StoreConfig` by default.
     """
 
     def __init__(
         self,
         root: Path,
         finished: Callable[[Line], None],
-        compression_level: int = COMPRESSION_LEVEL,
+        options: StoreConfig = StoreConfig(),
     ) -> None:
-        self._root, self._finished, self._level = root, finished, compression_level
+        self._root, self._finished, self._options = root, finished, options
         self._waiting: dict[str, list[pa.Table]] = {}
         self._bytes: dict[str, int] = {}
         self._open: dict[str, tuple[pq.ParquetWriter, int]] = {}
@@ -54,7 +48,7 @@ class ShardWriter:
             same = [pc.field(name) == value for name, value in key.items()]
             part = table.filter(same[0] & same[1]) if len(keys) > 1 else table
             self._wait(folder_of(**key), part)
-        while sum(self._bytes.values()) > BUFFER_BYTES:
+        while sum(self._bytes.values()) > self._options.buffer_bytes:
             self._flush(max(self._bytes, key=self._bytes.__getitem__))
 
     def close(self) -> None:
@@ -73,16 +67,18 @@ class ShardWriter:
         del self._bytes[folder]
         if folder not in self._open:
             (self._root / folder).mkdir(parents=True, exist_ok=True)
-            options = {"compression": "zstd", "compression_level": self._level}
-            draft = self._root / folder / ".draft"
-            self._open[folder] = (
-                pq.ParquetWriter(draft, SCHEMA, use_dictionary=_REPEATING, **options),
-                0,
+            writer = pq.ParquetWriter(
+                self._root / folder / ".draft",
+                SCHEMA,
+                use_dictionary=_REPEATING,
+                compression="zstd",
+                compression_level=self._options.compression_level,
             )
+            self._open[folder] = writer, 0
         writer, rows = self._open[folder]
         writer.write_table(table)
         self._open[folder] = writer, rows + table.num_rows
-        if rows + table.num_rows >= SHARD_ROWS:
+        if rows + table.num_rows >= self._options.shard_rows:
             self._close(folder)
 
     def _close(self, folder: str) -> None:

@@ -22,7 +22,6 @@ from hetfeat.records import anchor_of
 
 SplitKind = Literal["within_task", "by_task", "by_target"]
 SPLITS: tuple[str, ...] = get_args(SplitKind)
-TEST_SHARE, VALID_SHARE = 0.2, 0.1
 
 
 Texts = npt.NDArray[np.object_]
@@ -74,6 +73,9 @@ def split_examples(
     seed: int,
     holdout: Sequence[str] = (),
     networks: dict[str, dict[str, int]] | None = None,
+    *,
+    test_share: float = 0.2,
+    valid_share: float = 0.1,
 ) -> Split:
     """Divides examples into train, valid and test.
 
@@ -85,6 +87,8 @@ def split_examples(
             networks to test on (by_task); empty, the default, for a share of all (not by_target).
         networks: Occurrences by network and task hash, as the store keeps them; None, the default,
             for none.
+        test_share: Share of the test side where nothing is held out by name; 0.2 by default.
+        valid_share: Share of the rest that is its valid side; 0.1 by default.
 
     Raises:
         RequestError: Unknown split, device or network, or a holdout that the split does not use.
@@ -95,17 +99,17 @@ def split_examples(
         _refuse_holdout(holdout)
         records = _codes(_records(examples))
         strata = _codes((device, task) for device, task, _ in _records(examples))
-        test, rest = _take(records, strata, TEST_SHARE, rng)
-        valid, train = _take(records[rest], strata[rest], VALID_SHARE, rng)
+        test, rest = _take(records, strata, test_share, rng)
+        valid, train = _take(records[rest], strata[rest], valid_share, rng)
     elif kind == "by_task":
         units = task_units(examples)
-        test, rest = _test_tasks(examples, units, holdout, networks or {}, rng)
-        valid, train = _take(units[rest], np.zeros_like(rest), VALID_SHARE, rng)
+        test, rest = _test_tasks(examples, units, holdout, networks or {}, test_share, rng)
+        valid, train = _take(units[rest], np.zeros_like(rest), valid_share, rng)
     elif kind == "by_target":
         held, left_out = _held_devices(examples, holdout, networks or {})
         test, rest = np.flatnonzero(held), np.flatnonzero(~held & ~left_out)
         programs = _codes(zip(examples.task.tolist(), examples.program.tolist(), strict=True))
-        valid, train = _take(programs[rest], np.zeros_like(rest), VALID_SHARE, rng)
+        valid, train = _take(programs[rest], np.zeros_like(rest), valid_share, rng)
     else:
         raise not_one_of("split", kind, SPLITS, "choose one")
     split = Split(rest[train], rest[valid], test)
@@ -181,10 +185,11 @@ def _test_tasks(
     units: npt.NDArray[np.int64],
     holdout: Sequence[str],
     networks: dict[str, dict[str, int]],
+    test_share: float,
     rng: np.random.Generator,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     if not holdout:
-        return _take(units, np.zeros_like(units), TEST_SHARE, rng)
+        return _take(units, np.zeros_like(units), test_share, rng)
     if unknown := sorted(set(holdout) - set(networks)):
         raise RequestError(
             f"--holdout {', '.join(unknown)} with the by_task split",

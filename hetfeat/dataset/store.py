@@ -30,17 +30,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, StringConstraints
 
-from hetfeat.dataset.files import (
-    MAX_UNPACKED_BYTES,
-    RESTORE,
-    append_lines,
-    json_lines,
-    repair_hint,
-    sha256,
-)
+from hetfeat.dataset.files import RESTORE, append_lines, json_lines, repair_hint, sha256
 from hetfeat.dataset.readers import Piece, journal_parts, row_groups
 from hetfeat.dataset.schema import SCHEMA, to_row, to_table
-from hetfeat.dataset.shards import COMPRESSION_LEVEL, ShardWriter, folder_of
+from hetfeat.dataset.shards import ShardWriter, folder_of
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.devices.profile import DeviceProfile, load_profile, save_profile
 from hetfeat.durable import sync, write_file
 from hetfeat.errors import DataError
@@ -80,6 +74,11 @@ class ShardLine(Schema):
 class RecordStore:
     """Measured records on disk. `open` reads an existing store, `create` makes or opens one.
 
+    Args:
+        path: Folder of the store.
+        options: Sizes of what is written and bounds of what is read; those of `StoreConfig` by
+            default.
+
     Examples:
         >>> import hetfeat
         >>> records = hetfeat.RecordStore.open("records")
@@ -89,11 +88,13 @@ class RecordStore:
         72
     """
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Path | str, options: StoreConfig = StoreConfig()) -> None:
+        self.path, self.options = Path(path), options
 
     @classmethod
-    def open(cls, path: Path | str, whole: bool = True) -> "RecordStore":
+    def open(
+        cls, path: Path | str, whole: bool = True, options: StoreConfig = StoreConfig()
+    ) -> "RecordStore":
         """An existing store, its shards checked for presence if it must be `whole`.
 
         Raises:
@@ -111,7 +112,7 @@ class RecordStore:
                 f"schema 1 to {SCHEMA_VERSION}",
                 "update hetfeat",
             )
-        store = cls(path)
+        store = cls(path, options)
         for shard in store.shards() if whole else []:
             if not (path / shard["path"]).is_file():
                 raise DataError(
@@ -122,7 +123,7 @@ class RecordStore:
         return store
 
     @classmethod
-    def create(cls, path: Path | str) -> "RecordStore":
+    def create(cls, path: Path | str, options: StoreConfig = StoreConfig()) -> "RecordStore":
         """The store at `path`, made if there is none.
 
         Raises:
@@ -131,7 +132,7 @@ class RecordStore:
         path = Path(path)
         held = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
         if (path / HEAD).exists():  # looked at last: another process may make the store meanwhile
-            return cls.open(path)
+            return cls.open(path, options=options)
         if (path.exists() and not path.is_dir()) or any(_DRAFT not in name for name in held):
             raise DataError(
                 f"'{path}'", "a record store or an empty folder", "choose another --out"
@@ -148,7 +149,7 @@ class RecordStore:
             draft.replace(path / HEAD)
         draft.unlink(missing_ok=True)
         sync(path)
-        return cls.open(path)
+        return cls.open(path, options=options)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -184,14 +185,14 @@ class RecordStore:
         """The shards, oldest first: `path`, `sha256`, `rows`."""
         path = self.path / SHARDS
         what, action = f"'{path}' with a line that is no shard", repair_hint(self.path)
-        lines = list(json_lines(path, action=action))
+        lines = list(json_lines(path, action=action, options=self.options))
         for line in lines:
             parse(line, ShardLine, what=what, action=action)
         return lines
 
     def append(self, measurements: Iterable[Measurement]) -> None:
         """Writes measurements to the journal, a line each; on the disk when this returns."""
-        append_lines(self.path / JOURNAL, map(to_row, measurements))
+        append_lines(self.path / JOURNAL, map(to_row, measurements), self.options)
 
     def compact(self) -> None:
         """Moves the journal into shards; safe to interrupt and to repeat."""
@@ -201,9 +202,9 @@ class RecordStore:
             sync(self.path)  # or a journal might come back whose records are in shards
             self._store_sealed()
 
-    def writer(self, compression_level: int = COMPRESSION_LEVEL) -> ShardWriter:
+    def writer(self) -> ShardWriter:
         """Writes records straight into shards, each listed once it is complete."""
-        return ShardWriter(self.path, lambda shard: self._list([shard]), compression_level)
+        return ShardWriter(self.path, lambda shard: self._list([shard]), self.options)
 
     def pieces(
         self, device: str | None = None, where: pc.Expression | None = None
@@ -221,10 +222,10 @@ class RecordStore:
         """
         start = "" if device is None else folder_of(device)
         # Journals before shards: what is moved in between shows as a journal that has gone.
-        journals = [part for journal in self.journals() for part in journal_parts(journal)]
+        journals = [part for path in self.journals() for part in journal_parts(path, self.options)]
         for shard in self.shards():
             if shard["path"].startswith(start):
-                yield from row_groups(self.path / shard["path"], where)
+                yield from row_groups(self.path / shard["path"], where, self.options)
         yield from journals
 
     def scan(
@@ -326,10 +327,10 @@ class RecordStore:
         known = self.workloads()
         if new := {task: module for task, module in modules.items() if task not in known}:
             lines = "".join(json.dumps(pair) + "\n" for pair in (known | new).items()).encode()
-            if len(lines) > MAX_UNPACKED_BYTES:
+            if len(lines) > (most := self.options.max_unpacked_bytes):
                 raise DataError(
                     f"'{self.path / WORKLOADS}' of {len(lines)} bytes unpacked",
-                    f"{MAX_UNPACKED_BYTES} bytes at most",
+                    f"{most} bytes at most",
                     "divide the tasks among stores",
                 )
             write_file(self.path / WORKLOADS, gzip.compress(lines, mtime=0))
@@ -345,15 +346,15 @@ class RecordStore:
         )
         return found
 
-    def workloads(self, *, max_bytes: int = MAX_UNPACKED_BYTES) -> dict[str, str]:
-        """Serialised TVM module of each task, by task hash; of a file of `max_bytes` unpacked.
+    def workloads(self) -> dict[str, str]:
+        """Serialised TVM module of each task, by task hash.
 
         Raises:
-            DataError: The file is damaged, or unpacks to more.
+            DataError: The file is damaged, or unpacks to too much.
         """
         path, found = self.path / WORKLOADS, dict[str, str]()
         what, action = f"'{path}' with a line that is no workload", repair_hint(self.path)
-        for line in json_lines(path, action=action, max_unpacked_bytes=max_bytes):
+        for line in json_lines(path, action=action, options=self.options):
             task, module = parse(line, WORKLOAD, what=what, action=action)
             found[task] = module
         return found
@@ -363,8 +364,8 @@ class RecordStore:
         sealed = self.path / SEALED
         if sealed in self.journals():
             lines: list[dict[str, Any]] = []
-            writer = ShardWriter(self.path, lines.append)
-            for part in journal_parts(sealed):
+            writer = ShardWriter(self.path, lines.append, self.options)
+            for part in journal_parts(sealed, self.options):
                 writer.add(part.read())
             writer.close()
             digest = sha256(sealed)

@@ -12,18 +12,17 @@ from typing import Any
 
 from hetfeat.errors import RequestError
 
-CGROUP_QUOTAS = (
-    Path("/sys/fs/cgroup/cpu.max"),
-    Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
-)
-CGROUPS = Path("/proc/self/cgroup")
+ROOT = Path("/")
+"""Folder that holds the system's `sys` and `proc`."""
+CGROUP_QUOTAS = ("sys/fs/cgroup/cpu.max", "sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+CGROUPS = "proc/self/cgroup"
 CGROUP_MEMORY = (
-    (Path("/sys/fs/cgroup"), "", "memory.max", "memory.current"),
-    (Path("/sys/fs/cgroup/memory"), "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ("sys/fs/cgroup", "", "memory.max", "memory.current"),
+    ("sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
-"""Files of a group's memory in the second and the first version of cgroups: the root, the name of
-the controller in `CGROUPS`, the files of its bound and of what it takes."""
-CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+"""Files of a group's memory in the second and the first version of cgroups: the folder of all
+groups, the name of the controller in `CGROUPS`, the files of its bound and of what it takes."""
+CACHES = "sys/devices/system/cpu/cpu0/cache"
 
 TVM_SPINS = "10000"
 """TVM_THREAD_POOL_SPIN_COUNT: how often an idle thread of TVM yields before it sleeps, some 5 ms in
@@ -31,10 +30,14 @@ all and longer than what lies between two kernels. By TVM's own 300,000 a progra
 after another process took 1.9 times as long (docs/measuring.md)."""
 
 
-def usable_cores() -> int:
-    """Cores this process may use: its affinity, bounded by the cgroup's CPU quota."""
+def usable_cores(root: Path = ROOT) -> int:
+    """Cores this process may use: its affinity, bounded by the cgroup's CPU quota.
+
+    Args:
+        root: Folder that holds the system's `sys`, default `ROOT`.
+    """
     cores = len(os.sched_getaffinity(0))
-    quota = _quota_cores()
+    quota = _quota_cores(root)
     return max(1, min(cores, int(quota))) if quota else cores
 
 
@@ -59,17 +62,22 @@ def need_cross_compiler(device: str, target: Mapping[str, Any]) -> None:
         )
 
 
-def memory_left_bytes() -> float:
-    """What the cgroup, and those around it, let this process take yet; infinite without a bound."""
+def memory_left_bytes(root: Path = ROOT) -> float:
+    """What the cgroup, and those around it, let this process take yet; infinite without a bound.
+
+    Args:
+        root: Folder that holds the system's `sys` and `proc`, default `ROOT`.
+    """
     left = math.inf
-    for root, controller, bound, taken in CGROUP_MEMORY:
-        own = root / _own_group(controller)
+    for folder, controller, bound, taken in CGROUP_MEMORY:
+        all_groups = root / folder
+        own = all_groups / _own_group(root, controller)
         for group in (own, *own.parents):
             # ValueError: "max". A container may see its own group at the root alone.
             with contextlib.suppress(OSError, ValueError):
                 free = int((group / bound).read_text()) - int((group / taken).read_text())
                 left = min(left, max(0, free + _idle_cache_bytes(group)))
-            if group == root:
+            if group == all_groups:
                 break
     return left
 
@@ -83,10 +91,10 @@ def _idle_cache_bytes(group: Path) -> int:
     return 0
 
 
-def _own_group(controller: str) -> str:
+def _own_group(root: Path, controller: str) -> str:
     """This process's cgroup below the root of a controller, "" where there is none."""
     with contextlib.suppress(OSError):
-        for line in CGROUPS.read_text().splitlines():
+        for line in (root / CGROUPS).read_text().splitlines():
             _, controllers, group = line.split(":", 2)
             if controller in controllers.split(","):
                 return group.lstrip("/")
@@ -110,18 +118,26 @@ def cpu_model() -> str:
     return found.group(1).strip() if found else platform.processor() or platform.machine()
 
 
-def cache_line_bytes() -> int:
-    """Size of a data-cache line; 64 where the system does not say."""
+def cache_line_bytes(root: Path = ROOT) -> int:
+    """Size of a data-cache line; 64 where the system does not say.
+
+    Args:
+        root: Folder that holds the system's `sys`, default `ROOT`.
+    """
     try:
-        return int((CACHES / "index0/coherency_line_size").read_text())
+        return int((root / CACHES / "index0/coherency_line_size").read_text())
     except (OSError, ValueError):
         return 64
 
 
-def cache_bytes() -> dict[int, int]:
-    """Bytes of a core's data caches by level, 1 to 3; a level that the system hides is absent."""
+def cache_bytes(root: Path = ROOT) -> dict[int, int]:
+    """Bytes of a core's data caches by level, 1 to 3; a level that the system hides is absent.
+
+    Args:
+        root: Folder that holds the system's `sys`, default `ROOT`.
+    """
     found = {}
-    for index in sorted(CACHES.glob("index*")):
+    for index in sorted((root / CACHES).glob("index*")):
         try:
             level, kind = int((index / "level").read_text()), (index / "type").read_text().strip()
             kilobytes = re.fullmatch(r"(\d+)K\s*", (index / "size").read_text())
@@ -132,8 +148,8 @@ def cache_bytes() -> dict[int, int]:
     return found
 
 
-def _quota_cores() -> float | None:
-    for path in CGROUP_QUOTAS:
+def _quota_cores(root: Path) -> float | None:
+    for path in (root / name for name in CGROUP_QUOTAS):
         try:
             words = path.read_text().split()
             if path.name == "cpu.cfs_quota_us":

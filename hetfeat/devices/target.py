@@ -51,6 +51,7 @@ NO_VECTORS = ["-vectorize-slp:bool=0"]
 """Options that keep LLVM from packing the scalar kernel's neighbours into vectors of its own
 accord."""
 
+# Sizes of the micro-benchmarks: figures of profiles compare because all were measured with them.
 FLOP_DEPTH, FLOP_PASSES, FLOP_JOBS = 128, 16, 64
 """Rows of both factors that a job multiplies, over and over: under 28 KB, which a first-level
 cache keeps."""

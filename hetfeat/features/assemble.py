@@ -117,6 +117,7 @@ def assemble(
     over: Over = map,
     room_bytes: float = math.inf,
     devices: Collection[str] | None = None,
+    shelf: Shelf | None = None,
 ) -> Assembled:
     """All usable records of a store; `map_examples` goes through them without keeping them.
 
@@ -125,11 +126,12 @@ def assemble(
         over: Function that applies another to each piece, as for `map_examples`; `map` by default.
         room_bytes: Most bytes of features kept in memory, more go to a file; no limit by default.
         devices: Names of the wanted devices; None, the default, for all.
+        shelf: Where features are kept; None, the default, for one of `room_bytes`.
 
     Raises:
         DataError: The store is empty or damaged, or a device has records and no profile.
     """
-    shelf = Shelf(room_bytes)
+    shelf = shelf or Shelf(room_bytes)
     parts = [_shelved(part, shelf) for part in map_examples(store, _itself, over, None, devices)]
     if not any(len(part.result) for part in parts):
         raise no_records(store)

@@ -15,15 +15,18 @@ from hetfeat.features.assemble import Over
 if TYPE_CHECKING:
     from distributed import Client
 
-AHEAD_PER_THREAD = 2
-"""Pieces a worker's thread has waiting: the caller holds no more than these at once."""
 
+def over(client: "Client", ahead_per_thread: int = 2) -> Over:
+    """What takes the place of `map`: the same results, in the same order.
 
-def over(client: "Client") -> Over:
-    """What takes the place of `map`: the same results, in the same order."""
+    Args:
+        client: Client of the cluster.
+        ahead_per_thread: Pieces a worker's thread has waiting, the most that the caller holds at
+            once; 2 by default.
+    """
 
     def mapped(function: Callable[[Any], Any], items: Iterable[Any], /) -> Iterator[Any]:
-        ahead = AHEAD_PER_THREAD * max(1, sum(client.nthreads().values()))
+        ahead = ahead_per_thread * max(1, sum(client.nthreads().values()))
         waiting: deque[Any] = deque()
         for item in items:
             waiting.append(client.submit(function, item, pure=False))

@@ -16,16 +16,14 @@ from hetfeat.features.batch import Batch, Features, joined
 Ints = npt.NDArray[np.int64]
 
 
-MEMORY_SHARE = 16
-"""Training in memory peaks at four to eight times its features (docs/models.md)."""
-PART_BYTES = 2**25
-"""A part has as many bytes, or up to twice as many: each costs trees some time in every round, and
-a few are in memory at once."""
+def room_bytes(share: float = 1 / 16) -> float:
+    """What features may take of the memory that is free now, in this machine or its container.
 
-
-def room_bytes() -> float:
-    """What features may take of the memory that is free now, in this machine or its container."""
-    return host.memory_free_bytes() / MEMORY_SHARE
+    Args:
+        share: Share of the free memory; 1/16 by default: training in memory peaks at four to eight
+            times its features (docs/models.md).
+    """
+    return host.memory_free_bytes() * share
 
 
 def scratch_folder() -> str:
@@ -40,10 +38,12 @@ class Shelf:
 
     Args:
         room_bytes: Most bytes of features that may stay in memory.
+        part_bytes: Bytes of a part, which has up to twice as many; 32 MB by default: each costs
+            trees some time in every round, and a few are in memory at once.
     """
 
-    def __init__(self, room_bytes: float) -> None:
-        self._room, self._held = room_bytes, 0
+    def __init__(self, room_bytes: float, part_bytes: int = 2**25) -> None:
+        self._room, self._part, self._held = room_bytes, part_bytes, 0
         self._waiting: list[Batch] = []
         self._programs = 0
         self._positions: list[int] = []
@@ -85,9 +85,9 @@ class Shelf:
     def _write_parts(self) -> None:
         part: list[Batch] = []
         for batch in self._waiting:
-            for rows in np.array_split(np.arange(len(batch)), 1 + batch.nbytes // PART_BYTES):
+            for rows in np.array_split(np.arange(len(batch)), 1 + batch.nbytes // self._part):
                 part.append(batch.take(rows))
-                if sum(each.nbytes for each in part) >= PART_BYTES:
+                if sum(each.nbytes for each in part) >= self._part:
                     self._write(part)
                     part = []
         self._waiting = part

@@ -20,9 +20,6 @@ from hetfeat.features.columns import PARTS, PRIMITIVES, SCOPES, SPLITS, THREADS,
 
 STEPS, WIDTH = 40, 22
 """The longest and the widest that TLP (Zhai et al., ASPLOS 2023) needs for almost every program."""
-
-_PADDED_AT_ONCE = 1024
-"""Sequences padded at a time, 3.5 kB each: most of them is padding."""
 _POSTPROC = "EnterPostproc"
 _LOOKUPS = {
     *("GetBlock", "GetSBlock", "GetLoops", "GetChildBlocks", "GetConsumers", "GetProducers"),
@@ -110,8 +107,15 @@ def vectors_of_steps(rows: Floats, offsets: npt.NDArray[np.int64]) -> Floats:
     return _vectors(_read(rows[a:b]) for a, b in itertools.pairwise(offsets))
 
 
-def steps(traces: Collection[Any]) -> tuple[Floats, npt.NDArray[np.int64]]:
+def steps(
+    traces: Collection[Any], padded_at_once: int = 1024
+) -> tuple[Floats, npt.NDArray[np.int64]]:
     """The sequences end to end, without padding, of `STEPS` steps at most.
+
+    Args:
+        traces: Traces as texts.
+        padded_at_once: Sequences padded at a time, 3.5 kB each, most of it padding; 1024 by
+            default.
 
     Returns:
         Steps, float32 [steps, WIDTH], and the first step of each program, int64 [programs + 1].
@@ -120,8 +124,8 @@ def steps(traces: Collection[Any]) -> tuple[Floats, npt.NDArray[np.int64]]:
         DataError: A trace is none.
     """
     given, found, lengths = list(traces), [np.empty((0, WIDTH), np.float32)], [0]
-    for start in range(0, len(given), _PADDED_AT_ONCE):
-        padded = sequences(given[start : start + _PADDED_AT_ONCE])
+    for start in range(0, len(given), padded_at_once):
+        padded = sequences(given[start : start + padded_at_once])
         there = padded[:, :, 0] > 0
         found.append(padded[there])
         lengths += there.sum(axis=1).tolist()

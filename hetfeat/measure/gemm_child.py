@@ -29,6 +29,7 @@ UNROLLED = 64
 """Most vectors of the innermost tile that is unrolled; more would not fit registers and take LLVM
 minutes."""
 VECTOR = 16
+"""Elements of the widest vector register, of AVX-512."""
 
 
 @dataclass(frozen=True)

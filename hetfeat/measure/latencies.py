@@ -12,6 +12,7 @@ from hetfeat.records import Task
 SHORTEST_S = 1e-9
 """Shortest time in seconds that is believed: no program is as quick."""
 MOST = 1000
+"""Most repeats of a run, in the form of a reply."""
 _LATENCIES = Annotated[list[PositiveFloat], Field(min_length=1, max_length=MOST)]
 _ACTION = "update and restart the server, and set its clock right"
 

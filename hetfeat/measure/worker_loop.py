@@ -8,8 +8,6 @@ from typing import Any, get_args
 from hetfeat.devices.death import die_with_parent
 from hetfeat.records import ErrorKind
 
-MAX_REPLY_BYTES = 1 << 28
-
 
 def serve(
     connection: Connection, service: object, error_kind: Callable[[str, Exception], str]
@@ -36,15 +34,19 @@ def serve(
         connection.send_bytes(json.dumps(reply).encode())
 
 
-def received(connection: Connection) -> dict[str, Any]:
+def received(connection: Connection, max_bytes: int = 1 << 28) -> dict[str, Any]:
     """A reply of `serve`: an object with a `value`, or with an `error` and a `message`.
+
+    Args:
+        connection: Connection to the child.
+        max_bytes: Most bytes of a reply, default 256 MiB.
 
     Raises:
         EOFError: Something else, or nothing: the child is as good as gone.
-        OSError: The connection broke, or the reply is longer than any can be.
+        OSError: The connection broke, or the reply is longer than that.
     """
     try:
-        reply = json.loads(connection.recv_bytes(MAX_REPLY_BYTES))
+        reply = json.loads(connection.recv_bytes(max_bytes))
     except (ValueError, RecursionError) as error:
         raise EOFError("a reply that is no JSON") from error
     is_failure = isinstance(reply, dict) and reply.get("error") in get_args(ErrorKind)

@@ -19,7 +19,7 @@ from hetfeat.models.persist import read_head, write_folder
 from hetfeat.models.training_set import Side, refuse_empty, side_of
 
 if TYPE_CHECKING:
-    from hetfeat.models.trace_ranker import DraftModel
+    from hetfeat.models.trace_ranker import DraftModel, RankerOptions
 
 Floats = npt.NDArray[np.float64]
 
@@ -124,9 +124,18 @@ class EngineModel:
         self.seen = records_seen(train, valid)
         self.seen_anchors = anchors_seen(train, valid)
 
-    def learn_drafts(self, train: Examples, valid: Examples) -> None:
-        """Learns to rank traces that nobody has applied, of the records that `fit` learnt from."""
-        self.draft = _draft_model().fit(train, valid, self.settings.seed)
+    def learn_drafts(
+        self, train: Examples, valid: Examples, options: "RankerOptions | None" = None
+    ) -> None:
+        """Learns to rank traces that nobody has applied, of the records that `fit` learnt from.
+
+        Args:
+            train: Examples that are learnt from.
+            valid: Examples that end the training.
+            options: What is learnt from; None, the default, as `RankerOptions` says.
+        """
+        named = {"options": options} if options else {}
+        self.draft = _draft_model().fit(train, valid, self.settings.seed, **named)
 
     def predict(self, batch: Features, support: Examples | None = None) -> Floats:
         """Scores, float64 [n]; only some engines use `support`."""

@@ -21,9 +21,6 @@ from hetfeat.models.metrics_topk import top_k, top_k_of_networks
 Floats = npt.NDArray[np.float64]
 Networks = dict[str, dict[str, int]]
 
-PAIRS_TO_JUDGE = 500
-"""Fewer pairs of an operator say more of chance than of the model (1 % is 5 of them)."""
-
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -54,6 +51,7 @@ class _Side:
     keys: list[tuple[str, str]]
     networks: Networks
     new: npt.NDArray[np.bool_]
+    pairs_to_judge: int
 
 
 def evaluate(
@@ -63,6 +61,7 @@ def evaluate(
     test: Examples,
     networks: Networks | None = None,
     seed: int = 0,
+    pairs_to_judge: int = 500,
 ) -> Evaluation:
     """Judges a fitted model on `test`.
 
@@ -74,10 +73,13 @@ def evaluate(
         networks: Occurrences by network and task hash, for top-k of networks; None, the default,
             for none.
         seed: Seed of the random baseline and of ties; 0 by default.
+        pairs_to_judge: Pairs from which on an operator or a device has a figure of its own; 500 by
+            default: fewer say more of chance than of the model (1 % is 5 of them).
     """
     groups, keys = group_codes(test)
     y = labels(test, best_latencies(train, valid, test))
-    side = _Side(test, y, groups, keys, networks or {}, unseen(test, train, valid))
+    new = unseen(test, train, valid)
+    side = _Side(test, y, groups, keys, networks or {}, new, pairs_to_judge)
     scores = model.predict(test.batch)
     estimate = model.calibrate(scores)
     return Evaluation(
@@ -137,7 +139,7 @@ def _pca_of_each(side: _Side, scores: Floats, kind: npt.NDArray[np.object_]) -> 
     for value in sorted(set(kind.tolist())):
         rows = np.flatnonzero(kind == value)
         pairs = pairwise_accuracy(scores[rows], side.examples.latency_s[rows], side.groups[rows])
-        if pairs.pairs >= PAIRS_TO_JUDGE:
+        if pairs.pairs >= side.pairs_to_judge:
             found[str(value)] = pairs.value
     return found
 

@@ -5,10 +5,6 @@ from typing import Any
 
 from hetfeat.devices.host import usable_cores
 
-_ROWS_A_THREAD = 20_000
-"""Threads meet at a barrier several times a level; on a busy machine few rows are slower on two
-cores than on one (6,700 rows, other jobs running: 125 s with two threads, 7 s with one)."""
-
 
 @dataclass(frozen=True)
 class GbdtParameters:
@@ -53,18 +49,18 @@ class GbdtParameters:
 class LgbmParameters:
     """Hyperparameters of `lgbm`, as in `GbdtParameters`; trees grow by leaf, not by level."""
 
-    rounds: int = 600
-    patience: int = 40
-    learning_rate: float = 0.1
+    rounds: int = GbdtParameters.rounds
+    patience: int = GbdtParameters.patience
+    learning_rate: float = GbdtParameters.learning_rate
     leaves: int = 31
-    subsample: float = 0.8
-    columns_per_tree: float = 0.5
-    min_child_weight: float = 3.0
-    point_weight: float = 0.2
-    stores: str = "flat"
-    fine_tune_rounds: int = 30
-    fine_tune_columns: int = 0
-    seed: int = 0
+    subsample: float = GbdtParameters.subsample
+    columns_per_tree: float = GbdtParameters.columns_per_tree
+    min_child_weight: float = GbdtParameters.min_child_weight
+    point_weight: float = GbdtParameters.point_weight
+    stores: str = GbdtParameters.stores
+    fine_tune_rounds: int = GbdtParameters.fine_tune_rounds
+    fine_tune_columns: int = GbdtParameters.fine_tune_columns
+    seed: int = GbdtParameters.seed
 
     def for_engine(self, rows: int) -> dict[str, Any]:
         """The same in LightGBM's names, for a table of so many rows."""
@@ -84,5 +80,9 @@ class LgbmParameters:
         }
 
 
-def _threads(rows: int) -> int:
-    return min(usable_cores(), 1 + rows // _ROWS_A_THREAD)
+def _threads(rows: int, rows_per_thread: int = 20_000) -> int:
+    """Threads meet at a barrier several times a level; on a busy machine few rows are slower so.
+
+    6,700 rows beside other jobs took 125 s with two threads on two cores, 7 s with one.
+    """
+    return min(usable_cores(), 1 + rows // rows_per_thread)

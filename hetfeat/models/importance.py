@@ -24,11 +24,6 @@ from hetfeat.models.labels import best_latencies, group_codes, labels
 from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.models.permutation import falls
 
-MOST_RECORDS = 4000
-"""Most records for mutual information, whose cost grows faster than the records."""
-PERMUTED = 60
-"""Columns of the greatest gain that are permuted; a column without a split cannot matter."""
-
 
 @dataclass(frozen=True)
 class Importance:
@@ -46,7 +41,12 @@ class Importance:
 
 
 def importances(
-    model: XgbModel, train: Examples, test: Examples, seed: int = 0
+    model: XgbModel,
+    train: Examples,
+    test: Examples,
+    seed: int = 0,
+    most_records: int = 4000,
+    permuted: int = 60,
 ) -> list[Importance]:
     """The importance of every column, the greatest gain first.
 
@@ -55,12 +55,16 @@ def importances(
         train: Examples that the mutual information is computed on.
         test: Held-out examples, for the permutations.
         seed: Seed of the shuffles and of the records drawn; 0 by default.
+        most_records: Most records for mutual information, whose cost grows faster than the records;
+            4000 by default.
+        permuted: Columns of the greatest gain that are permuted; 60 by default. A column without a
+            split cannot matter.
     """
     names, gains = table_names("flat"), model.importance()
     total = sum(gains.values()) or 1.0
     order = sorted(names, key=lambda name: -gains.get(name, 0.0))
-    lost = _falls(model, test, [name for name in order if name in gains][:PERMUTED], seed)
-    on_label, on_latency = _information(train, seed)
+    lost = _falls(model, test, [name for name in order if name in gains][:permuted], seed)
+    on_label, on_latency = _information(train, seed, most_records)
     position = {name: i for i, name in enumerate(names)}
     return [
         Importance(
@@ -88,12 +92,12 @@ def _falls(model: XgbModel, test: Examples, names: list[str], seed: int) -> dict
 
 
 def _information(
-    train: Examples, seed: int
+    train: Examples, seed: int, most_records: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     from sklearn.feature_selection import mutual_info_regression
 
     valid = np.flatnonzero(np.isfinite(train.latency_s))
-    drawn = np.random.default_rng(seed).permutation(valid)[:MOST_RECORDS]
+    drawn = np.random.default_rng(seed).permutation(valid)[:most_records]
     some = train.take(np.sort(drawn))
     table = np.nan_to_num(flat_features(some.batch.loaded()), nan=-1.0)
     y = labels(some, best_latencies(train))

@@ -17,8 +17,8 @@ Bools = npt.NDArray[np.bool_]
 NOISE = 0.05
 """Programs whose latencies differ by less than this share are not told apart by a measurement:
 repeats on the development machine spread by 3 % (one thread) to 17 % (two) at the 90th centile."""
-_CHUNK = 2**18
-"""Pairs that are compared at once: a task of 30,000 programs has 450 million."""
+PAIRS_AT_ONCE = 2**18
+"""Default of `pairs_at_once`: a task of 30,000 programs has 450 million."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,11 @@ class Pairwise:
 
 
 def pairwise_accuracy(
-    scores: Floats, latency_s: Floats, groups: Ints, noise: float = NOISE
+    scores: Floats,
+    latency_s: Floats,
+    groups: Ints,
+    noise: float = NOISE,
+    pairs_at_once: int = PAIRS_AT_ONCE,
 ) -> Pairwise:
     """PCA: the share of pairs of a group whose scores order them as their latencies do.
 
@@ -52,13 +56,14 @@ def pairwise_accuracy(
         groups: Code of the group of each program, int64 [n].
         noise: Least relative difference of latencies for a pair to count, as a share; `NOISE` by
             default.
+        pairs_at_once: Pairs that are compared at once; `PAIRS_AT_ONCE` by default.
     """
     shares: list[float] = []
     counted = left_out = 0
     valid = np.isfinite(latency_s)
     for rows in by_group(groups):
         rows = rows[valid[rows]]
-        apart, right = _compared(scores[rows], latency_s[rows], np.log1p(noise))
+        apart, right = _compared(scores[rows], latency_s[rows], np.log1p(noise), pairs_at_once)
         left_out += len(rows) * (len(rows) - 1) // 2 - apart
         counted += apart
         if apart:
@@ -67,27 +72,32 @@ def pairwise_accuracy(
     return Pairwise(value, len(shares), counted, left_out)
 
 
-def pairwise_accuracy_tenset(scores: Floats, y: Floats, groups: Ints) -> float:
+def pairwise_accuracy_tenset(
+    scores: Floats, y: Floats, groups: Ints, pairs_at_once: int = PAIRS_AT_ONCE
+) -> float:
     """TenSet's variant, for comparison with published figures only.
 
     Every pair i < j counts, failed programs too; it is right when "score i > score j" and
-    "y i > y j" are both true or both false; a group of one program counts 0.5.
+    "y i > y j" are both true or both false; a group of one program counts 0.5. So many
+    `pairs_at_once` are compared.
     """
     shares = []
     for rows in by_group(groups):
         said, true, n = scores[rows], y[rows], len(rows)
         same = sum(
             int(np.count_nonzero(((said[i] > said[j]) == (true[i] > true[j])) & once))
-            for i, j, once in _pairs(n)
+            for i, j, once in _pairs(n, pairs_at_once)
         )
         shares.append(same / (n * (n - 1) // 2) if n > 1 else 0.5)
     return float(np.mean(shares)) if shares else np.nan
 
 
-def _compared(scores: Floats, latency_s: Floats, least: float) -> tuple[int, float]:
+def _compared(
+    scores: Floats, latency_s: Floats, least: float, pairs_at_once: int
+) -> tuple[int, float]:
     """Pairs whose latencies' logarithms differ by `least`, and how many of them scores order."""
     apart, right = 0, 0.0
-    for i, j, once in _pairs(len(scores)):
+    for i, j, once in _pairs(len(scores), pairs_at_once):
         faster = np.log(latency_s[j] / latency_s[i])
         told_apart = (np.abs(faster) >= least) & once
         higher = scores[i] - scores[j]
@@ -98,7 +108,7 @@ def _compared(scores: Floats, latency_s: Floats, least: float) -> tuple[int, flo
     return apart, right
 
 
-def _pairs(n: int) -> Iterator[tuple[Ints, Ints, Bools]]:
+def _pairs(n: int, at_once: int) -> Iterator[tuple[Ints, Ints, Bools]]:
     """Every pair i < j of n positions, some rows of pairs at a time.
 
     Yields:
@@ -106,7 +116,7 @@ def _pairs(n: int) -> Iterator[tuple[Ints, Ints, Bools]]:
     """
     start = 0
     while start < n - 1:
-        rows = min(max(1, _CHUNK // (n - start)), n - 1 - start)
+        rows = min(max(1, at_once // (n - start)), n - 1 - start)
         i = np.arange(start, start + rows)[:, None]
         j = np.arange(start + 1, n)[None, :]
         yield i, j, i < j

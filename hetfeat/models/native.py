@@ -9,24 +9,44 @@ import contextlib
 import resource
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from hetfeat.devices.probe import home
 from hetfeat.errors import DataError
 
-MEMORY_BYTES = 8 << 30
-CPU_S = 20
-TIMEOUT_S = 120.0
 _NATIVE = (".ubj", ".txt")
 _CHILD = Path(__file__).with_name("native_child.py")
 
 
-def check_native(path: Path, digest: str) -> None:
+@dataclass(frozen=True)
+class ChildLimits:
+    """What a child may take.
+
+    Attributes:
+        memory_bytes: Most address space; 8 GB by default.
+        cpu_s: Most time of processors, in seconds; 20 by default.
+        timeout_s: Longest time, in seconds; 120 by default.
+    """
+
+    memory_bytes: int = 8 << 30
+    cpu_s: int = 20
+    timeout_s: float = 120.0
+
+    def apply(self) -> None:
+        """Sets the limits of this process; called in the child, where nothing else is done."""
+        resource.setrlimit(resource.RLIMIT_AS, (self.memory_bytes, self.memory_bytes))
+        resource.setrlimit(resource.RLIMIT_CPU, (self.cpu_s, self.cpu_s))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def check_native(path: Path, digest: str, limits: ChildLimits = ChildLimits()) -> None:
     """Refuses a booster's file that a child cannot parse, or whose trees are none.
 
     Args:
         path: Path of a file; one that no native parser reads is passed over.
         digest: SHA-256 of the file's bytes.
+        limits: What the child may take; as `ChildLimits` says by default.
 
     Raises:
         DataError: The child ended badly, or not in time.
@@ -39,8 +59,8 @@ def check_native(path: Path, digest: str) -> None:
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=TIMEOUT_S,
-            preexec_fn=_limit,  # it sets limits and nothing else
+            timeout=limits.timeout_s,
+            preexec_fn=limits.apply,
         )
     except subprocess.TimeoutExpired:
         raise _refused(path, "in no time that is sensible") from None
@@ -61,12 +81,6 @@ def trust(digest: str) -> None:
 
 def _mark(digest: str) -> Path:
     return home() / "trees" / digest
-
-
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _refused(path: Path, why: str) -> DataError:

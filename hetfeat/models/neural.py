@@ -14,8 +14,8 @@ class MlpParameters:
     Attributes:
         rounds: Most epochs; 100 by default.
         patience: Epochs without a lower loss on the valid side before training ends; 25 by default.
-        batch: Chunks a step, each of at most `net.CHUNK` programs of one task on one device; 16 by
-            default.
+        batch: Chunks a step, each of some programs of one task on one device (`net.NetOptions`); 16
+            by default.
         learning_rate: Step size of Adam, falling to zero as a cosine; 7e-4 by default.
         weight_decay: Weight decay of Adam; 1e-6 by default.
         width: Width of every layer; 256 by default.
@@ -48,8 +48,8 @@ class AttentionParameters:
     Attributes:
         rounds: Most epochs; 200 by default.
         patience: Epochs without a lower loss on the valid side before training ends; 40 by default.
-        batch: Chunks a step, each of at most `net.CHUNK` programs of one task on one device; 16 by
-            default.
+        batch: Chunks a step, each of some programs of one task on one device (`net.NetOptions`); 16
+            by default.
         learning_rate: Step size of Adam, falling to zero as a cosine; 1e-3 by default.
         weight_decay: Weight decay of Adam; 1e-6 by default.
         layers: Layers of the bidirectional LSTM over a program's sequence; 3 by default.

@@ -13,11 +13,6 @@ from hetfeat.models.metrics import NOISE, by_group
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
-CHUNK = 2**22
-"""Pairs whose derivatives are in memory at once."""
-MOST_PAIRS = 64
-"""Pairs drawn per program, at most; all pairs of a task of 10,000 programs would not fit."""
-
 
 @dataclass(frozen=True)
 class Pairs:
@@ -28,11 +23,13 @@ class Pairs:
             a program.
         slower: Positions of the slower programs, int32 [p].
         programs: Number of programs that the positions range over.
+        at_once: Pairs whose derivatives are in memory at once; 4,194,304 by default.
     """
 
     faster: Ints
     slower: Ints
     programs: int
+    at_once: int = 2**22
 
     def __len__(self) -> int:
         return len(self.faster)
@@ -62,12 +59,14 @@ class Pairs:
         return float(sum(sums)) / len(self)
 
     def _chunks(self) -> Iterator[tuple[Ints, Ints]]:
-        for start in range(0, len(self), CHUNK):
-            chunk = slice(start, start + CHUNK)
+        for start in range(0, len(self), self.at_once):
+            chunk = slice(start, start + self.at_once)
             yield self.faster[chunk], self.slower[chunk]
 
 
-def pairs_of(examples: Examples, seed: int = 0, noise: float = NOISE) -> Pairs:
+def pairs_of(
+    examples: Examples, seed: int = 0, noise: float = NOISE, most_pairs: int = 64
+) -> Pairs:
     """The pairs of each task on each device.
 
     Failed programs take no part, as in PCA: y = 0 says what they are, and trees that are to order
@@ -77,6 +76,8 @@ def pairs_of(examples: Examples, seed: int = 0, noise: float = NOISE) -> Pairs:
         examples: Measured programs, n of them.
         seed: Seed of the draw among the pairs of large tasks; 0 by default.
         noise: Least relative difference of latencies, as a share; `NOISE` by default.
+        most_pairs: Most pairs drawn per program; 64 by default: all pairs of a task of 10,000
+            programs would not fit.
     """
     rng = np.random.default_rng(seed)
     slowness = np.log(examples.latency_s)
@@ -84,8 +85,8 @@ def pairs_of(examples: Examples, seed: int = 0, noise: float = NOISE) -> Pairs:
     slower: list[Ints] = []
     for group in by_group(group_codes(examples)[0]):
         rows = group.astype(np.int32)
-        if len(rows) > 2 * MOST_PAIRS:
-            first = np.repeat(rows, MOST_PAIRS)
+        if len(rows) > 2 * most_pairs:
+            first = np.repeat(rows, most_pairs)
             second = rng.choice(rows, len(first))
         else:
             i, j = np.triu_indices(len(rows), k=1)

@@ -12,8 +12,6 @@ from hetfeat.models.base import CostModel
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import by_group, pairwise_accuracy
 
-MOST_PROGRAMS = 500
-"""All columns of so many take a network a few seconds."""
 PRIMITIVES = "primitives"
 
 
@@ -37,18 +35,22 @@ def falls(
     return found
 
 
-def permutation_importance(model: CostModel, examples: Examples, seed: int = 0) -> dict[str, float]:
-    """Falls of PCA by column, of those by which it falls, on `MOST_PROGRAMS` of the examples.
+def permutation_importance(
+    model: CostModel, examples: Examples, seed: int = 0, most_programs: int = 500
+) -> dict[str, float]:
+    """Falls of PCA by column, of those by which it falls, on some of the examples.
 
     Args:
         model: Model that has been fitted.
         examples: Examples that it did not descend on. Tasks are drawn from them, not programs: a
             program alone has nothing to be compared with.
         seed: Seed of the draw and of the shuffles; 0 by default.
+        most_programs: Most programs drawn; 500 by default: all columns of so many take a network a
+            few seconds.
     """
     groups = list(by_group(group_codes(examples)[0]))
     order = np.random.default_rng(seed).permutation(len(groups))
-    drawn = np.concatenate([groups[i] for i in order])[:MOST_PROGRAMS]
+    drawn = np.concatenate([groups[i] for i in order])[:most_programs]
     some = examples.take(np.sort(drawn))
     batch = some.batch.loaded()
     some = replace(some, batch=batch)

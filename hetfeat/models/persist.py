@@ -22,8 +22,6 @@ from hetfeat.parsing import Count, Digest, FileName, Schema, decode
 
 FORMAT_VERSION = 1
 HEAD = "model.json"
-MAX_HEAD_BYTES = 64 << 20
-"""It has a line for each device, task and column that the model knows."""
 _ACTION = "pull or train the model again"
 SeenCounts = dict[str, dict[str, Count]]
 
@@ -92,8 +90,13 @@ def write_folder(folder: Path, head: dict[str, Any], write: Callable[[Path], Non
         raise
 
 
-def read_head(folder: Path) -> dict[str, Any]:
+def read_head(folder: Path, max_bytes: int = 64 << 20) -> dict[str, Any]:
     """The contents of `model.json`, once every file it lists has the digest it states.
+
+    Args:
+        folder: Folder of the model.
+        max_bytes: Longest `model.json`; 64 MB by default: it has a line for each device, task and
+            column that the model knows.
 
     Raises:
         DataError: Not a model folder, a newer format, or a file that is missing or changed.
@@ -103,14 +106,14 @@ def read_head(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise _not_a_model(folder) from error
     what = f"{HEAD} of model '{folder}'"
-    stated = decode(data, ModelHead, what=what, action=_ACTION, max_bytes=MAX_HEAD_BYTES)
+    stated = decode(data, ModelHead, what=what, action=_ACTION, max_bytes=max_bytes)
     if stated.format != FORMAT_VERSION:
         raise DataError(
             f"model '{folder}' of format {stated.format}",
             f"format {FORMAT_VERSION}",
             "update hetfeat, or train it again",
         )
-    head = decode(data, Contents, what=what, action=_ACTION, max_bytes=MAX_HEAD_BYTES)
+    head = decode(data, Contents, what=what, action=_ACTION, max_bytes=max_bytes)
     for name, digest in head.files.items():
         path = folder / name
         if path.is_symlink() or not path.is_file() or _sha256(path) != digest:

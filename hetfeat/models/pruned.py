@@ -3,13 +3,13 @@
 import numpy as np
 import numpy.typing as npt
 
-from hetfeat.dataset.prune import FRACTION, choose, light_of
+from hetfeat.dataset.prune import choose, light_of
 from hetfeat.features.batch import Examples
 from hetfeat.models.labels import group_codes
 
 
 def kept_by_pruning(
-    examples: Examples, fraction: float = FRACTION, seed: int = 0
+    examples: Examples, fraction: float = 0.55, seed: int = 0
 ) -> npt.NDArray[np.int64]:
     """Positions of the examples that `dataset.prune` keeps, ascending."""
     groups, keys = group_codes(examples)

@@ -21,15 +21,28 @@ from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.models.training_set import side_of
 
 FILE = "draft.ubj"
-RECORDS = 50_000
-"""Records that it learns from at most, drawn at random: it need not be right, only quick."""
-SETTINGS = GbdtParameters(rounds=300)
-KNOWN_RECORDS = 100
-"""Records of an operator from which on its drafts are ranked. Traces of another say little: a model
-that had seen no Winograd convolution led to programs of it 1.3 times as slow."""
 _OPERATORS, _OWN = "operators", "own"
 _PARALLEL = [column.name for column in TRACE].index("primitive_Parallel")
 """Column that sketches of ours alone have, before post-processing (`schedules.trace.is_ours`)."""
+
+
+@dataclass(frozen=True)
+class RankerOptions:
+    """What a ranker of drafts learns from.
+
+    Attributes:
+        trees: Hyperparameters of its trees; 300 rounds by default, the rest as `GbdtParameters`
+            says.
+        records: Most records that it learns from, drawn at random; 50,000 by default: it need not
+            be right, only quick.
+        known_records: Records of an operator from which on its drafts are ranked; 100 by default.
+            Traces of another say little: a model that had seen no Winograd convolution led to
+            programs of it 1.3 times as slow.
+    """
+
+    trees: GbdtParameters = GbdtParameters(rounds=300)
+    records: int = 50_000
+    known_records: int = 100
 
 
 @dataclass(frozen=True)
@@ -40,24 +53,33 @@ class DraftModel:
         trees: Trees that have been trained.
         operators: Operators of the tasks whose drafts it can rank.
         own: Operators of which it has learnt sketches of ours, too; none by default.
+        options: What it learns from; as `RankerOptions` says by default.
     """
 
     trees: xgb.XgbTrees
     operators: frozenset[str]
     own: frozenset[str] = frozenset()
+    options: RankerOptions = RankerOptions()
 
     @classmethod
-    def fit(cls, train: Examples, valid: Examples, seed: int) -> Self | None:
+    def fit(
+        cls,
+        train: Examples,
+        valid: Examples,
+        seed: int,
+        options: RankerOptions = RankerOptions(),
+    ) -> Self | None:
         """Learns from the traces of both sides; None where a side has nothing to compare."""
         rng = np.random.default_rng(seed)
-        known, judged = _drafts_of(train, rng), _drafts_of(valid, rng)
+        known, judged = (_drafts_of(side, rng, options.records) for side in (train, valid))
         learn, check = side_of(known, seed=seed), side_of(judged, known, seed=seed)
         if not len(learn.pairs) or not len(check.pairs):
             return None
         names = known.operator.astype(str)
         ours = np.concatenate([p.loaded().trace[:, _PARALLEL] > 0 for p in known.batch.pieces()])
-        trees = xgb.train(replace(SETTINGS, seed=seed), learn, check, None)
-        return cls(trees, _often(names), _often(names[ours]))
+        trees = xgb.train(replace(options.trees, seed=seed), learn, check, None)
+        least = options.known_records
+        return cls(trees, _often(names, least), _often(names[ours], least), options)
 
     def predict(self, batch: Batch) -> npt.NDArray[np.float64]:
         """Scores of programs, higher is faster, float64 [n]; they need no per-store features."""
@@ -65,10 +87,11 @@ class DraftModel:
 
     def fine_tune(self, records: Examples) -> Self:
         """A model that has gone on learning from `records`."""
-        side = side_of(_drafts_of(records, np.random.default_rng(0)), seed=SETTINGS.seed)
+        settings, rng = self.options.trees, np.random.default_rng(0)
+        side = side_of(_drafts_of(records, rng, self.options.records), seed=settings.seed)
         if not len(side.pairs):
             return self
-        return replace(self, trees=xgb.fine_tune(SETTINGS, self.trees, side))
+        return replace(self, trees=xgb.fine_tune(settings, self.trees, side))
 
     def write(self, folder: Path) -> None:
         """Writes `FILE`."""
@@ -81,18 +104,19 @@ class DraftModel:
         """What `write` has written; None where it is not among a model's `files`."""
         if FILE not in files:
             return None
-        trees = xgb.trees_of(folder / FILE, SETTINGS)
+        trees = xgb.trees_of(folder / FILE, RankerOptions().trees)
         told = (trees.booster.attr(name) or "[]" for name in (_OPERATORS, _OWN))
-        return cls(trees, *(frozenset(json.loads(names)) for names in told))
+        operators, own = (frozenset(json.loads(names)) for names in told)
+        return cls(trees, operators, own)
 
 
-def _often(names: npt.NDArray[np.str_]) -> frozenset[str]:
+def _often(names: npt.NDArray[np.str_], least: int) -> frozenset[str]:
     found, counts = np.unique(names, return_counts=True)
-    return frozenset(found[counts >= KNOWN_RECORDS].tolist())
+    return frozenset(found[counts >= least].tolist())
 
 
-def _drafts_of(examples: Examples, rng: Any) -> Examples:
+def _drafts_of(examples: Examples, rng: Any, most: int) -> Examples:
     some = examples
-    if len(examples) > RECORDS:
-        some = examples.take(np.sort(rng.choice(len(examples), RECORDS, replace=False)))
+    if len(examples) > most:
+        some = examples.take(np.sort(rng.choice(len(examples), most, replace=False)))
     return replace(some, batch=joined([as_drafts(p.loaded()) for p in some.batch.pieces()]))

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-_MOST_COLUMNS = 20
-"""Most columns that are drawn: more bars cannot be read."""
-
 
 def learning_curve(rounds: list[int], figures: dict[str, list[float]]) -> "Figure":
     """Each figure of the valid side over the rounds, one panel each."""
@@ -54,15 +51,16 @@ def bars(panels: dict[str, dict[str, float]]) -> "Figure":
     return figure
 
 
-def importance(worth: Mapping[str, float], what: str) -> "Figure":
+def importance(worth: Mapping[str, float], what: str, most_columns: int = 20) -> "Figure":
     """What the most important feature columns are worth, as shares of all, as bars.
 
     Args:
         worth: Worth by column, positive.
         what: Name of what they are shares of.
+        most_columns: Most columns that are drawn; 20 by default: more bars cannot be read.
     """
     figure, (axis,) = new_figure(1, width=7.0)
-    names = sorted(worth, key=lambda name: worth[name])[-_MOST_COLUMNS:]
+    names = sorted(worth, key=lambda name: worth[name])[-most_columns:]
     total = sum(worth.values())
     axis.barh(names, [worth[name] / total for name in names])
     axis.set(xlabel=f"share of the total {what}")

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from hetfeat.dataset.store import RecordStore
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.devices.profile import DeviceProfile, Target
 from hetfeat.records import Measurement, Program, Task
 
@@ -79,9 +80,10 @@ def make_store(
     tasks: int = 9,
     per_task: int = 12,
     family: str = "cpu-x86",
+    options: StoreConfig = StoreConfig(),
 ) -> RecordStore:
     """A store in which the first program of each task failed."""
-    store = RecordStore.create(path)
+    store = RecordStore.create(path, options)
     for i, name in enumerate(devices):
         device = profile(name, family, threads=2**i)
         store.add_device(device)

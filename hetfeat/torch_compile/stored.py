@@ -21,6 +21,7 @@ from hetfeat.torch_compile.settings import Settings
 log = logging.getLogger(__name__)
 
 KEY_DIGITS = 16
+"""Digits of a digest in the name of a folder of the cache."""
 
 
 def bundle_of(

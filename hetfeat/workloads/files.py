@@ -17,8 +17,6 @@ from hetfeat.workloads.network import Network
 if TYPE_CHECKING:
     import onnx
 
-PART_BYTES = 1 << 24
-"""Bytes that are read at once of a file of any size."""
 HUB_FOLDERS = ("blobs", "snapshots")
 """Folders of a model in a cache of Hugging Face: files by their digests, and links to them by
 name."""
@@ -45,8 +43,12 @@ def load_file(path: Path, name: str, batch: int) -> Network:
     return tflite_network(path, _bytes(path), name, batch)
 
 
-def digest(path: Path) -> str:
+def digest(path: Path, part_bytes: int = 1 << 24) -> str:
     """SHA-256 over a network's file and the data that belongs to it.
+
+    Args:
+        path: Path of the file.
+        part_bytes: Bytes that are read at once of the data, of any size; 16 MB by default.
 
     Raises:
         RequestError: No such file.
@@ -56,7 +58,7 @@ def digest(path: Path) -> str:
     if path.suffix.lower() == ".onnx":
         for location in sorted(_external(path, _parsed(path))):
             with _inside(path, location).open("rb") as file:
-                while part := file.read(PART_BYTES):
+                while part := file.read(part_bytes):
                     total.update(part)
     return total.hexdigest()
 

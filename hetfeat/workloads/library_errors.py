@@ -11,18 +11,22 @@ from pathlib import Path
 from hetfeat.errors import HetfeatError, RequestError, WorkFailed
 from hetfeat.parsing import printable
 
-MOST_CHARACTERS = 1000
-"""Most characters of an error's text; an importer lists every operator that it does not know."""
 _OWN = Path(__file__).parents[1]
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
-def said(error: BaseException) -> str:
-    """What an error says, on one line."""
+def said(error: BaseException, most_characters: int = 1000) -> str:
+    """What an error says, on one line.
+
+    Args:
+        error: Error of a library.
+        most_characters: Longest text; 1000 by default: an importer lists every operator that it
+            does not know.
+    """
     text = next((line for line in str(error).splitlines() if line.strip()), "")
     if isinstance(error, KeyError | AttributeError | TypeError | IndexError) or not text:
         text = f"{type(error).__name__}: {text}".removesuffix(": ")
-    return printable(text.strip(), MOST_CHARACTERS)
+    return printable(text.strip(), most_characters)
 
 
 @contextlib.contextmanager

@@ -28,9 +28,6 @@ TIMM = "timm/"
 OTHER_TYPES = {"float16", "bfloat16", "int8", "uint8"}
 """Types of the tensors of networks that are of half precision, or quantised."""
 
-BEGINNING_STD = 0.02
-"""Standard deviation of weights drawn here; that of torchvision's and timm's transformers."""
-
 _FUNCTION = "the function taking the batch size and returning (torch.nn.Module, (tensor, ...))"
 
 INPUT_SIDES = {"inception_v3": 299}
@@ -207,14 +204,17 @@ def _timm(name: str, batch: int) -> Network:
     return Network(network_slug(name), _drawn(module), (torch.randn(batch, *shape),))
 
 
-def _drawn(module: "torch.nn.Module") -> "torch.nn.Module":
-    """Draws the weights that begin as one value each: behind a head of zeros all is right."""
+def _drawn(module: "torch.nn.Module", std: float = 0.02) -> "torch.nn.Module":
+    """Draws the weights that begin as one value each: behind a head of zeros all is right.
+
+    Their standard deviation is that of torchvision's and timm's transformers.
+    """
     import torch
 
     with torch.no_grad():
         for weight in module.parameters():
             if weight.ndim > 1 and weight.min() == weight.max():
-                weight.normal_(std=BEGINNING_STD)
+                weight.normal_(std=std)
     return module
 
 

@@ -9,13 +9,16 @@ if TYPE_CHECKING:
 
 OPSET = 17
 """Version of ONNX's operator set that older models are lifted to."""
-MOST_ELEMENTS = 1_000_000
-"""Most elements of a constant that is computed here."""
 DRAWN = {"RandomNormal", "RandomUniform", "Bernoulli", "Multinomial", "Dropout"}
 
 
-def static(model: "onnx.ModelProto") -> "onnx.ModelProto":
-    """The model in a newer opset, with what does not depend on its inputs' values computed."""
+def static(model: "onnx.ModelProto", most_elements: int = 1_000_000) -> "onnx.ModelProto":
+    """The model in a newer opset, with what does not depend on its inputs' values computed.
+
+    Args:
+        model: Model as its file has it.
+        most_elements: Most elements of a constant that is computed; a million by default.
+    """
     import onnx
 
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), OPSET)
@@ -23,7 +26,7 @@ def static(model: "onnx.ModelProto") -> "onnx.ModelProto":
         model = onnx.version_converter.convert_version(model, OPSET)
     before = -1
     while before != (before := len(model.graph.node)):  # a shape may hang on a folded constant
-        model = _folded(onnx.shape_inference.infer_shapes(model, data_prop=True))
+        model = _folded(onnx.shape_inference.infer_shapes(model, data_prop=True), most_elements)
     return model
 
 
@@ -40,7 +43,7 @@ def open_node(model: "onnx.ModelProto") -> str:
     return ""
 
 
-def _folded(model: "onnx.ModelProto") -> "onnx.ModelProto":
+def _folded(model: "onnx.ModelProto", most_elements: int) -> "onnx.ModelProto":
     from onnx import numpy_helper
 
     shapes = _known_shapes(model)
@@ -49,12 +52,12 @@ def _folded(model: "onnx.ModelProto") -> "onnx.ModelProto":
     values = {
         tensor.name: numpy_helper.to_array(tensor)
         for tensor in model.graph.initializer
-        if np.prod(tensor.dims) <= MOST_ELEMENTS
+        if np.prod(tensor.dims) <= most_elements
     }
     kept = []
     for node in model.graph.node:
         found = None if wanted & set(node.output) else _computed(model, node, values, shapes)
-        if found is None:
+        if found is None or any(np.size(value) > most_elements for value in found.values()):
             kept.append(node)
             continue
         values |= found
@@ -88,8 +91,6 @@ def _computed(
         one = helper.make_model(graph, opset_imports=model.opset_import)
         found = ReferenceEvaluator(one).run(names, {name: values[name] for name in given})
     except Exception:  # what cannot be computed here stays a node
-        return None
-    if any(np.size(value) > MOST_ELEMENTS for value in found):
         return None
     return {name: np.asarray(value) for name, value in zip(names, found, strict=True)}
 

@@ -11,6 +11,7 @@ from registry.cli import app, output
 from registry.cli.options import argument, option
 
 LEFT = 1
+"""Exit code where something is left unrepaired."""
 
 
 def _as_text(value: Mapping[str, Any]) -> str:

@@ -35,7 +35,7 @@ def command(options: PromoteOptions) -> app.Result:
     Exits with 3 if a gate refuses. A version that is there already stays, without a new entry in
     the history.
     """
-    from registry.models.stages import promote
+    from registry.files.moves import promote
 
     code = 0
     try:

@@ -69,7 +69,7 @@ def _train() -> Any:
 
 
 def _promote(version: Any) -> None:
-    from registry.models.stages import promote
+    from registry.files.moves import promote
 
     if version.stage == "production":
         return

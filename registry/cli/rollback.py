@@ -28,7 +28,7 @@ def command(options: RollbackOptions) -> Mapping[str, Any]:
 
     No gate is asked. Repeated, it goes further back; what is displaced is archived.
     """
-    from registry.models.rollback import rollback
+    from registry.files.moves import rollback
 
     outcome = rollback(options.name, reason=options.reason)
     assert outcome.entry is not None

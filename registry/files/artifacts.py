@@ -14,12 +14,6 @@ from registry.models.version import Version
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-MAX_DEPTH = 8
-MAX_FILES = 10_000
-_SEARCH_DEPTH = 3
-"""Levels below a logged model that are searched for the folder with the manifest:
-`artifacts/NAME`."""
-
 
 @dataclass(frozen=True)
 class Artifacts:
@@ -34,15 +28,21 @@ class Artifacts:
     folder: str
 
     @classmethod
-    def of(cls, client: "MlflowClient", version: Version) -> "Artifacts":
+    def of(cls, client: "MlflowClient", version: Version, search_depth: int = 3) -> "Artifacts":
         """Finds the folder of a version.
+
+        Args:
+            client: Client of the registry.
+            version: Version whose folder is looked for.
+            search_depth: Levels below a logged model that are searched for the folder with the
+                manifest, default 3: `artifacts/NAME`.
 
         Raises:
             DataError: There is none.
         """
         repository = repository_of(client, version)
         level = [""]
-        for _ in range(_SEARCH_DEPTH):
+        for _ in range(search_depth):
             deeper = []
             for folder in level:
                 found = repository.list_artifacts(folder or None)
@@ -58,16 +58,20 @@ class Artifacts:
             "promote or pull another version; `hetfeat doctor` lists what is gone",
         )
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self, max_files: int = 10_000, max_depth: int = 8) -> dict[str, int]:
         """Size in bytes of each file, by path relative to the folder.
 
+        Args:
+            max_files: Most files of a folder, default 10,000: more are refused.
+            max_depth: Most folders below one another, default 8.
+
         Raises:
-            DataError: A link among them, or a name that leads outside.
+            DataError: A link among them, a name that leads outside, or more than those bounds.
         """
         if (local := _local_folder(self.repository)) is not None:
             for _ in plain_files(local / self.folder):
                 pass  # a store on a local disk would follow links without a word
-        sizes = dict(self._walk(self.folder, MAX_DEPTH))
+        sizes = dict(self._walk(self.folder, max_files, max_depth))
         _check_paths(sizes)
         return sizes
 
@@ -81,16 +85,18 @@ class Artifacts:
             fetched.replace(target)
         return target
 
-    def _walk(self, folder: str, depth: int) -> Iterator[tuple[str, int]]:
+    def _walk(
+        self, folder: str, max_files: int, max_depth: int, depth: int = 0
+    ) -> Iterator[tuple[str, int]]:
         for count, info in enumerate(self.repository.list_artifacts(folder or None)):
-            if depth == 0 or count >= MAX_FILES:
+            if depth == max_depth or count >= max_files:
                 raise DataError(
                     "artifacts without end",
-                    f"at most {MAX_FILES} files, {MAX_DEPTH} folders deep",
+                    f"at most {max_files} files, {max_depth} folders deep",
                     "do not use this version",
                 )
             if info.is_dir:
-                yield from self._walk(info.path, depth - 1)
+                yield from self._walk(info.path, max_files, max_depth, depth + 1)
             else:
                 relative = info.path[len(self.folder) + 1 :] if self.folder else info.path
                 yield relative, int(info.file_size or 0)

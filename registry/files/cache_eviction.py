@@ -8,9 +8,6 @@ from pathlib import Path
 from registry.files import cache
 from registry.files.removal import remove_child
 
-IN_USE_S = 3600.0
-"""Age in seconds of the last use below which a copy stays: another process may be reading it."""
-
 
 @dataclass(frozen=True)
 class PrunedCache:
@@ -29,7 +26,7 @@ class PrunedCache:
     kept_bytes: int
 
 
-def prune(max_bytes: float) -> PrunedCache:
+def prune(max_bytes: float, in_use_s: float = 3600.0) -> PrunedCache:
     """Removes leftovers of interrupted pulls, then copies until the rest fits.
 
     A copy that is gone is fetched again when it is next asked for; only while the registry does
@@ -37,9 +34,11 @@ def prune(max_bytes: float) -> PrunedCache:
 
     Args:
         max_bytes: Most bytes that the copies may take together.
+        in_use_s: Age in seconds of the last use below which a copy stays, default 3,600: another
+            process may be reading it.
     """
     used = _last_used(cache.models_folder())
-    old = {path for path, at in used.items() if time.time() - at > IN_USE_S}
+    old = {path for path, at in used.items() if time.time() - at > in_use_s}
     gone = [path for path in old if path.name.startswith(cache.DRAFT)]
     copies = [path for path in used if not path.name.startswith(cache.DRAFT)]
     sizes = {path: _bytes(path) for path in (*gone, *copies)}

@@ -21,6 +21,8 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 MAX_FILE_BYTES = 4 << 30
 MAX_MANIFEST_BYTES = 16 << 20
+"""Most bytes of a file and of a manifest: part of the format, the same for all who write or read
+it."""
 
 RESTORE = "do not use it: pull it again, or restore it from where it was made"
 

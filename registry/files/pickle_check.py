@@ -8,7 +8,6 @@ EXTENSIONS = frozenset(
     {".pkl", ".pickle", ".p", ".joblib", ".dill", ".cloudpickle", ".pt", ".pth", ".ckpt"}
 )
 _PROTOCOLS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-_OPCODES_TO_BELIEVE = 3
 
 
 def looks_like_pickle(path: Path) -> bool:
@@ -20,7 +19,7 @@ def looks_like_pickle(path: Path) -> bool:
     return _starts_like_pickle(head) or (head[:2] == b"PK" and _holds_pickle(path))
 
 
-def _starts_like_pickle(head: bytes) -> bool:
+def _starts_like_pickle(head: bytes, enough_opcodes: int = 3) -> bool:
     """Reads opcodes without running them: a safetensors file may begin with the same two bytes."""
     if not head.startswith(_PROTOCOLS):
         return False
@@ -28,7 +27,7 @@ def _starts_like_pickle(head: bytes) -> bool:
     try:
         for _ in pickletools.genops(head):
             read += 1
-            if read >= _OPCODES_TO_BELIEVE:
+            if read >= enough_opcodes:
                 return True
     except (ValueError, UnicodeDecodeError, IndexError):
         return False

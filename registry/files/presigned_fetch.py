@@ -20,8 +20,7 @@ from registry.models.signatures import check_text
 
 FORMAT = 1
 MAX_REQUEST_BYTES = 32 << 20
-TIMEOUT_SECONDS = 60
-_READ_BYTES = 1 << 20
+"""Most bytes of a request: part of the format. It has a URL for each file of a manifest."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ASK_ANEW = "ask for a new one, made by `hetfeat share`"
 
@@ -91,12 +90,13 @@ def parse_request(content: Any, where: str) -> Request:
     return Request(str(model), str(digest), urls, signature if isinstance(signature, str) else None)
 
 
-def fetch_presigned(request: Request, out: Path) -> None:
+def fetch_presigned(request: Request, out: Path, timeout_s: float = 60.0) -> None:
     """Fetches every file of a request, each checked against the manifest.
 
     Args:
         request: Request from `read_request`.
         out: Folder to write, new or empty.
+        timeout_s: Seconds for which the storage may send nothing, default 60.
 
     Raises:
         DataError: A file is not what was shared, and nothing is kept; or the version is not
@@ -109,7 +109,7 @@ def fetch_presigned(request: Request, out: Path) -> None:
     check_text(name, printable(request.model), request.manifest_sha256, request.signature)
     with _translated(request.model), whole(out) as draft:
         manifest = io.BytesIO()
-        _copy(request, MANIFEST, MAX_MANIFEST_BYTES, manifest)
+        _copy(request, MANIFEST, MAX_MANIFEST_BYTES, manifest, timeout_s)
         entries = parse_manifest(manifest.getvalue(), request.model, request.manifest_sha256)
         if request.urls.keys() != {MANIFEST, *(entry.path for entry in entries)}:
             raise DataError(
@@ -121,13 +121,13 @@ def fetch_presigned(request: Request, out: Path) -> None:
         for entry in entries:
             (draft / entry.path).parent.mkdir(parents=True, exist_ok=True)
             with (draft / entry.path).open("xb") as file:
-                _copy(request, entry.path, entry.bytes, file)
+                _copy(request, entry.path, entry.bytes, file, timeout_s)
         check_manifest(draft, request.manifest_sha256)
 
 
-def _copy(request: Request, path: str, max_bytes: int, into: IO[bytes]) -> None:
-    with _OPENER.open(request.urls[path], timeout=TIMEOUT_SECONDS) as answer:
-        while chunk := answer.read(_READ_BYTES):
+def _copy(request: Request, path: str, max_bytes: int, into: IO[bytes], timeout_s: float) -> None:
+    with _OPENER.open(request.urls[path], timeout=timeout_s) as answer:
+        while chunk := answer.read(1 << 20):
             max_bytes -= len(chunk)
             if max_bytes < 0:
                 raise DataError(

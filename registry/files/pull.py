@@ -17,7 +17,7 @@ from registry.files.manifest import (
     check_manifest,
     parse_manifest,
 )
-from registry.models.digests import agreed_digest, registered_digest
+from registry.models.digests import registered_digest
 from registry.models.mlflow_client import connect, translated
 from registry.models.recorded_alias import recorded_version
 from registry.models.signatures import check_signature
@@ -53,6 +53,7 @@ def pull(
     device: str | None = None,
     out: Path | None = None,
     unrecorded: bool = False,
+    settle_s: float = 0.5,
     client: "MlflowClient | None" = None,
 ) -> Pulled:
     """Resolves a version once and brings its files here, each checked against its digest.
@@ -64,6 +65,8 @@ def pull(
             None.
         out: Folder to copy the files to, new or empty; default None for no copy beside the cache's.
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
+        settle_s: Seconds to wait before an alias is looked at again that is where no promotion put
+            it, as in `registry.models.recorded_alias.recorded_version`; default 0.5.
         client: Client of the registry; default None for the one that MLflow's variables name.
 
     Raises:
@@ -74,7 +77,9 @@ def pull(
     """
     if out is not None:
         refuse_in_use(out)
-    version, digest, offline = _resolve_or_recall(name_or_uri, stage, device, client, unrecorded)
+    version, digest, offline = _resolve_or_recall(
+        name_or_uri, stage, device, client, unrecorded, settle_s
+    )
     check_signature(version, digest)
     folder, source = cache.find(digest), "offline" if offline else "cache"
     if folder is None:
@@ -127,44 +132,11 @@ def fetch(client: "MlflowClient", version: Version, digest: str) -> Path:
         return cache.keep(draft, digest)
 
 
-def read_files(client: "MlflowClient", version: Version) -> str:
-    """The digest of a version's manifest, its files fetched and found as registered.
-
-    Raises:
-        DataError: It has no digest, tag and ledger do not agree on it, or a file is another.
-    """
-    digest = registered_digest(client, version)
-    fetch(client, version, digest)
-    return digest
-
-
 class _Answer(Schema):
     """What a name meant, as it is kept for when the registry does not answer."""
 
     version: Version
     manifest_sha256: Digest
-
-
-def verified_digest(client: "MlflowClient", version: Version, mended: bool = False) -> str:
-    """The digest that tag and ledger agree on, of files that were fetched and found as registered.
-
-    Args:
-        client: Client of the registry.
-        version: Version whose digest is asked for.
-        mended: Whether to read the ledger as if mended, as in `registry.models.ledger.standing`;
-            default False.
-
-    Returns:
-        The digest; empty for a version that has none, which nobody can pull.
-
-    Raises:
-        DataError: They do not agree, or a file is not what was registered.
-    """
-    tags = client.get_registered_model(version.name).tags
-    digest = agreed_digest(version, tags, mended)
-    if digest:
-        fetch(client, version, digest)
-    return digest
 
 
 def _resolve_or_recall(
@@ -173,6 +145,7 @@ def _resolve_or_recall(
     device: str | None,
     client: "MlflowClient | None",
     unrecorded: bool,
+    settle_s: float,
 ) -> tuple[Version, str, bool]:
     """The version, the digest of its manifest, and whether the registry did not answer."""
     import mlflow
@@ -187,7 +160,7 @@ def _resolve_or_recall(
             return resolve(name_or_uri, stage, device=device, client=known)
 
         with translated(f"look up {name_or_uri}"):
-            version = recorded_version(known, look_up, alias, unrecorded)
+            version = recorded_version(known, look_up, alias, unrecorded, settle_s)
             digest = registered_digest(known, version)
     except WorkFailed:
         kept = cache.recall(question, _Answer)

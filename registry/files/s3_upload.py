@@ -21,9 +21,8 @@ from registry.files.presigned_fetch import FORMAT
 from registry.models.mlflow_client import translated
 
 PART_BYTES = 8 << 20
-"""Bytes of a part; a file of this size or more is uploaded in parts of it."""
-
-_READ_BYTES = 1 << 20
+"""Bytes of a part; a file of this size or more is uploaded in parts of it. S3 takes parts from
+5 MiB, 10,000 a file; the checksum of a file depends on it."""
 
 
 def connect() -> Any:
@@ -142,7 +141,7 @@ def _arrived(path: Path, entry: FileEntry, bucket: str, key: str, client: Any) -
         return True
     whole = hashlib.sha256()
     body = client.get_object(Bucket=bucket, Key=key)["Body"]
-    for chunk in body.iter_chunks(_READ_BYTES):
+    for chunk in body.iter_chunks(1 << 20):
         whole.update(chunk)
     return whole.hexdigest() == entry.sha256
 

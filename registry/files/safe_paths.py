@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Iterable
 
 MAX_PATH_CHARACTERS = 240
+"""Most characters of a path: Windows takes 259, the folder's own included."""
 _ODD = re.compile(r"[\x00-\x1f\x7f\\:*?\"<>|]")
 
 

@@ -10,13 +10,20 @@ from hetfeat.report import figures
 from registry.jobs.train import TrainingRequest, load_data
 from registry.tracking import command_run
 
-SHOWN = 20
-"""Columns in the result and the figure; the run's artifact has all."""
 FLOPS = "task.flops"
 
 
-def study_records(records: Path, family: str | None, seed: int) -> dict[str, Any]:
+def study_records(
+    records: Path, family: str | None, seed: int, most_columns: int = 20
+) -> dict[str, Any]:
     """Does the whole of `hetfeat records study`.
+
+    Args:
+        records: Folder of the record store.
+        family: Hardware family; None for that of the records.
+        seed: Seed of the model.
+        most_columns: Most columns in the result and the figure, default 20; the run's artifact has
+            all.
 
     Returns:
         The study, as `--json` prints it.
@@ -39,13 +46,13 @@ def study_records(records: Path, family: str | None, seed: int) -> dict[str, Any
         hardware = [row for row in found if row.column.startswith(("hardware.", FLOPS))]
         mlflow.log_dict({"operators": operators}, "study/operators.json")
         mlflow.log_dict({"columns": [row.to_dict() for row in found]}, "study/importance.json")
-        for name, rows in (("importance", found[:SHOWN]), ("hardware_and_flops", hardware)):
+        for name, rows in (("importance", found[:most_columns]), ("hardware_and_flops", hardware)):
             mlflow.log_figure(figures.bars(_by_figure(rows)), f"figures/{name}.png")
         return {
             "run_id": run.info.run_id,
             "dataset_digest": data.digest,
             "operators": operators,
-            "columns": [row.to_dict() for row in found[:SHOWN]],
+            "columns": [row.to_dict() for row in found[:most_columns]],
             "hardware_and_flops": [row.to_dict() for row in hardware],
         }
 

@@ -23,6 +23,7 @@ from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.parsing import Count, Json, Schema
 from hetfeat.progress import progress
 from registry.jobs import optuna_study
+from registry.jobs.optuna_study import TRIALS, TrialOptions
 from registry.jobs.train import (
     MAIN_METRICS,
     TrainingData,
@@ -61,9 +62,6 @@ _IDENTITY = "identity"
 """User attribute that tells a study from another of the same name."""
 _Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
 """Id that tells a study or an MLflow run from any other."""
-_POLL_S = 1.0
-_CLAIM_STALE_S = 1800.0
-"""Seconds to wait for a worker of another machine that said it would train the best trial."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +73,14 @@ class HyperparameterSearch:
         trials: Total number of trials of the study, over all calls and workers.
         storage: Journal file or URL; empty for the default journal.
         study: Name of the study, or None for one made of model, split and data.
+        options: Options of the workers, default `optuna_study.TRIALS`.
     """
 
     training: TrainingRequest
     trials: int
     storage: str
     study: str | None
+    options: TrialOptions = TRIALS
 
 
 @dataclass(frozen=True)
@@ -144,14 +144,14 @@ def search_and_register(search: HyperparameterSearch) -> dict[str, Any]:
     client = connect()
     tags = {**source_tags(training, data), STUDY_TAG: name, command_run.COMMAND_TAG: "hpo"}
     with translated(f"begin study '{name}'"), locked(client, lock_name):
-        found = _study(name, storage, training, data)
+        found = _study(name, storage, training, data, search.options)
         run_id = _parent_run(client, found, training, tags)
     work = _Work(search, data, found, client, lock_name, tags)
     with command_run.tracked_run(name, tags, run_id):
         if result := _result(found, search.trials):
-            return {**result, "trials": _counts(found)}
+            return {**result, "trials": optuna_study.states(found)}
         _run_trials(work)
-        return {**_best(work), "trials": _counts(found)}
+        return {**_best(work), "trials": optuna_study.states(found)}
 
 
 def _study(
@@ -159,13 +159,14 @@ def _study(
     storage: optuna.storages.BaseStorage,
     training: TrainingRequest,
     data: TrainingData,
+    options: TrialOptions = TRIALS,
 ) -> optuna.Study:
     """The study, new or as it was left; called inside the lock."""
     found = optuna.create_study(
         storage=storage,
         study_name=name,
         sampler=optuna_study.SeededByTrial(training.seed),
-        pruner=optuna_study.pruner(),
+        pruner=optuna_study.pruner(options),
         direction="maximize",
         load_if_exists=True,
     )
@@ -214,7 +215,8 @@ def _parent_run(
 
 def _run_trials(work: _Work) -> None:
     """Runs trials until the total is reached and none runs elsewhere."""
-    watch = optuna_study.Watch(work.study)
+    options = work.search.options
+    watch = optuna_study.Watch(work.study, options.stale_s)
     with progress(work.search.trials, "trial") as at:
         while True:
             running = watch.sweep()
@@ -222,7 +224,7 @@ def _run_trials(work: _Work) -> None:
             if trial is not None:
                 _run_trial(work, trial)
             elif running:
-                time.sleep(_POLL_S)
+                time.sleep(options.poll_s)
             else:
                 return
             at(len(optuna_study.counted(work.study)))
@@ -283,7 +285,7 @@ def _objective(work: _Work, trial: optuna.Trial, run_id: str) -> float:
 
     def on_epoch(epoch: int, figures: dict[str, float]) -> None:
         curve.add(epoch, figures)
-        if epoch % optuna_study.ROUNDS_A_REPORT == 0:
+        if epoch % work.search.options.report_rounds == 0:
             trial.report(figures[VALUE], epoch)
             if trial.should_prune():
                 raise optuna.TrialPruned
@@ -315,7 +317,7 @@ def _valid_pca(model: CostModel, data: TrainingData) -> float:
 
 def _best(work: _Work) -> dict[str, Any]:
     """The best trial, trained again and registered by one of the workers."""
-    waited_until = time.monotonic() + _CLAIM_STALE_S
+    waited_until = time.monotonic() + work.search.options.claim_stale_s
     while True:
         with locked(work.client, work.lock_name):
             claim = work.study.user_attrs.get(_CLAIM, "")
@@ -327,7 +329,7 @@ def _best(work: _Work) -> dict[str, Any]:
                 work.study.set_user_attr(_CLAIM, process.describe())
         if mine:
             break
-        time.sleep(_POLL_S)
+        time.sleep(work.search.options.poll_s)
     try:
         best = optuna_study.best_trial(work.study)
         known = optuna_study.attribute(work.study, _RESULT, _Result)
@@ -389,14 +391,3 @@ def _result(found: optuna.Study, trials: int) -> dict[str, Any] | None:
     """What was registered when the study had this total, if it was."""
     known = optuna_study.attribute(found, _RESULT, _Result)
     return known.model_dump() if known and known.total >= trials else None
-
-
-def _counts(found: optuna.Study) -> dict[str, int]:
-    trials = found.get_trials(deepcopy=False)
-    kept = [trial.state for trial in trials if optuna_study.NOT_COUNTED not in trial.user_attrs]
-    return {
-        "done": kept.count(TrialState.COMPLETE),
-        "pruned": kept.count(TrialState.PRUNED),
-        "failed": kept.count(TrialState.FAIL),
-        "not_counted": len(trials) - len(kept),
-    }

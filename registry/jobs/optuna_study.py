@@ -33,12 +33,33 @@ NOT_COUNTED = "not_counted"
 REASON = "reason"
 """User attribute of a failed trial: the error."""
 WORKER = "worker"
-ROUNDS_A_REPORT = 10
-_WARM_UP_ROUNDS = 20
-_STARTUP_TRIALS = 4
-_ATTEMPTS, _PAUSE_S = 4, 0.5
-STALE_S = 300.0
-"""Seconds that a trial of another machine may report nothing before it is taken for lost."""
+
+
+@dataclass(frozen=True)
+class TrialOptions:
+    """How the workers of a study go about it; all have the same, but for tests.
+
+    Attributes:
+        report_rounds: Number of rounds from one report of a trial to the next, default 10: at each
+            it may be pruned.
+        warm_up_rounds: Number of rounds that no trial is pruned before, default 20.
+        startup_trials: Number of trials before any is pruned, default 4.
+        stale_s: Seconds that a trial of another machine may report nothing before it is taken for
+            lost, default 300.
+        claim_stale_s: Seconds to wait for a worker of another machine that said it would train the
+            best trial, default 1,800.
+        poll_s: Seconds between looks at what other workers do, default 1.
+    """
+
+    report_rounds: int = 10
+    warm_up_rounds: int = 20
+    startup_trials: int = 4
+    stale_s: float = 300.0
+    claim_stale_s: float = 1800.0
+    poll_s: float = 1.0
+
+
+TRIALS = TrialOptions()
 
 
 class _Entry(parsing.Schema):
@@ -80,14 +101,14 @@ def open_storage(given: str, tracking_uri: str) -> "BaseStorage":
         raise _unusable(given.partition("://")[0] + "://...", type(error).__name__) from error
 
 
-def _database(url: str) -> "BaseStorage":
+def _database(url: str, attempts: int = 4, pause_s: float = 0.5) -> "BaseStorage":
     """Optuna's storage in a database; workers that begin together each try to make its tables."""
     from sqlalchemy.exc import DatabaseError
 
-    for _ in range(_ATTEMPTS - 1):
+    for _ in range(attempts - 1):
         with suppress(DatabaseError):
             return optuna.storages.RDBStorage(url)
-        time.sleep(_PAUSE_S)
+        time.sleep(pause_s)
     return optuna.storages.RDBStorage(url)
 
 
@@ -122,6 +143,18 @@ def counted(study: optuna.Study) -> list[FrozenTrial]:
     return [t for t in study.get_trials(deepcopy=False) if NOT_COUNTED not in t.user_attrs]
 
 
+def states(study: optuna.Study) -> dict[str, int]:
+    """Number of trials by what became of them."""
+    trials = study.get_trials(deepcopy=False)
+    kept = [trial.state for trial in trials if NOT_COUNTED not in trial.user_attrs]
+    return {
+        "done": kept.count(TrialState.COMPLETE),
+        "pruned": kept.count(TrialState.PRUNED),
+        "failed": kept.count(TrialState.FAIL),
+        "not_counted": len(trials) - len(kept),
+    }
+
+
 def ask(study: optuna.Study, total: int) -> optuna.Trial | None:
     """The next trial, or None when the total is reached."""
     if len(counted(study)) >= total:
@@ -147,7 +180,7 @@ class Watch:
     """Notices trials whose worker is gone, so that others take their place."""
 
     study: optuna.Study
-    stale_s: float = STALE_S
+    stale_s: float = TRIALS.stale_s
     since: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def sweep(self) -> int:
@@ -190,9 +223,10 @@ class SeededByTrial(TPESampler):
         super().before_trial(study, trial)
 
 
-def pruner() -> optuna.pruners.BasePruner:
+def pruner(options: TrialOptions = TRIALS) -> optuna.pruners.BasePruner:
     """Ends trials that are worse than the median of those before, at the same round."""
-    return optuna.pruners.MedianPruner(_STARTUP_TRIALS, _WARM_UP_ROUNDS, ROUNDS_A_REPORT)
+    rounds = options.warm_up_rounds, options.report_rounds
+    return optuna.pruners.MedianPruner(options.startup_trials, *rounds)
 
 
 def best_trial(study: optuna.Study) -> FrozenTrial:

@@ -28,9 +28,6 @@ from registry.tracking import command_run
 
 log = logging.getLogger(__name__)
 
-ROUNDS = 8
-"""Number of turns of the fastest programs and of the libraries."""
-
 
 @dataclass(frozen=True)
 class SearchRequest:
@@ -69,13 +66,16 @@ class _Arena:
     optimum_s: float | None
 
 
-def search_and_log(request: SearchRequest, beside_libraries: bool = True) -> dict[str, Any]:
+def search_and_log(
+    request: SearchRequest, beside_libraries: bool = True, rounds: int = 8
+) -> dict[str, Any]:
     """Does the whole of `hetfeat search`.
 
     Args:
         request: Request that the command was given.
         beside_libraries: Whether the best programs of a live search are timed beside libraries,
             default True.
+        rounds: Number of turns of the fastest programs and of the libraries, default 8.
 
     Returns:
         The result, as `--json` prints it.
@@ -105,7 +105,7 @@ def search_and_log(request: SearchRequest, beside_libraries: bool = True) -> dic
             best = finalists([b for found in trials.values() for t in found for b in t.bests])
             result["best_state"] = _values(best[0], arena.space) if best else None
     if beside_libraries and best and arena.profile and request.gemm:
-        state, timed = compare_matmul(_shape(request.gemm), best, arena.profile, ROUNDS)
+        state, timed = compare_matmul(_shape(request.gemm), best, arena.profile, rounds)
         result["best_state"] = list(state)
         result["libraries_ms"] = {
             name: latency.median_ms if latency else None for name, latency in timed.items()

@@ -15,8 +15,6 @@ from hetfeat.errors import DataError
 from registry.files.pull import pull
 from registry.tracking import bundle_flavor, pyfunc_bundle
 
-BODY_S = 30.0
-"""Seconds within which the body of a request must come."""
 _ODD = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """Errors that MLflow's parser raises of odd requests, beside its own."""
 
@@ -97,10 +95,12 @@ class Bounded:
         app: The ASGI application.
         max_bytes: Most bytes of a request's body, as in `serve`.
         max_waiting: Most requests at once, as in `serve`.
+        body_s: Seconds within which the body of a request must come, default 30.
     """
 
-    def __init__(self, app: Any, max_bytes: int, max_waiting: int) -> None:
+    def __init__(self, app: Any, max_bytes: int, max_waiting: int, body_s: float = 30.0) -> None:
         self._app, self._max_bytes, self._max_waiting = app, max_bytes, max_waiting
+        self._body_s = body_s
         self._waiting = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -115,14 +115,15 @@ class Bounded:
             kind = dict(scope["headers"]).get(b"content-type", b"").partition(b";")[0].strip()
             if kind != b"application/json":
                 return await _answer(scope, receive, send, 415, "expected application/json")
-            async with asyncio.timeout(BODY_S):
+            async with asyncio.timeout(self._body_s):
                 body = await self._body(receive)
             if body is None:
                 message = f"a request over {self._max_bytes} bytes"
                 return await _answer(scope, receive, send, 413, message)
             await self._app(scope, _replayed(body, receive), send)
         except TimeoutError:
-            await _answer(scope, receive, send, 408, f"no whole request in {BODY_S:.0f} s")
+            message = f"no whole request in {self._body_s:.0f} s"
+            await _answer(scope, receive, send, 408, message)
         finally:
             self._waiting -= 1
 

@@ -169,19 +169,7 @@ def _transfer(
         "leaked_records": str(leaked),
     }
     mlflow.set_tags({**tags, PARENT_TAG: source.version.uri, "reason": adapted.decision.reason})
-    command_run.log_resolved(
-        {
-            "source": source.version.uri,
-            "device": profile.name,
-            "records": store.path if wanted.records or wanted.out else "measured, not kept",
-            "budget_per_task": wanted.budget_per_task,
-            "flops_share": wanted.flops_share,
-            "fine_tune_columns": wanted.fine_tune_columns,
-            "seed": wanted.seed,
-            "measured": len(data.measured),
-            "test_records": len(data.test),
-        }
-    )
+    _log_settings(wanted, source, profile, store, data)
     version = _log(adapted, judged, figures, source, profile, store, run_id, tags)
     return {
         **figures,
@@ -199,6 +187,24 @@ def _transfer(
         "dataset_digest": tags[DATASET_TAG],
         "run_id": run_id,
     }
+
+
+def _log_settings(
+    wanted: Transfer, source: Pulled, profile: DeviceProfile, store: RecordStore, data: FewShot
+) -> None:
+    command_run.log_resolved(
+        {
+            "source": source.version.uri,
+            "device": profile.name,
+            "records": store.path if wanted.records or wanted.out else "measured, not kept",
+            "budget_per_task": wanted.budget_per_task,
+            "flops_share": wanted.flops_share,
+            "fine_tune_columns": wanted.fine_tune_columns,
+            "seed": wanted.seed,
+            "measured": len(data.measured),
+            "test_records": len(data.test),
+        }
+    )
 
 
 def _log(

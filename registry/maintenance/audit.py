@@ -15,9 +15,10 @@ from registry.files.artifacts import Artifacts
 from registry.files.manifest import MANIFEST
 from registry.models import aliases, ledger, process
 from registry.models.aliases import Shown, State
-from registry.models.lock import STALE_S, listed, locks_of
+from registry.models.lock import LOCK, listed, locks_of
 from registry.models.mlflow_client import (
     MISSING,
+    RUNS_A_PAGE,
     error_code,
     is_foreign,
     is_refused,
@@ -31,12 +32,6 @@ from registry.tracking.command_run import PROCESS_TAG
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-OLD_LOCK_S = 600.0
-"""Age in seconds at which a lock is nobody's, even if clocks differ by minutes."""
-_SETTLE_S = 0.5
-BUNDLE_BYTES = 2**28
-"""Most bytes of a bundle's manifest that are read: it holds the traces of all tasks."""
-_RUNS_A_PAGE = 1000
 RUNNING = "running"
 """Code of a finding about a run, not a registered model."""
 _CHOOSE = "look at both, then --repair true --to ledger, or --to aliases, makes one of them so"
@@ -78,7 +73,10 @@ class Finding:
 
 
 def diagnose(
-    client: "MlflowClient", names: list[str] | None = None, every_version: bool = False
+    client: "MlflowClient",
+    names: list[str] | None = None,
+    every_version: bool = False,
+    settle_s: float = 0.5,
 ) -> list[Finding]:
     """Everything that is wrong with registered models.
 
@@ -87,6 +85,8 @@ def diagnose(
         names: Names of registered models; default None for all.
         every_version: Whether to look for the runs and artifacts of all versions, not only of those
             in a stage or to roll back to; default False.
+        settle_s: Seconds to wait before a second look at what seems wrong, default 0.5: promotions
+            may have been under way between two of our reads.
     """
     with translated("examine the registry"):
         if names is None:
@@ -99,10 +99,8 @@ def diagnose(
         else:
             yet = {name: list(examine(client, name, every_version)) for name in names}
         suspects = {name: found for name, found in yet.items() if name and found}
-        if (
-            suspects
-        ):  # promotions may have been under way between two of our reads: one wait for all
-            time.sleep(_SETTLE_S)
+        if suspects:
+            time.sleep(settle_s)  # one wait for all
         for name, found in suspects.items():
             again = set(examine(client, name, every_version))
             yet[name] = [finding for finding in found if finding in again]
@@ -114,11 +112,22 @@ def examine(
     name: str,
     every_version: bool = False,
     locks: Sequence[Any] | None = None,
+    old_lock_s: float = 600.0,
 ) -> Iterator[Finding]:
-    """What is wrong with one registered model at this moment; `locks` are as for `locks_of`."""
+    """What is wrong with one registered model at this moment.
+
+    Args:
+        client: Client of the registry.
+        name: Name of the registered model.
+        every_version: Whether to look for the runs and artifacts of all versions, as in `diagnose`;
+            default False.
+        locks: Models that are locks, as for `locks_of`; default None.
+        old_lock_s: Age in seconds at which a lock is nobody's, even if clocks differ by minutes;
+            default 600.
+    """
     shown = aliases.read(client, name)
     versions = aliases.versions_of(client, name)
-    yield from _lock(client, name, locks)
+    yield from _lock(client, name, locks, old_lock_s)
     if ledger.PENDING in shown.tags:
         yield Finding(
             "unfinished",
@@ -145,11 +154,11 @@ def unfinished_runs(client: "MlflowClient") -> Iterator[Finding]:
 
     Runs of other machines, and those that do not say which process logs into them, are left alone.
     """
-    ids = [found.experiment_id for found in pages(client.search_experiments, _RUNS_A_PAGE)]
+    ids = [found.experiment_id for found in pages(client.search_experiments, RUNS_A_PAGE)]
     if not ids:
         return
     search = functools.partial(client.search_runs, ids, "attributes.status = 'RUNNING'")
-    running = list(pages(search, _RUNS_A_PAGE))
+    running = list(pages(search, RUNS_A_PAGE))
     here = [run for run in running if process.is_here(run.data.tags.get(PROCESS_TAG))]
     # Several workers log under the run of a study: it goes on as long as one of them does.
     parents = {run.data.tags.get("mlflow.parentRunId") for run in here}
@@ -269,8 +278,14 @@ def _files(client: "MlflowClient", version: Version) -> Iterator[Finding]:
         yield Finding("artifacts", version.name, what, action, safe=False)
 
 
-def _not_verified(files: Artifacts) -> str | None:
-    """What is wrong with the verification of a bundle, told by its manifest alone."""
+def _not_verified(files: Artifacts, max_bytes: int = 2**28) -> str | None:
+    """What is wrong with the verification of a bundle, told by its manifest alone.
+
+    Args:
+        files: Files of the bundle.
+        max_bytes: Most bytes of the manifest that are read, default 256 MiB: it holds the traces of
+            all tasks.
+    """
     with tempfile.TemporaryDirectory() as work:
         text = files.fetch(BUNDLE, Path(work)).read_bytes()
     try:
@@ -279,7 +294,7 @@ def _not_verified(files: Artifacts) -> str | None:
             _Bundle,
             what="a bundle's manifest",
             action="deploy it anew",
-            max_bytes=BUNDLE_BYTES,
+            max_bytes=max_bytes,
         )
     except DataError:
         return f"has a {BUNDLE} that is no manifest of a bundle"
@@ -305,17 +320,19 @@ def _run(client: "MlflowClient", version: Version, action: str) -> Iterator[Find
     yield Finding("run", version.name, what, todo, safe=False)
 
 
-def _lock(client: "MlflowClient", name: str, locks: Sequence[Any] | None) -> Iterator[Finding]:
+def _lock(
+    client: "MlflowClient", name: str, locks: Sequence[Any] | None, old_s: float
+) -> Iterator[Finding]:
     for lock in locks_of(client, name, locks):
         gone = process.is_gone(lock.owner)
         age_s = time.time() - lock.created_s
-        if gone or age_s > OLD_LOCK_S:
+        if gone or age_s > old_s:
             why = "whose process is gone" if gone else f"{age_s / 60:.0f} minutes old"
             yield Finding(
                 "lock",
                 name,
                 f"a lock of {lock.holder}, {why}, is left behind as '{lock.key}'",
-                f"deletes it, or spares others the wait of {STALE_S:.0f} s where only "
+                f"deletes it, or spares others the wait of {LOCK.stale_s:.0f} s where only "
                 f"{lock.holder} may",
             )
 

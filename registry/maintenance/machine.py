@@ -12,10 +12,6 @@ from registry.maintenance.subprocess_check import Trap, ran
 
 COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
 """Compilers that TVM links a library with, unless CXX or CC says otherwise."""
-COMPILER_S = 30.0
-DISK_BYTES = 2**30
-"""Bytes of free disk: a bundle of ResNet-50 holds 0.1 GB of weights, and lies in the bundle, the
-registry and the cache; MLflow's database is lost to a full disk first."""
 
 
 def compiler() -> Iterator[Trap]:
@@ -39,7 +35,7 @@ def cuda() -> Iterator[Trap]:
     """TVM asks nvcc for its version and compiles with it; one that does not start is found late."""
     if shutil.which("nvcc") is None:
         return  # needed for a GPU only: `devices.device` says so
-    if ran(["nvcc", "--version"], COMPILER_S).returncode:
+    if ran(["nvcc", "--version"]).returncode:
         yield "nvcc is there and does not start", "install CUDA's toolkit anew, or leave it out"
 
 
@@ -69,16 +65,23 @@ def binding() -> Iterator[Trap]:
         )
 
 
-def disk() -> Iterator[Trap]:
-    """Room where the toolkit writes: the working folder, its cache, temporary files."""
+def disk(least_bytes: int = 2**30) -> Iterator[Trap]:
+    """Room where the toolkit writes: the working folder, its cache, temporary files.
+
+    Args:
+        least_bytes: Bytes of free disk that are enough, default 1 GiB: a bundle of ResNet-50 holds
+            0.1 GB of weights, and lies in the bundle, the registry and the cache; MLflow's database
+            is lost to a full disk first.
+    """
     places = {"the working folder": Path.cwd(), "the cache": home()}
     for what, place in {**places, "temporary files": Path(tempfile.gettempdir())}.items():
         there = next(folder for folder in (place, *place.parents) if folder.exists())
         if not os.access(there, os.W_OK):
             yield f"{what} ({there}) cannot be written", "choose a folder of your own"
-        elif (free := shutil.disk_usage(there).free) < DISK_BYTES:
+        elif (free := shutil.disk_usage(there).free) < least_bytes:
             yield (
-                f"{free / 2**30:.2f} GiB free for {what} ({there}), less than 1",
+                f"{free / 2**30:.2f} GiB free for {what} ({there}), less than "
+                f"{least_bytes / 2**30:.3g}",
                 "remove what is not needed; `hetfeat cache prune --max-gb 0` empties the cache of "
                 "what was not used within the hour",
             )
@@ -104,5 +107,5 @@ def _links(name: str) -> str | None:
         source = Path(folder) / "empty.c"
         source.write_text("#include <stdlib.h>\nint hetfeat;\n")
         command = [name, "-shared", "-fPIC", "-o", f"{folder}/empty.so", str(source)]
-        done = ran(command, COMPILER_S)
+        done = ran(command)
     return (done.stderr.strip().splitlines() or ["it says nothing"])[0] if done.returncode else None

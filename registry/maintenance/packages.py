@@ -1,7 +1,7 @@
 """Packages: whether they are those that were tested, and whether they load."""
 
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from registry.maintenance.subprocess_check import Trap, child, last_line
 
@@ -47,10 +47,15 @@ def ffi() -> Iterator[Trap]:
         )
 
 
-def loads() -> Iterator[Trap]:
-    """TVM and torchvision, each in a process of its own, which may die of what is wrong."""
-    for name, code in LOADS.items():
-        done = child(code)
+def loads(modules: Mapping[str, str] = LOADS, longest_s: float = 120.0) -> Iterator[Trap]:
+    """TVM and torchvision, each in a process of its own, which may die of what is wrong.
+
+    Args:
+        modules: Code by the name of what it loads, default `LOADS`.
+        longest_s: Seconds after which a process is ended, default 120.
+    """
+    for name, code in modules.items():
+        done = child(code, longest_s=longest_s)
         if done.returncode:
             yield f"{name} does not load: {last_line(done)}", REINSTALL
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import DataError
 from hetfeat.parsing import printable
-from registry.files.pull import verified_digest
+from registry.files.pull import fetch
 from registry.maintenance.audit import (
     RUNNING,
     Finding,
@@ -17,6 +17,7 @@ from registry.maintenance.audit import (
 )
 from registry.models import aliases, ledger
 from registry.models.aliases import Shown, State
+from registry.models.digests import verified_digest
 from registry.models.ledger import Head
 from registry.models.lock import discard, locked
 from registry.models.mlflow_client import patiently, translated
@@ -30,8 +31,6 @@ LEDGER, ALIASES = "ledger", "aliases"
 """Values that `to` may have."""
 _CHOICES = ("ledger", "unrecorded", "edited")
 """Codes of findings where history and aliases disagree."""
-_ROUNDS = 4
-"""Most rounds: one repair uncovers the next, as an unfinished move may hide an edit in the UI."""
 
 
 def repair(
@@ -39,6 +38,9 @@ def repair(
     findings: list[Finding],
     every_version: bool = False,
     to: str | None = None,
+    *,
+    rounds: int = 4,
+    settle_s: float = 0.5,
 ) -> list[Finding]:
     """Repairs what is safe to repair.
 
@@ -48,13 +50,16 @@ def repair(
         every_version: Whether all versions are examined, as given to `diagnose`; default False.
         to: `ledger` or `aliases`: what counts where the two disagree; default None repairs only
             what is safe.
+        rounds: Most rounds, default 4: one repair uncovers the next, as an unfinished move may hide
+            an edit in the UI.
+        settle_s: Seconds to wait before a second look, as in `diagnose`; default 0.5.
 
     Returns:
         Findings that are left.
     """
     left = findings
     refused: dict[Finding, Finding] = {}
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         chosen = [f for f in left if f.safe or (to is not None and f.code in _CHOICES)]
         if not (chosen := [finding for finding in chosen if finding not in refused.values()]):
             break
@@ -66,7 +71,7 @@ def repair(
                 refused[finding] = replace(finding, action=f"not done: {error}", safe=False)
         models = sorted({finding.model for finding in left if finding.code != RUNNING})
         runs = [*unfinished_runs(client)] if any(f.code == RUNNING for f in left) else []
-        again = [*runs, *diagnose(client, models, every_version)]
+        again = [*runs, *diagnose(client, models, every_version, settle_s)]
         left = [refused.get(finding, finding) for finding in again]
     return left
 
@@ -126,9 +131,8 @@ def _verify(client: "MlflowClient", name: str, state: State, intact: dict[int, s
             nowhere by a repair.
     """
     for number in sorted(set(filter(None, asdict(state).values())) - set(intact)):
-        intact[number] = verified_digest(
-            client, aliases.version_of(client, name, number), mended=True
-        )
+        version = aliases.version_of(client, name, number)
+        intact[number] = verified_digest(client, version, fetch, mended=True)
 
 
 def _chosen(client: "MlflowClient", name: str, shown: Shown, to: str | None) -> State:

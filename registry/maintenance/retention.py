@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _DAY_S = 86400.0
-TURN_S = 8.0
-"""Seconds within which one turn at the lock begins to delete versions: less than half of the lock's
-hold."""
 
 
 def candidates(
@@ -59,9 +56,24 @@ def candidates(
 
 
 def prune(
-    name: str, older_than_days: float, *, client: "MlflowClient | None" = None
+    name: str,
+    older_than_days: float,
+    *,
+    most: int | None = None,
+    turn_s: float = 8.0,
+    on_turn: Callable[[float], object] | None = None,
+    client: "MlflowClient | None" = None,
 ) -> list[Version]:
     """Deletes `candidates` and their artifacts, each with an entry in the ledger.
+
+    Args:
+        name: Name of the registered model.
+        older_than_days: Least age in days, as in `candidates`.
+        most: Most candidates to look at, default None for all.
+        turn_s: Seconds within which one turn at the lock begins to delete versions, default 8:
+            less than half of the lock's hold.
+        on_turn: Callable that is told for how many seconds a turn held the lock; default None.
+        client: Client of the registry; default None for the one that MLflow's variables name.
 
     Returns:
         Versions that were deleted.
@@ -69,13 +81,17 @@ def prune(
     client = client or connect()
     pruned: list[Version] = []
     with translated(f"prune {name}"):
-        left = candidates(name, older_than_days, client=client)
+        left = candidates(name, older_than_days, client=client)[:most]
         while left:
             with locked(client, name) as lock:
-                until_s = time.monotonic() + TURN_S
-                turn = _Turn(situation(client, name, lock), until_s, _before_ms(older_than_days))
+                began_s = time.monotonic()
+                before_ms = _before_ms(older_than_days)
+                turn = _Turn(situation(client, name, lock), began_s + turn_s, before_ms)
                 gone, left = turn.prune(left)
+                held_s = time.monotonic() - began_s
             pruned += gone
+            if on_turn is not None:
+                on_turn(held_s)
     return pruned
 
 

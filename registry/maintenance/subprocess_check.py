@@ -5,25 +5,25 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-CHILD_S = 120.0
-
 Trap = tuple[str, str]
 """Description of what is wrong, and the advice how to mend it."""
 
 
-def child(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs Python code in a process that imports what this one does."""
+def child(code: str, *arguments: str, longest_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+    """Runs Python code, for `longest_s` at most, in a process that imports what this one does."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return ran([sys.executable, "-c", code, *arguments], CHILD_S, environment)
+    return ran([sys.executable, "-c", code, *arguments], longest_s, environment)
 
 
 def ran(
-    command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    longest_s: float = 30.0,
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """What a process says; one that does not start or end in time has failed with that error."""
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=seconds, env=environment
+            command, capture_output=True, text=True, timeout=longest_s, env=environment
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         what = getattr(error, "strerror", None) or type(error).__name__

@@ -1,6 +1,6 @@
 """The digest of a version's files: what its tag says, what its history has, and what is right."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from hetfeat.errors import DataError
@@ -10,6 +10,10 @@ from registry.models.version import MANIFEST_TAG, Version
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+ReadFiles = Callable[["MlflowClient", Version, str], object]
+"""Callable that reads the files of a version and compares them with the digest of its manifest;
+raises DataError where a file is not what was registered."""
 
 _ACTION = (
     "do not use it; `hetfeat doctor` explains what was changed, and `--repair true` puts back "
@@ -75,4 +79,29 @@ def registered_digest(client: "MlflowClient", version: Version) -> str:
             "a version registered by hetfeat",
             "register it anew",
         )
+    return digest
+
+
+def verified_digest(
+    client: "MlflowClient", version: Version, read_files: ReadFiles, mended: bool = False
+) -> str:
+    """The digest that tag and ledger agree on, of files that were read and found as registered.
+
+    Args:
+        client: Client of the registry.
+        version: Version whose digest is asked for.
+        read_files: Callable that reads the files.
+        mended: Whether to read the ledger as if mended, as in `registry.models.ledger.standing`;
+            default False.
+
+    Returns:
+        The digest; empty for a version that has none, which nobody can pull.
+
+    Raises:
+        DataError: They do not agree, or a file is not what was registered.
+    """
+    tags = client.get_registered_model(version.name).tags
+    digest = agreed_digest(version, tags, mended)
+    if digest:
+        read_files(client, version, digest)
     return digest

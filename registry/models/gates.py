@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import DataError
+from registry.models.digests import ReadFiles, registered_digest
 from registry.models.gate_rules import FigureRule, Gate, Rules, load_rules
 from registry.models.version import (
     EVALUATION_TAG,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 PASSED, REFUSED, OVERRIDDEN, SKIPPED = "passed", "refused", "overridden", "skipped"
 MAX_FIGURES_CHARACTERS = 160
+"""Most characters of a gate's figures: an entry of the ledger has room for those of all gates."""
 ARTIFACTS: Gate = "artifacts"
 """Gate that asks whether a version's files are what was registered. No override passes it."""
 
@@ -45,9 +47,6 @@ class GateResult:
 
 Gates = Callable[[Version, Version | None, str], list[GateResult]]
 """Callable that asks the gates of the version to move, the one it would replace, and the stage."""
-ReadFiles = Callable[[Version], str]
-"""Callable that reads a version's files and returns the digest of their manifest; raises DataError
-unless they are what was registered."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class StandardGates:
 
     Args:
         client: Client of the registry.
-        read_files: Callable that checks the artifacts.
+        read_files: Callable that reads a version's files.
         rules: Rules; default None for those that `load_rules` finds.
     """
 
@@ -103,7 +102,8 @@ class StandardGates:
 
     def _artifacts(self, version: Version) -> GateResult:
         try:
-            digest = self.read_files(version)
+            digest = registered_digest(self.client, version)
+            self.read_files(self.client, version, digest)
         except DataError as error:
             return GateResult(ARTIFACTS, REFUSED, f"{error.given}; expected {error.expected}")
         return GateResult(ARTIFACTS, PASSED, f"manifest {digest[:16]}")
@@ -232,37 +232,39 @@ def _compared(
 
 
 def _transfer(at: Candidate) -> Iterator[GateResult]:
-    if PARENT_TAG not in at.version.tags:
-        return
-    source = figure(at.client, at.version, "pca_source")
-    tuned = figure(at.client, at.version, "pca_transfer")
-    if refused := (
-        _impossible("transfer", "pca_source", source)
-        or _impossible("transfer", "pca_transfer", tuned)
-    ):
-        yield refused
-        return
-    if source is None or tuned is None:
-        yield GateResult("transfer", REFUSED, "pca_source and pca_transfer not measured")
-        return
-    outcome = PASSED if tuned >= source - at.rules.transfer_may_fall_by else REFUSED
-    yield GateResult("transfer", outcome, f"PCA {tuned:.4f}, {source:.4f} before the transfer")
+    def judged(source: float, tuned: float) -> tuple[bool, str]:
+        sound = tuned >= source - at.rules.transfer_may_fall_by
+        return sound, f"PCA {tuned:.4f}, {source:.4f} before the transfer"
+
+    if PARENT_TAG in at.version.tags:
+        missing = "pca_source and pca_transfer not measured"
+        yield _of_two(at, "transfer", ("pca_source", "pca_transfer"), missing, judged)
 
 
 def _numerics(at: Candidate) -> Iterator[GateResult]:
-    error = figure(at.client, at.version, "max_abs_error")
-    tolerance = figure(at.client, at.version, "tolerance")
-    if refused := (
-        _impossible("numerics", "max_abs_error", error)
-        or _impossible("numerics", "tolerance", tolerance)
-    ):
-        yield refused
-        return
-    if error is None or tolerance is None:
-        yield GateResult("numerics", REFUSED, "never verified against the framework")
-        return
-    outcome = PASSED if error <= tolerance else REFUSED
-    yield GateResult("numerics", outcome, f"error {error:.3g}, tolerance {tolerance:.3g}")
+    def judged(error: float, tolerance: float) -> tuple[bool, str]:
+        return error <= tolerance, f"error {error:.3g}, tolerance {tolerance:.3g}"
+
+    missing = "never verified against the framework"
+    yield _of_two(at, "numerics", ("max_abs_error", "tolerance"), missing, judged)
+
+
+def _of_two(
+    at: Candidate,
+    gate: str,
+    names: tuple[str, str],
+    missing: str,
+    judged: Callable[[float, float], tuple[bool, str]],
+) -> GateResult:
+    """What a gate says that compares two figures of the version itself."""
+    first, second = (figure(at.client, at.version, name) for name in names)
+    for name, value in zip(names, (first, second), strict=True):
+        if refused := _impossible(gate, name, value):
+            return refused
+    if first is None or second is None:
+        return GateResult(gate, REFUSED, missing)
+    sound, figures = judged(first, second)
+    return GateResult(gate, PASSED if sound else REFUSED, figures)
 
 
 def _latency(at: Candidate) -> Iterator[GateResult]:

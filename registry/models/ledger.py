@@ -9,6 +9,7 @@ because each is one row, and because they last as long as the model. An entry is
 the holder of the model's lock.
 """
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,7 @@ ENTRY_PREFIX = "ledger."
 HEAD = "ledger.head"
 PENDING = "ledger.pending"
 MOST_DIGITS = 18
+"""Most digits of an entry's number: as a whole number of 64 bits holds."""
 MAX_ENTRY_CHARACTERS = 4900
 """Most characters of an entry: MLflow keeps the value of a registered model's tag in a column of
 5,000."""
@@ -122,13 +124,20 @@ def encode(entry: Entry) -> str:
 
 def decode(text: str) -> dict[str, Any] | None:
     """An entry from the text of its tag, or None if it is not one."""
+    entry = _decoded(text)
+    return None if entry is None else dict(entry)
+
+
+@functools.lru_cache(maxsize=4096)
+def _decoded(text: str) -> Entry | None:
+    """The same text is the same entry: a turn at the lock looks at each several times."""
     what, action = "an entry of the history", "`hetfeat doctor` explains it"
     try:
-        entry = parsing.decode(text, dict[str, parsing.Json], what=what, action=action)
+        entry: Entry = parsing.decode(text, dict[str, parsing.Json], what=what, action=action)
         parsing.parse(entry, _Content, what=what, action=action)
     except DataError:
         return None
-    return dict(entry)
+    return entry
 
 
 def _is_number(text: str) -> bool:

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 DATASET = "dataset:"
-MAX_NODES = 1000
-"""Most nodes of a lineage: tags of others can make chains and circles without end."""
 MIN_DIGITS = 8
-"""Fewest digits of a digest that stand for the whole."""
+"""Fewest digits of a digest that stand for the whole, as commands print it."""
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
@@ -46,11 +44,14 @@ class Lineage:
         asked: Id of the node asked for.
         nodes: Nodes by id, default none.
         edges: Pairs of ids: what was used, and what was made of it; default none.
+        most_nodes: Number of nodes from which no more are looked for, default 1,000: tags of others
+            can make chains and circles without end.
     """
 
     asked: str
     nodes: dict[str, Node] = field(default_factory=dict)
     edges: list[tuple[str, str]] = field(default_factory=list)
+    most_nodes: int = 1000
 
     def roots(self) -> list[str]:
         """Ids of what comes from nothing else here; of a circle, of the one asked for."""
@@ -60,11 +61,19 @@ class Lineage:
     @property
     def is_full(self) -> bool:
         """Whether no more nodes are looked for."""
-        return len(self.nodes) >= MAX_NODES
+        return len(self.nodes) >= self.most_nodes
 
 
-def lineage(name_or_uri: str, *, client: "MlflowClient | None" = None) -> Lineage:
+def lineage(
+    name_or_uri: str, *, most_nodes: int = 1000, client: "MlflowClient | None" = None
+) -> Lineage:
     """The lineage of a version, or of a data set given as `dataset:DIGEST` or its first digits.
+
+    Args:
+        name_or_uri: Name or URI of the version, or the data set.
+        most_nodes: Number of nodes from which no more are looked for, as in `Lineage`; default
+            1,000.
+        client: Client of the registry; default None for the one that MLflow's variables name.
 
     Raises:
         RequestError: There is no such version or data set.
@@ -73,12 +82,12 @@ def lineage(name_or_uri: str, *, client: "MlflowClient | None" = None) -> Lineag
     with translated(f"trace {name_or_uri}"):
         if name_or_uri.startswith(DATASET):
             digest = _whole(client, name_or_uri.removeprefix(DATASET))
-            found = Lineage(DATASET + digest)
+            found = Lineage(DATASET + digest, most_nodes=most_nodes)
             _add_dataset(found, digest)
             _descend(client, found, found.asked)
             return found
         version = resolve(name_or_uri, client=client)
-        found = Lineage(version.uri)
+        found = Lineage(version.uri, most_nodes=most_nodes)
         _add(found, version)
         _ascend(client, found, version)
         _descend(client, found, version.uri)

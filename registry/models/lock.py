@@ -2,10 +2,10 @@
 
 Creating the registered model `lock--NAME` inserts a primary key: one of many succeeds. Under basic
 auth nobody but its creator can delete it, so the lock of a dead or hostile holder is passed by
-creating the next generation, `lock--NAME--2`, after it has been watched, unchanged, for `STALE_S`.
-No clock is compared with another machine's. Whoever takes a lock looks again for other live ones
-before entering, so that two generations are never both held; a holder that has been away for
-longer than `HOLD_S` stops before its next write.
+creating the next generation, `lock--NAME--2`, after it has been watched, unchanged, for
+`LockOptions.stale_s`. No clock is compared with another machine's. Whoever takes a lock looks
+again for other live ones before entering, so that two generations are never both held; a holder
+that has been away for longer than `LockOptions.hold_s` stops before its next write.
 """
 
 import contextlib
@@ -25,6 +25,7 @@ from registry.models import process
 from registry.models.mlflow_client import (
     EXISTS,
     MISSING,
+    MODELS_A_PAGE,
     condition,
     error_code,
     is_busy,
@@ -37,20 +38,39 @@ from registry.models.names import LOCK_PREFIX
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-STALE_S = 30.0
-HOLD_S = 20.0
-WAIT_S = 300.0
 PASSED = "lock.passed"
 """Tag of the registered model: identities of locks that need no more waiting for."""
-_POLL_S = (0.02, 0.25)
-_PAUSE_FOR_A_LOOK = 8
-"""Pause as a multiple of a look's duration: a store that is slow to say who holds a lock is busy,
-and who waits leaves it to the holder."""
 _BLIND = f"{LOCK_PREFIX}{{name}}--0"
 """Key that no lock has: who may not read it may read no lock of another user's."""
-_LOCKS_A_PAGE = 200
-_LONG_S = 0.5
-"""Seconds of holding above which a lock may be one that need not be waited for: the tag is read."""
+
+
+@dataclass(frozen=True)
+class LockOptions:
+    """How a lock is waited for and held; all who share a registry have the same, but for tests.
+
+    Attributes:
+        stale_s: Seconds for which a lock is watched, unchanged, before it is passed, default 30.
+        hold_s: Seconds for which its holder may go on writing, default 20; less than `stale_s`.
+        wait_s: Seconds to wait for it in all, default 300.
+        shortest_poll_s: Seconds to the first look at a lock that others hold, default 0.02.
+        longest_poll_s: Seconds between looks at most, default 0.25; each pause is twice as long as
+            the one before, until then.
+        pause_looks: Least pause as a multiple of a look's duration, default 8: a store that is slow
+            to say who holds a lock is busy, and who waits leaves it to the holder.
+        long_s: Seconds of holding above which the tag `PASSED` is read, default 0.5: the lock may
+            be one that need not be waited for.
+    """
+
+    stale_s: float = 30.0
+    hold_s: float = 20.0
+    wait_s: float = 300.0
+    shortest_poll_s: float = 0.02
+    longest_poll_s: float = 0.25
+    pause_looks: float = 8.0
+    long_s: float = 0.5
+
+
+LOCK = LockOptions()
 
 
 @dataclass(frozen=True)
@@ -83,14 +103,14 @@ class Lock:
         key: Name of the registered model that the lock is.
         identity: Text that no other lock has, as in `Seen`.
         taken_s: Time when it was asked for, in seconds, on the clock of `_now_s`.
-        hold_s: Seconds for which its holder may go on writing, default `HOLD_S`.
+        hold_s: Seconds for which its holder may go on writing, as in `LockOptions`; default 20.
     """
 
     name: str
     key: str
     identity: str
     taken_s: float
-    hold_s: float = HOLD_S
+    hold_s: float = LOCK.hold_s
 
     def check(self) -> None:
         """Raises WorkFailed if the holder was away for so long that another may have entered."""
@@ -107,14 +127,14 @@ class Lock:
 class _Watch:
     """How long each lock has been there unchanged, as this process saw it."""
 
-    stale_s: float
+    options: LockOptions
     since: dict[str, float] = field(default_factory=dict)
 
     def live(self, client: "MlflowClient", name: str, locks: list[Seen]) -> list[Seen]:
         """Those of the locks that must be waited for."""
         waited = [lock for lock in locks if not process.is_gone(lock.owner)]
-        waited = [lock for lock in waited if self._watched_s(lock) < self.stale_s]
-        if any(self._watched_s(lock) > _LONG_S for lock in waited):
+        waited = [lock for lock in waited if self._watched_s(lock) < self.options.stale_s]
+        if any(self._watched_s(lock) > self.options.long_s for lock in waited):
             passed = _passed(client, name)
             waited = [lock for lock in waited if lock.identity not in passed]
         return waited
@@ -124,29 +144,19 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def locked(
-    client: "MlflowClient",
-    name: str,
-    *,
-    stale_s: float = STALE_S,
-    hold_s: float = HOLD_S,
-    wait_s: float = WAIT_S,
-) -> Iterator[Lock]:
+def locked(client: "MlflowClient", name: str, options: LockOptions = LOCK) -> Iterator[Lock]:
     """Holds the lock of a registered model.
 
     Args:
         client: Client of the registry.
         name: Name of the registered model.
-        stale_s: Seconds for which a lock is watched before it is passed, default `STALE_S`.
-        hold_s: Seconds for which its holder may go on writing, default `HOLD_S`; less than
-            `stale_s`.
-        wait_s: Seconds to wait in all, default `WAIT_S`.
+        options: Options of waiting and holding, default `LOCK`.
 
     Raises:
         WorkFailed: Others held it all the time.
         RequestError: This user may not read the locks of others.
     """
-    lock = _acquire(client, name, stale_s, hold_s, wait_s)
+    lock = _acquire(client, name, options)
     try:
         yield lock
     finally:
@@ -156,7 +166,7 @@ def locked(
 def listed(client: "MlflowClient", name: str = "") -> list[Any]:
     """MLflow's models that are locks: of a name and of those that begin so, else of all."""
     named = condition("name", f"{LOCK_PREFIX}{name}%", "LIKE")
-    return [*pages(functools.partial(client.search_registered_models, named), _LOCKS_A_PAGE)]
+    return [*pages(functools.partial(client.search_registered_models, named), MODELS_A_PAGE)]
 
 
 def locks_of(client: "MlflowClient", name: str, among: Sequence[Any] | None = None) -> list[Seen]:
@@ -191,13 +201,12 @@ def discard(client: "MlflowClient", name: str) -> None:
             _pass(client, name, stay)
 
 
-def _acquire(
-    client: "MlflowClient", name: str, stale_s: float, hold_s: float, wait_s: float
-) -> Lock:
+def _acquire(client: "MlflowClient", name: str, options: LockOptions) -> Lock:
     _check_readable(client, name, _BLIND.format(name=name))
     token = uuid.uuid4().hex
-    watch = _Watch(stale_s)
-    started, generation, poll_s, look_s = _now_s(), 1, _POLL_S[0], 0.0
+    watch = _Watch(options)
+    shortest_s, longest_s = options.shortest_poll_s, options.longest_poll_s
+    started, generation, poll_s, look_s = _now_s(), 1, shortest_s, 0.0
     while True:
         taken_s = _now_s()
         key = LOCK_PREFIX + name + (f"--{generation}" if generation > 1 else "")
@@ -207,20 +216,20 @@ def _acquire(
         others = [lock for lock in seen if token not in lock.identity]
         if not taken and not mine and key not in [lock.key for lock in others]:
             _check_readable(client, name, key)
-            _check_wait(name, "another user", started, wait_s)
-            time.sleep(random.uniform(*_POLL_S))  # it was there for a moment
+            _check_wait(name, "another user", started, options.wait_s)
+            time.sleep(random.uniform(shortest_s, longest_s))  # it was there for a moment
             continue
         live = watch.live(client, name, others)
         if mine and not live:
-            lock = Lock(name, mine[0].key, mine[0].identity, taken_s, hold_s)
+            lock = Lock(name, mine[0].key, mine[0].identity, taken_s, options.hold_s)
             _clear(client, lock, others)
             return lock
         for left in mine:
             _delete(client, left.key)
         while live:
-            _check_wait(name, live[0].holder, started, wait_s)
-            time.sleep(max(random.uniform(_POLL_S[0], poll_s), _PAUSE_FOR_A_LOOK * look_s))
-            poll_s = min(2 * poll_s, _POLL_S[1])
+            _check_wait(name, live[0].holder, started, options.wait_s)
+            time.sleep(max(random.uniform(shortest_s, poll_s), options.pause_looks * look_s))
+            poll_s = min(2 * poll_s, longest_s)
             asked_s = _now_s()
             others = locks_of(client, name)
             live = watch.live(client, name, others)

@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 MISSING = frozenset({"RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"})
 EXISTS = frozenset({"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"})
+MODELS_A_PAGE, VERSIONS_A_PAGE, RUNS_A_PAGE = 500, 10_000, 1000
+"""Results asked for at once: MLflow gives at most 1,000 models, 200,000 versions and 50,000 runs or
+experiments a page."""
 _FOREIGN = frozenset({"mlflow", "requests", "urllib3", "boto3", "botocore", "sqlalchemy"})
 _OF_THE_STORAGE = (
     "database or disk is full",
@@ -28,7 +31,6 @@ _OF_THE_STORAGE = (
     "No space left on device",
     "Read-only file system",
 )
-_ATTEMPTS = 8
 _DEFAULTS = {
     # MLflow's own (7 retries, 120 s) leave a command silent for minutes when a server is gone.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
@@ -83,13 +85,18 @@ def is_busy(error: BaseException) -> bool:
     return "database is locked" in str(error) or error_code(error) == "TEMPORARILY_UNAVAILABLE"
 
 
-def patiently(call: Callable[[], T]) -> T:
-    """Makes a call that does no harm when it is repeated, again while the store is busy."""
-    for attempt in range(_ATTEMPTS):
+def patiently(call: Callable[[], T], attempts: int = 8) -> T:
+    """Makes a call that does no harm when it is repeated, again while the store is busy.
+
+    Args:
+        call: Callable without arguments.
+        attempts: Most calls, default 8: the pauses between them come to 6 s at most.
+    """
+    for attempt in range(attempts):
         try:
             return call()
         except Exception as error:
-            if not is_busy(error) or attempt == _ATTEMPTS - 1:
+            if not is_busy(error) or attempt == attempts - 1:
                 raise
             time.sleep(random.uniform(0.5, 1) * 0.05 * 2**attempt)
     raise AssertionError("unreachable")

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SETTLE_S = 0.5
-"""Seconds to wait before a second look: a promotion may have been under way between two of our
-reads."""
-
 
 def recorded_version(
-    client: "MlflowClient", look_up: Callable[[], Version], alias: str | None, unrecorded: bool
+    client: "MlflowClient",
+    look_up: Callable[[], Version],
+    alias: str | None,
+    unrecorded: bool,
+    settle_s: float = 0.5,
 ) -> Version:
     """The version that an alias is on, if the history of its model has it there.
 
@@ -32,6 +32,8 @@ def recorded_version(
         alias: Alias that the version was found by; only those that promotions set are in the
             history.
         unrecorded: Whether to take the version even so, with a warning.
+        settle_s: Seconds to wait before a second look, default 0.5: a promotion may have been under
+            way between two of our reads.
 
     Raises:
         DataError: The alias was moved past the gates, or the history was changed.
@@ -39,7 +41,7 @@ def recorded_version(
     version = look_up()
     if alias not in ALIASES or _is_recorded(client, version, alias):
         return version
-    time.sleep(SETTLE_S)
+    time.sleep(settle_s)
     version = look_up()
     if _is_recorded(client, version, alias):
         return version

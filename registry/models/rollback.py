@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import DataError, RequestError
-from registry.files.pull import verified_digest
 from registry.models import aliases
-from registry.models.digests import agreed_digest
+from registry.models.digests import ReadFiles, agreed_digest, verified_digest
 from registry.models.ledger import standing
 from registry.models.lock import locked
 from registry.models.mlflow_client import connect, translated
@@ -22,7 +21,13 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
-def rollback(name: str, *, reason: str = "", client: "MlflowClient | None" = None) -> Outcome:
+def rollback(
+    name: str,
+    *,
+    read_files: ReadFiles,
+    reason: str = "",
+    client: "MlflowClient | None" = None,
+) -> Outcome:
     """Puts back into production what was there before; repeated, it goes further back.
 
     No gate is asked but that of the artifacts: the version was in production, and its files must
@@ -30,6 +35,8 @@ def rollback(name: str, *, reason: str = "", client: "MlflowClient | None" = Non
 
     Args:
         name: Name of the registered model.
+        read_files: Callable that reads the version's files; `registry.files.moves.rollback` hands
+            it in.
         reason: Text kept in the ledger, default empty.
         client: Client of the registry; default None for the one that MLflow's variables name.
 
@@ -41,14 +48,14 @@ def rollback(name: str, *, reason: str = "", client: "MlflowClient | None" = Non
     check_reason(reason, force=False)
     with translated(f"roll back {check_model_name(name)}"):
         check_known(client, name)
-        intact = _verified_beforehand(client, name)
+        intact = _verified_beforehand(client, name, read_files)
         with locked(client, name) as lock:
             now = situation(client, name, lock)
             back = _way_back(client, name, now.tags, now.state.previous)
             found = _target(client, name, back)
             digest = agreed_digest(found, now.tags)
             if intact != (found.version, digest):
-                verified_digest(client, found)
+                verified_digest(client, found, read_files)
             state = now.state.after(found.version, "production")
             from_ = now.stage_of(found)
             said = content_of(
@@ -61,7 +68,9 @@ def rollback(name: str, *, reason: str = "", client: "MlflowClient | None" = Non
             return Outcome(entry, from_, "production", (), now.state.production)
 
 
-def _verified_beforehand(client: "MlflowClient", name: str) -> tuple[int, str] | None:
+def _verified_beforehand(
+    client: "MlflowClient", name: str, read_files: ReadFiles
+) -> tuple[int, str] | None:
     """What is probably gone back to and its digest, its files found intact.
 
     Before the lock is taken: they may be large.
@@ -71,7 +80,7 @@ def _verified_beforehand(client: "MlflowClient", name: str) -> tuple[int, str] |
     with contextlib.suppress(DataError):  # said in the lock, if it is this one
         if back:
             version = aliases.version_of(client, name, back[0])
-            return version.version, verified_digest(client, version)
+            return version.version, verified_digest(client, version, read_files)
     return None
 
 

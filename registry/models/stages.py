@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import GateRefused, RequestError
-from registry.files.pull import read_files
 from registry.models import aliases, ledger
-from registry.models.digests import agreed_digest, known_digest
+from registry.models.digests import ReadFiles, agreed_digest, known_digest
 from registry.models.gates import ARTIFACTS, OVERRIDDEN, REFUSED, GateResult, Gates, StandardGates
 from registry.models.lock import locked
 from registry.models.mlflow_client import connect, translated
 from registry.models.names import check_model_name
-from registry.models.transition import carry_out, content_of, situation
+from registry.models.transition import Situation, carry_out, content_of, situation
 from registry.models.version import STAGES, Version
 from registry.models.versions import check_known
 
@@ -27,6 +25,7 @@ ALLOWED = {
     "archived": ("staging", "production"),
 }
 MAX_REASON_CHARACTERS = 500
+"""Most characters of a reason: an entry of the ledger has room for it and for all figures."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,7 @@ def promote(
     version: int,
     to: str,
     *,
+    read_files: ReadFiles,
     reason: str = "",
     force: bool = False,
     gates: Gates | None = None,
@@ -64,6 +64,8 @@ def promote(
         name: Name of the registered model.
         version: Number of the version to move.
         to: Target stage: `staging`, `production` or `archived`.
+        read_files: Callable that reads a version's files, for the gate of the artifacts;
+            `registry.files.moves.promote` hands it in.
         reason: Text kept in the ledger, default empty.
         force: Whether to move it even if a gate refuses, but for that of its files; default False,
             needs a reason.
@@ -83,39 +85,41 @@ def promote(
     with translated(f"promote {check_model_name(name)}"):
         known = aliases.version_of(client, name, version)  # a wrong name never takes a lock
         if gates is None:
-            gates = standard_gates(client)
+            gates = StandardGates(client, read_files)
             if known.stage != to or not _is_alias(client, known, to):
                 gates.prepare(known, to)
         with locked(client, name) as lock:
             now = situation(client, name, lock)
             moved = aliases.version_of(client, name, version)
-            from_ = now.stage_of(moved)
-            if from_ == to and not aliases.differences(client, name, now.state):
-                return Outcome(None, from_, to)
-            if from_ != to and to not in ALLOWED[from_]:
-                raise RequestError(
-                    f"version {version} of '{name}', in {from_}, to {to}",
-                    f"{from_} -> {' or '.join(ALLOWED[from_])}",
-                    f"`hetfeat rollback {name}` undoes the last change of production",
-                )
-            displaced = now.state.holder_of(to)
-            replaced = aliases.version_of(client, name, displaced) if displaced else None
-            asked = Outcome(None, from_, to, tuple(gates(moved, replaced, to)))
-            results = _judged(asked, moved, force)
-            said = content_of(
-                *("promote", version, from_, to, reason),
-                forced=force,
-                gates=[asdict(result) for result in results],
-                replaced=displaced,
-                manifest=(known_digest if to == "archived" else agreed_digest)(moved, now.tags),
-            )
-            entry = carry_out(now, said, now.state.after(version, to))
-            return Outcome(entry, from_, to, results, displaced)
+            return _move(now, moved, to, gates, reason, force)
 
 
-def standard_gates(client: "MlflowClient") -> StandardGates:
-    """The gates of `registry.models.gate_rules`."""
-    return StandardGates(client, partial(read_files, client))
+def _move(
+    now: Situation, moved: Version, to: str, gates: Gates, reason: str, force: bool
+) -> Outcome:
+    """Does what `promote` was asked for, inside the lock."""
+    client, name, from_ = now.client, now.name, now.stage_of(moved)
+    if from_ == to and not aliases.differences(client, name, now.state):
+        return Outcome(None, from_, to)
+    if from_ != to and to not in ALLOWED[from_]:
+        raise RequestError(
+            f"version {moved.version} of '{name}', in {from_}, to {to}",
+            f"{from_} -> {' or '.join(ALLOWED[from_])}",
+            f"`hetfeat rollback {name}` undoes the last change of production",
+        )
+    displaced = now.state.holder_of(to)
+    replaced = aliases.version_of(client, name, displaced) if displaced else None
+    asked = Outcome(None, from_, to, tuple(gates(moved, replaced, to)))
+    results = _judged(asked, moved, force)
+    said = content_of(
+        *("promote", moved.version, from_, to, reason),
+        forced=force,
+        gates=[asdict(result) for result in results],
+        replaced=displaced,
+        manifest=(known_digest if to == "archived" else agreed_digest)(moved, now.tags),
+    )
+    entry = carry_out(now, said, now.state.after(moved.version, to))
+    return Outcome(entry, from_, to, results, displaced)
 
 
 def _is_alias(client: "MlflowClient", version: Version, stage: str) -> bool:

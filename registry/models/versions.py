@@ -11,6 +11,8 @@ from registry.models.description import describe
 from registry.models.mlflow_client import (
     EXISTS,
     MISSING,
+    MODELS_A_PAGE,
+    VERSIONS_A_PAGE,
     condition,
     connect,
     error_code,
@@ -24,8 +26,6 @@ from registry.models.version import LIVE_STAGES, MANIFEST_TAG, METRIC_PREFIX, PA
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-MODELS_A_PAGE, VERSIONS_A_PAGE = 500, 10_000
 
 _URI = re.compile(r"(?:models:/)?(?P<name>[^/@]+)(?:/(?P<part>[^/@]+)|@(?P<alias>[^/@]+))?")
 

@@ -27,7 +27,6 @@ REQUIREMENTS = ("cloudpickle", "mlflow", "numpy", "pandas", "pyarrow", "PyYAML")
 beside those the model names."""
 
 _MODEL_FILE = Path(__file__).with_name("pyfunc_model.py")
-_EXAMPLE_ROWS = 2
 
 
 def log_cost_model(
@@ -105,7 +104,7 @@ def input_example(store: RecordStore) -> "pd.DataFrame":
     tables = (
         table for where in (WITH_STORES, SCHEDULED) for table in store.scan(wanted, where=where)
     )
-    frame = next(table for table in tables if len(table)).slice(0, _EXAMPLE_ROWS).to_pandas()
+    frame = next(table for table in tables if len(table)).slice(0, 2).to_pandas()
     frame["stores"] = [[] if stores is None else stores for stores in frame["stores"]]
     profiles: dict[str, Any] = {
         name: json.dumps(profile.to_dict()) for name, profile in store.devices().items()

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.report.run import Run
-from registry.models.mlflow_client import connect, pages, translated
+from registry.models.mlflow_client import RUNS_A_PAGE, connect, pages, translated
 from registry.models.version import PARENT_TAG
 from registry.models.versions import resolve
 from registry.tracking.command_run import COMMAND_TAG
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 FINISHED = "FINISHED"
 ENTRY_POINT_TAG, PARENT_RUN_TAG = "mlflow.project.entryPoint", "mlflow.parentRunId"
-_PAGE = 1000
 
 
 def finished_runs(client: "MlflowClient | None" = None) -> list[Run]:
@@ -46,9 +45,9 @@ def history(
 
 
 def _every(client: "MlflowClient") -> Iterator[Any]:
-    ids = [found.experiment_id for found in pages(client.search_experiments, _PAGE)]
+    ids = [found.experiment_id for found in pages(client.search_experiments, RUNS_A_PAGE)]
     if ids:
-        yield from pages(lambda **page: client.search_runs(ids, **page), _PAGE)
+        yield from pages(lambda **page: client.search_runs(ids, **page), RUNS_A_PAGE)
 
 
 def _makers(client: "MlflowClient", runs: Any) -> dict[str, str | None]:

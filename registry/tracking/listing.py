@@ -4,10 +4,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from registry.models.aliases import ALIASES
-from registry.models.mlflow_client import condition, connect, pages, translated
+from registry.models.mlflow_client import (
+    MODELS_A_PAGE,
+    condition,
+    connect,
+    pages,
+    translated,
+)
 from registry.models.names import check_model_name, is_lock
 from registry.models.version import DATASET_TAG, PARENT_TAG, Version, figure_of
-from registry.models.versions import MODELS_A_PAGE, check_known, search_versions
+from registry.models.versions import check_known, search_versions
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

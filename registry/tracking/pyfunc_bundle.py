@@ -12,6 +12,7 @@ import base64
 import io
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,19 +27,43 @@ from PIL import Image, ImageOps
 Array = npt.NDArray[Any]
 
 PUBLIC_KEY = "HETFEAT_PUBLIC_KEY"
-MAX_ROWS = 256
-MAX_PIXELS, TIMES_THE_INPUT = 1 << 20, 16
-"""Most pixels of an image: so many, or so many times the network's where that is more. A JPEG may
-have so many times that: it is scaled down while it is decoded."""
-MAX_SCANS = 32
-"""Most scans of a progressive JPEG, each of which costs a pass over the image."""
 NPY = b"\x93NUMPY"
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and deviation of ImageNet's colours, by which torchvision's classifiers normalise."""
 
 
+@dataclass(frozen=True)
+class RequestBounds:
+    """Bounds of what a request may hold.
+
+    Attributes:
+        rows: Most rows of an input, default 256.
+        pixels: Most pixels of an image, default 1,048,576, or `times_the_input` times the network's
+            where that is more.
+        times_the_input: Factor of both bounds of an image, default 16. A JPEG may have so many
+            times the other bound: it is scaled down while it is decoded.
+        scans: Most scans of a progressive JPEG, each of which costs a pass over the image; default
+            32.
+    """
+
+    rows: int = 256
+    pixels: int = 1 << 20
+    times_the_input: int = 16
+    scans: int = 32
+
+
+BOUNDS = RequestBounds()
+
+
 class BundleFunction(PythonModel):
-    """Runs a bundle for whoever asks, from one thread: TVM's threads belong to their caller."""
+    """Runs a bundle for whoever asks, from one thread: TVM's threads belong to their caller.
+
+    Args:
+        bounds: Bounds of what a request may hold, default `BOUNDS`.
+    """
+
+    def __init__(self, bounds: RequestBounds = BOUNDS) -> None:
+        self.bounds = bounds
 
     def load_context(self, context: Any) -> None:
         """Checks and loads the bundle."""
@@ -54,7 +79,10 @@ class BundleFunction(PythonModel):
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
         """The network's output, an array, for any number of rows of each input; several by name."""
         wanted = self.bundle.manifest["inputs"]
-        values = [_rows(model_input[f"input_{i}"], **spec) for i, spec in enumerate(wanted)]
+        values = [
+            _rows(model_input[f"input_{i}"], **spec, bounds=self.bounds)
+            for i, spec in enumerate(wanted)
+        ]
         outputs = self.bundle.manifest.get("outputs", ())
         try:
             found = self.thread.submit(self.bundle.run, values).result()
@@ -94,14 +122,14 @@ def _runtime(folder: Path) -> ModuleType:
     return module
 
 
-def _rows(given: Any, shape: list[int], dtype: str) -> Array:
+def _rows(given: Any, shape: list[int], dtype: str, bounds: RequestBounds = BOUNDS) -> Array:
     """An input of the network from what a request holds."""
-    if np.ndim(given) and len(given) > MAX_ROWS:
-        raise _too_large(f"{len(given)} rows; expected at most {MAX_ROWS}")
+    if np.ndim(given) and len(given) > bounds.rows:
+        raise _too_large(f"{len(given)} rows; expected at most {bounds.rows}")
     try:
         texts = np.ravel(given)
         if len(texts) and all(isinstance(text, str) for text in texts):
-            return np.stack([_decoded(text, shape[1:], dtype) for text in texts])
+            return np.stack([_decoded(text, shape[1:], dtype, bounds) for text in texts])
         return np.asarray(given).astype(dtype)
     except MlflowException:
         raise
@@ -109,7 +137,7 @@ def _rows(given: Any, shape: list[int], dtype: str) -> Array:
         raise _refused(f"an input ({error}); expected {dtype} {[-1, *shape[1:]]}") from error
 
 
-def _decoded(text: str, shape: list[int], dtype: str) -> Array:
+def _decoded(text: str, shape: list[int], dtype: str, bounds: RequestBounds) -> Array:
     """One row from base64."""
     data = base64.b64decode(text, validate=True)
     if data.startswith(NPY):
@@ -117,7 +145,7 @@ def _decoded(text: str, shape: list[int], dtype: str) -> Array:
     if len(shape) != 3 or shape[0] != len(MEAN):
         raise ValueError("an image for a network that takes none")
     with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
-        _bound(image, shape, data)
+        _bound(image, shape, data, bounds)
         fitted = ImageOps.fit(image.convert("RGB"), (shape[2], shape[1]))
     colours = (np.asarray(fitted, np.float32) / 255 - MEAN) / DEVIATION
     made: Array = colours.transpose(2, 0, 1).astype(dtype)
@@ -135,12 +163,12 @@ def _of_npy(data: bytes) -> Array:
     return flat.reshape(shape, order="F" if by_column else "C")
 
 
-def _bound(image: Any, shape: list[int], data: bytes) -> None:
+def _bound(image: Any, shape: list[int], data: bytes, bounds: RequestBounds) -> None:
     """Refuses an image that takes too long to decode; asks for a large JPEG at a smaller scale."""
-    most = max(MAX_PIXELS, TIMES_THE_INPUT * shape[1] * shape[2])
-    if data.count(b"\xff\xda") > MAX_SCANS:
-        raise _too_large(f"a JPEG of over {MAX_SCANS} scans")
-    is_large = most < image.width * image.height <= TIMES_THE_INPUT * most
+    most = max(bounds.pixels, bounds.times_the_input * shape[1] * shape[2])
+    if data.count(b"\xff\xda") > bounds.scans:
+        raise _too_large(f"a JPEG of over {bounds.scans} scans")
+    is_large = most < image.width * image.height <= bounds.times_the_input * most
     if is_large and not image.info.get("progressive"):
         image.draft("RGB", (2 * shape[2], 2 * shape[1]))
     if image.width * image.height > most:

@@ -15,9 +15,6 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 log = logging.getLogger(__name__)
 
-FIRST_S, LONGEST_S, GROWTH = 0.5, 60.0, 1.2
-"""Seconds between two samples: at first, at most, and the growth from each to the next."""
-
 
 @contextlib.contextmanager
 def monitored(run_id: str, resumed: bool) -> Iterator[None]:
@@ -34,7 +31,7 @@ def monitored(run_id: str, resumed: bool) -> Iterator[None]:
         yield
         return
     try:
-        monitor = Monitor(run_id, sampling_interval=FIRST_S, resume_logging=resumed)
+        monitor = Monitor(run_id, resumed)
     except Exception as error:
         log.warning("no system metrics: %s: %s", type(error).__name__, error)
         yield
@@ -47,7 +44,27 @@ def monitored(run_id: str, resumed: bool) -> Iterator[None]:
 
 
 class Monitor(SystemMetricsMonitor):
-    """Samples ever more rarely: a run of seconds has some, one of days not too many."""
+    """Samples ever more rarely: a run of seconds has some, one of days not too many.
+
+    Args:
+        run_id: Id of the run.
+        resumed: Whether the run may have samples already, as in `monitored`; default False.
+        first_s: Seconds between the first two samples, default 0.5.
+        longest_s: Most seconds between two samples, default 60.
+        growth: Factor from each of these times to the next, default 1.2.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        resumed: bool = False,
+        *,
+        first_s: float = 0.5,
+        longest_s: float = 60.0,
+        growth: float = 1.2,
+    ) -> None:
+        super().__init__(run_id, sampling_interval=first_s, resume_logging=resumed)
+        self._longest_s, self._growth = longest_s, growth
 
     def monitor(self) -> None:
         """What the thread does."""
@@ -59,4 +76,4 @@ class Monitor(SystemMetricsMonitor):
         """Logs a sample."""
         super().publish_metrics(metrics)
         if not INTERVAL.is_set():
-            self.sampling_interval = min(self.sampling_interval * GROWTH, LONGEST_S)
+            self.sampling_interval = min(self.sampling_interval * self._growth, self._longest_s)

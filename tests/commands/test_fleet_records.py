@@ -11,7 +11,7 @@ import stores
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import save_profile
 from hetfeat.features.assemble import assemble
-from registry.models.stages import promote
+from registry.files.moves import promote
 
 pytestmark = [pytest.mark.fleet, pytest.mark.slow, pytest.mark.tvm]
 

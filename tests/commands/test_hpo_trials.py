@@ -19,7 +19,7 @@ from registry.tracking import finished_runs
 pytestmark = pytest.mark.slow
 
 COMMON = ("--records", "records", "--effort", "quick")
-PRUNED_AT = optuna_study.ROUNDS_A_REPORT
+PRUNED_AT = optuna_study.TRIALS.report_rounds
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ class PrunesAll(optuna.pruners.BasePruner):
 
 @pytest.mark.parametrize("model", ["xgb", "lgbm", "mlp", "attention"])
 def test_pruning_ends_a_training_in_every_engine(here, capfd, monkeypatch, model):
-    monkeypatch.setattr(optuna_study, "pruner", PrunesAll)
+    monkeypatch.setattr(optuna_study, "pruner", lambda options: PrunesAll())
     code = app.run(mlproject.cli, ["hpo", "--model", model, *COMMON, "--trials", "2"])
     assert code == WorkFailed.exit_code
     assert "all were pruned" in capfd.readouterr().err.splitlines()[-1]

@@ -160,7 +160,7 @@ class TestBounds:
     @pytest.mark.parametrize(
         "given",
         [
-            ["x"] * (pyfunc_bundle.MAX_ROWS + 1),
+            ["x"] * (pyfunc_bundle.BOUNDS.rows + 1),
             [image((0, 0, 0), (1025, 1024))],
             [image((0, 0, 0), (4097, 4096), kind="JPEG")],
         ],
@@ -255,7 +255,7 @@ def served(tmp_path_factory, new_registry, child_environment):
     """A bundle in production, and MLflow's own server for it."""
     import mlflow
 
-    from registry.models.stages import promote
+    from registry.files.moves import promote
     from registry.models.versions import metric_tags, register
     from registry.tracking.bundle_flavor import log_bundle
 

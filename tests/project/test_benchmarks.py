@@ -120,24 +120,22 @@ class TestTunedBaselines:
 
         tuned = model_baselines.Tuned(Known, 0)
         tuned.fit(sides[0], sides[1])
-        assert len(tried) == model_baselines.TRIALS + 1
+        assert len(tried) == tuned.trials + 1
         assert tuned.best.settings["noise"] == tried[-1] < 20 < tried[0]
         assert len(tuned.predict(sides[2].batch)) == len(sides[2])
 
     @pytest.mark.tvm
     @pytest.mark.parametrize("kind", model_baselines.TVM.values())
     def test_what_is_tuned_is_what_tvm_has(self, kind, sides, monkeypatch):
-        monkeypatch.setattr(model_baselines, "TRIALS", 1)
         monkeypatch.setattr(kind, "shipped", {})
-        tuned = model_baselines.Tuned(kind, 0)
+        tuned = model_baselines.Tuned(kind, 0, trials=1)
         tuned.fit(sides[0], sides[1])
         assert tuned.best.settings.items() <= held(tuned.best).items()
 
     @pytest.mark.tvm
     @pytest.mark.parametrize("kind", model_baselines.TVM.values())
-    def test_the_first_trial_is_as_shipped(self, kind, sides, monkeypatch):
-        monkeypatch.setattr(model_baselines, "TRIALS", 1)
-        tuned = model_baselines.Tuned(kind, 0)
+    def test_the_first_trial_is_as_shipped(self, kind, sides):
+        tuned = model_baselines.Tuned(kind, 0, trials=1)
         tuned.fit(sides[0], sides[1])
         as_it_is = kind(0)
         as_it_is.fit(sides[0], sides[1])

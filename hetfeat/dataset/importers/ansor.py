@@ -19,15 +19,11 @@ from hetfeat.dataset.importers.ansor_steps import Interpreter, Uninterpretable, 
 from hetfeat.dataset.importers.ansor_targets import profile_of
 from hetfeat.dataset.importers.ansor_tasks import UNKNOWN, task_of
 from hetfeat.dataset.importers.base import ImportedBatch
-from hetfeat.dataset.importers.files import read_lines
+from hetfeat.dataset.importers.files import ReadOptions, read_lines
 from hetfeat.dataset.schema import SCHEMA, shapes_as_text
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.records import ErrorKind, Task
 
-BATCH = 16_384
-"""Lines interpreted together: the more, the more programs share a skeleton."""
-BATCH_BYTES = 2**25
-"""Most text of a batch, in bytes, where lines are long."""
 FAILED_S = 1e10
 """Cost of a program that failed."""
 ERRORS: dict[int, ErrorKind] = {
@@ -78,14 +74,30 @@ class _NoRecord(ValueError):
     """A line that is no record, and why."""
 
 
-def read(files: Iterable[Path], device: str) -> Iterator[ImportedBatch]:
-    """Reads log files of the auto-scheduler; see `base.Importer`."""
+def read(
+    files: Iterable[Path],
+    device: str,
+    *,
+    batch_lines: int = 16_384,
+    batch_bytes: int = 2**25,
+    options: ReadOptions = ReadOptions(),
+) -> Iterator[ImportedBatch]:
+    """Reads log files of the auto-scheduler; see `base.Importer`.
+
+    Args:
+        files: Paths of the log files.
+        device: Name of the device of the records.
+        batch_lines: Lines interpreted together; 16,384 by default: the more, the more programs
+            share a skeleton.
+        batch_bytes: Most text of a batch, where lines are long; 32 MB by default.
+        options: How much is read at once; as `ReadOptions` says by default.
+    """
     skipped: Counter[str] = Counter()
-    lines, known, size = _Lines(), _Heads(device), 0
+    lines, known, size = _Lines(), _Heads(device, batch_lines), 0
     for path in files:
         hint = _DTYPE.search(path.name)
         dtype = hint.group() if hint else "float32"
-        for chunk in read_lines(path, skipped):
+        for chunk in read_lines(path, skipped, options=options):
             for line in chunk:
                 if line.lstrip().startswith(b"#"):
                     continue
@@ -94,7 +106,7 @@ def read(files: Iterable[Path], device: str) -> Iterator[ImportedBatch]:
                 except _NoRecord as error:
                     skipped[str(error)] += 1
             size += sum(map(len, chunk))
-            if len(lines.heads) >= BATCH or size >= BATCH_BYTES:
+            if len(lines.heads) >= batch_lines or size >= batch_bytes:
                 yield from _batches(lines, skipped, device, known.operators)
                 lines, size = _Lines(), 0
     yield from _batches(lines, skipped, device, known.operators)
@@ -103,10 +115,10 @@ def read(files: Iterable[Path], device: str) -> Iterator[ImportedBatch]:
 class _Heads:
     """Tasks and profiles by their text in a line, most of which repeat the line before."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, most: int) -> None:
         self.operators: dict[str, str] = {}
         """Operators by task hash, for keys that do not tell; as the first batch of a task says."""
-        self._device = device
+        self._device, self._most = device, most
         self._heads: dict[tuple[str, bytes], _TaskHead] = {}
         self._profiles: dict[tuple[Any, ...], DeviceProfile] = {}
 
@@ -114,7 +126,7 @@ class _Heads:
         key = dtype, orjson.dumps(given)
         head = self._heads.get(key)
         if head is None:
-            if len(self._heads) > BATCH:
+            if len(self._heads) > self._most:
                 self._heads.clear()
             head = self._heads[key] = self._make(given, dtype)
         return head

@@ -6,17 +6,31 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from hetfeat.errors import DataError, RequestError
 
-CHUNK_BYTES = 2**20
-LINE_BYTES = 2**20
-"""Longest line that is read, unless a format asks for more; Ansor's have about a kilobyte."""
-BOMB_RATIO = 250
-"""Logs shrink to between a tenth and a hundredth; gzip could reach a thousandth."""
-BOMB_BYTES = 2**26
-"""Below this much decompressed, the ratio is not asked: a small file may repeat one line."""
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How much of a file of unknown origin is read.
+
+    Attributes:
+        chunk_bytes: Bytes read at once; 1 MB by default.
+        bomb_ratio: Bytes that a compressed byte may become; 250 by default. Logs shrink to between
+            a tenth and a hundredth; gzip could reach a thousandth.
+        bomb_bytes: Decompressed bytes from which on the ratio is asked; 64 MB by default: a small
+            file may repeat one line.
+    """
+
+    chunk_bytes: int = 2**20
+    bomb_ratio: int = 250
+    bomb_bytes: int = 2**26
+
+    def is_bomb(self, size: int, compressed: int) -> bool:
+        """Whether data grow out of all proportion when they are decompressed."""
+        return size > max(self.bomb_bytes, self.bomb_ratio * compressed)
 
 
 def walk(paths: Iterable[Path]) -> Iterator[Path]:
@@ -64,7 +78,10 @@ def _unzipped(packed: bytes, size: int) -> bytes:
 
 
 def read_lines(
-    path: Path, skipped: Counter[str], line_bytes: int = LINE_BYTES
+    path: Path,
+    skipped: Counter[str],
+    line_bytes: int = 2**20,
+    options: ReadOptions = ReadOptions(),
 ) -> Iterator[list[bytes]]:
     """Whole lines of a file that are not blank, a chunk at a time.
 
@@ -72,11 +89,12 @@ def read_lines(
         path: Path of a text file, which gzip may have packed.
         skipped: Counter of what is not read, added to here: overlong lines, and what follows
             damage.
-        line_bytes: Longest line that is read, in bytes; `LINE_BYTES` by default.
+        line_bytes: Longest line that is read; 1 MB by default: Ansor's have about a kilobyte.
+        options: How much is read; as `ReadOptions` says by default.
     """
     rest = b""
     overlong = False
-    for chunk in _chunks(path, skipped):
+    for chunk in _chunks(path, skipped, options):
         _, newline, others = chunk.partition(b"\n")
         if overlong and not newline:
             continue
@@ -94,34 +112,29 @@ def read_lines(
         yield [rest]
 
 
-def read_whole(path: Path) -> bytes:
+def read_whole(path: Path, options: ReadOptions = ReadOptions()) -> bytes:
     """All of a file, decompressed if it is gzip.
 
     Raises:
         DataError: It is damaged, cut off or a bomb.
     """
     damage: Counter[str] = Counter()
-    content = b"".join(_chunks(path, damage))
+    content = b"".join(_chunks(path, damage, options))
     for what in damage:
         raise DataError(f"'{path}': {what}", "a whole file", "fetch it again")
     return content
 
 
-def is_bomb(size: int, compressed: int) -> bool:
-    """Whether data grow out of all proportion when they are decompressed."""
-    return size > max(BOMB_BYTES, BOMB_RATIO * compressed)
-
-
-def _chunks(path: Path, skipped: Counter[str]) -> Iterator[bytes]:
+def _chunks(path: Path, skipped: Counter[str], options: ReadOptions) -> Iterator[bytes]:
     try:
         with path.open("rb") as raw:
             compressed = _is_gzip(raw.read(2))
             raw.seek(0)
             size = os.fstat(raw.fileno()).st_size
             if compressed:
-                chunks = _bounded(gzip.GzipFile(fileobj=raw), size, skipped)
+                chunks = _bounded(gzip.GzipFile(fileobj=raw), size, skipped, options)
             else:
-                chunks = iter(lambda: raw.read(CHUNK_BYTES), b"")
+                chunks = iter(lambda: raw.read(options.chunk_bytes), b"")
             for begin in chunks:
                 yield begin.removeprefix(codecs.BOM_UTF8)
                 yield from chunks
@@ -129,12 +142,14 @@ def _chunks(path: Path, skipped: Counter[str]) -> Iterator[bytes]:
         skipped["rest of a file that is damaged or cut off"] += 1
 
 
-def _bounded(file: gzip.GzipFile, size: int, skipped: Counter[str]) -> Iterator[bytes]:
-    done = 0
-    while chunk := file.read1(CHUNK_BYTES):
+def _bounded(
+    file: gzip.GzipFile, size: int, skipped: Counter[str], options: ReadOptions
+) -> Iterator[bytes]:
+    done, ratio = 0, options.bomb_ratio
+    while chunk := file.read1(options.chunk_bytes):
         done += len(chunk)
-        if is_bomb(done, size):
-            skipped[f"rest of a file of more than {BOMB_RATIO} times its compressed size"] += 1
+        if options.is_bomb(done, size):
+            skipped[f"rest of a file of more than {ratio} times its compressed size"] += 1
             return
         yield chunk
 

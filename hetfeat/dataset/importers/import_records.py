@@ -16,15 +16,12 @@ from hetfeat.dataset.importers.formats import FORMATS, importer
 from hetfeat.dataset.importers.key_set import KeySet
 from hetfeat.dataset.importers.sniff import look
 from hetfeat.dataset.store import RecordStore
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.devices.presets import preset
 from hetfeat.devices.profile import DeviceProfile, check_name
 from hetfeat.errors import DataError, WorkFailed, not_one_of
 from hetfeat.parsing import printable
 
-COMPRESSION_LEVEL = 3
-"""Less than a store's own, so that writing does not hold up reading."""
-MOST_SHOWN = 5
-"""Reasons that an error names, the most common first."""
 _HARDWARE = (
     *("num_cores", "vector_unit_bytes", "cache_line_bytes", "max_threads_per_block"),
     *("max_shared_memory_per_block_bytes", "max_local_memory_per_block_bytes"),
@@ -56,13 +53,19 @@ class Counts:
         """Entries in all."""
         return self.kept + self.failed + self.duplicates + self.skipped
 
-    def check(self) -> None:
-        """Raises WorkFailed, with the reasons, where no entry was a record: that is no success."""
+    def check(self, most_shown: int = 5) -> None:
+        """Refuses an import in which no entry was a record: that is no success.
+
+        Args:
+            most_shown: Reasons that the error names, the most common first; 5 by default.
+
+        Raises:
+            WorkFailed: No entry was a record.
+        """
         if self.kept or self.failed or self.duplicates:
             return
-        reasons = [
-            f"{count} x {why}" for why, count in self.skipped_reasons.most_common(MOST_SHOWN)
-        ]
+        common = self.skipped_reasons.most_common(most_shown)
+        reasons = [f"{count} x {why}" for why, count in common]
         raise WorkFailed(
             f"{self.read} entries of which none is a record ({'; '.join(reasons) or 'no entry'})",
             "at least one record",
@@ -90,6 +93,7 @@ def import_records(
     out: Path,
     progress: Callable[[Counts], None] = lambda counts: None,
     complete: Complete = lambda records, profile, modules: records,
+    options: StoreConfig = StoreConfig(compression_level=3),
 ) -> Counts:
     """Reads foreign records into the store at `out`, made if there is none.
 
@@ -105,6 +109,8 @@ def import_records(
         progress: Function called with the counts after each batch; by default it does nothing.
         complete: Function that completes new records, given their device's profile and their
             modules by task hash, before they are written; by default it changes nothing.
+        options: Sizes and compression of the shards written; those of `StoreConfig` by default,
+            but for level 3 of compression, so that writing does not hold up reading.
 
     Raises:
         RequestError: A path, device or format that is not one; a path with no file of the format.
@@ -112,7 +118,7 @@ def import_records(
     check_name(device)
     _refuse_other_formats(format_name, paths)
     read = importer(format_name)
-    store, counts = RecordStore.create(out), Counts()
+    store, counts = RecordStore.create(out, options), Counts()
     with store.writing():
         sink = _Sink(store, device, complete)
         try:
@@ -136,7 +142,7 @@ class _Sink:
         for programs in store.program_keys(device):
             self._seen.add(programs)
         self._profile = store.devices().get(device)
-        self._writer = store.writer(COMPRESSION_LEVEL)
+        self._writer = store.writer()
 
     def add(self, batch: ImportedBatch, counts: Counts) -> None:
         """Takes the records of a batch and counts all of its entries."""

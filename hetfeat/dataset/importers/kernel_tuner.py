@@ -24,7 +24,7 @@ import numpy.typing as npt
 from pydantic import JsonValue
 
 from hetfeat.dataset.importers.base import ImportedBatch, batch_of
-from hetfeat.dataset.importers.files import is_bomb, read_whole
+from hetfeat.dataset.importers.files import ReadOptions, read_whole
 from hetfeat.dataset.importers.sniff import UCI_TABLE, uci_table
 from hetfeat.errors import DataError
 from hetfeat.parsing import decode, printable
@@ -36,14 +36,11 @@ ERRORS: dict[str, ErrorKind] = {
     "CompilationFailedConfig": "build",
     "RuntimeFailedConfig": "run",
 }
-BATCH = 10_000
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 """JSON of a whole number that 64 bits hold."""
 _FRACTION = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 FAILED_MS = 1e20
 """What older versions of Kernel Tuner write as the time of a failure."""
-MAX_BYTES = 2**30
-"""Longest cache that is read; the hub's of 20,000 configurations have 60 MB."""
 _DAMAGED = (
     *(OSError, EOFError, ValueError, RuntimeError, zlib.error, lzma.LZMAError),
     zipfile.BadZipFile,
@@ -88,8 +85,16 @@ def named(state: Sequence[int], levels: Levels) -> tuple[str, ...]:
     )
 
 
-def read_recording(path: Path) -> Recording:
+def read_recording(
+    path: Path, *, max_bytes: int = 2**30, options: ReadOptions = ReadOptions()
+) -> Recording:
     """A recorded space, by its file: `.json`, `.json.gz`, or the `.zip` of UCI SGEMM.
+
+    Args:
+        path: Path of the file.
+        max_bytes: Longest cache that is read; 1 GB by default. The hub's of 20,000 configurations
+            have 60 MB.
+        options: How much a file may grow; as `ReadOptions` says by default.
 
     Raises:
         DataError: No such file, not a recorded space, cut short, empty, of mixed parameters, or
@@ -98,7 +103,10 @@ def read_recording(path: Path) -> Recording:
     if not path.is_file():
         raise DataError(f"no file '{path}'", "a recorded space", "correct the path")
     try:
-        recording = _read_uci(path) if path.suffix == ".zip" else _read_cache(path)
+        if path.suffix == ".zip":
+            recording = _read_uci(path, options)
+        else:
+            recording = _read_cache(path, max_bytes, options)
     except (TypeError, ValueError, OverflowError) as error:
         raise _bad(path, f"a value of another kind ({error})") from error
     if np.isnan(recording.times_ms).all():
@@ -108,8 +116,8 @@ def read_recording(path: Path) -> Recording:
     return recording
 
 
-def _read_cache(path: Path) -> Recording:
-    data = _load_json(path)
+def _read_cache(path: Path, max_bytes: int, options: ReadOptions) -> Recording:
+    data = _load_json(path, max_bytes, options)
     if not isinstance(data, dict) or any(key not in data for key in KEYS):
         raise _bad(path, f"not an object with {', '.join(KEYS)}")
     names, cache = data["tune_params_keys"], data["cache"]
@@ -137,20 +145,20 @@ def _read_cache(path: Path) -> Recording:
     )
 
 
-def _load_json(path: Path) -> Any:
-    text = read_whole(path)
+def _load_json(path: Path, max_bytes: int, options: ReadOptions) -> Any:
+    text = read_whole(path, options)
     try:
-        return _decoded(text)
+        return _decoded(text, max_bytes)
     except DataError as error:
         # A cache is closed when the tuner ends: of an interrupted run it lacks its end.
         begun = text.rstrip().removesuffix(b",")
         with contextlib.suppress(DataError):
-            return _decoded(begun + b"}}")
+            return _decoded(begun + b"}}", max_bytes)
         raise _bad(path, f"not whole JSON {error.given.removeprefix('a cache ')}") from error
 
 
-def _decoded(text: bytes) -> Any:
-    return decode(text, JsonValue, what="a cache", action="fetch it again", max_bytes=MAX_BYTES)
+def _decoded(text: bytes, max_bytes: int) -> Any:
+    return decode(text, JsonValue, what="a cache", action="fetch it again", max_bytes=max_bytes)
 
 
 def _values(key: str, entry: Any, names: list[str]) -> list[str]:
@@ -206,13 +214,13 @@ def _is_time(value: Any) -> TypeGuard[float]:
     )
 
 
-def _read_uci(path: Path) -> Recording:
+def _read_uci(path: Path, options: ReadOptions) -> Recording:
     import pandas as pd
 
     found = uci_table(path)
     if found is None:
         raise _bad(path, f"not a zip with {UCI_TABLE}")
-    if is_bomb(found.file_size, found.compress_size):
+    if options.is_bomb(found.file_size, found.compress_size):
         raise _bad(path, f"{UCI_TABLE} grows to {found.file_size} bytes")
     try:
         with zipfile.ZipFile(path) as archive, archive.open(found) as file:
@@ -241,11 +249,18 @@ def _bad(path: Path, why: str) -> DataError:
     )
 
 
-def read(files: Iterable[Path], device: str) -> Iterator[ImportedBatch]:
+def read(
+    files: Iterable[Path], device: str, *, batch_records: int = 10_000
+) -> Iterator[ImportedBatch]:
     """Kernel Tuner caches as records: a trace is the parameters by name, as JSON.
 
     They are of kernels, not of TVM's programs: no cost model of ours reads them, the store and its
     statistics do. A cache says nothing of the hardware but its name, so it brings no profile.
+
+    Args:
+        files: Paths of the caches.
+        device: Name of the device of the records.
+        batch_records: Records of a batch; 10,000 by default.
     """
     for path in files:
         try:
@@ -254,7 +269,7 @@ def read(files: Iterable[Path], device: str) -> Iterator[ImportedBatch]:
             yield batch_of((), Counter({f"whole file: {error.given.partition(': ')[2]}": 1}))
             continue
         measurements = _measurements(recording, device)
-        while part := list(itertools.islice(measurements, BATCH)):
+        while part := list(itertools.islice(measurements, batch_records)):
             yield batch_of(part)
 
 

@@ -25,29 +25,37 @@ from hetfeat.errors import DataError
 from hetfeat.parsing import decode
 from hetfeat.records import Measurement, Program
 
-LINE_BYTES = 2**24
-"""Traces of large graphs and their modules are longer than other formats' lines."""
-BATCH_RECORDS = 1024
 FAILED_S = 1e9
 """TVM writes 1e10 seconds for a program that failed."""
 RENAMED = {"GetBlock": "GetSBlock"}
 """Instructions of older versions that have another name now."""
 
 
-def read(files: Iterable[Path], device: str) -> Iterator[ImportedBatch]:
+def read(
+    files: Iterable[Path], device: str, *, line_bytes: int = 2**24, batch_records: int = 1024
+) -> Iterator[ImportedBatch]:
     """See `base.Importer`: the records of each database, with its modules and networks.
+
+    Args:
+        files: Paths of the databases.
+        device: Name of the device of the records.
+        line_bytes: Longest line that is read; 16 MB by default: traces of large graphs and their
+            modules are longer than other formats' lines.
+        batch_records: Records of a batch; 1024 by default.
 
     Raises:
         DataError: A database without its file of workloads.
     """
     for file in files:
         if look(file)[1] == METASCHEDULE_RECORDS:
-            yield from _database(file, device)
+            yield from _database(file, device, line_bytes, batch_records)
 
 
-def _database(records: Path, device: str) -> Iterator[ImportedBatch]:
+def _database(
+    records: Path, device: str, line_bytes: int, batch_records: int
+) -> Iterator[ImportedBatch]:
     skipped: Counter[str] = Counter()
-    chunks = read_lines(_workload_file(records), skipped, LINE_BYTES)
+    chunks = read_lines(_workload_file(records), skipped, line_bytes)
     workloads = Workloads(line for chunk in chunks for line in chunk)
     networks = workloads.networks(records.with_name("networks.json"))
     waiting: list[Measurement] = []
@@ -60,13 +68,13 @@ def _database(records: Path, device: str) -> Iterator[ImportedBatch]:
         skipped.clear()
         return made
 
-    for line in (line for chunk in read_lines(records, skipped, LINE_BYTES) for line in chunk):
+    for line in (line for chunk in read_lines(records, skipped, line_bytes) for line in chunk):
         try:
-            measurement, found = _parsed(line, workloads, device)
+            measurement, found = _parsed(line, workloads, device, line_bytes)
         except _Skip as reason:
             skipped[str(reason)] += 1
             continue
-        if len(waiting) == BATCH_RECORDS or (waiting and found != target):
+        if len(waiting) == batch_records or (waiting and found != target):
             yield batch()
         if found != target:
             target, profile = found, profile_of(device, found)
@@ -81,9 +89,11 @@ class _Skip(Exception):
     """Why a line is no record."""
 
 
-def _parsed(line: bytes, workloads: Workloads, device: str) -> tuple[Measurement, dict[str, Any]]:
+def _parsed(
+    line: bytes, workloads: Workloads, device: str, line_bytes: int
+) -> tuple[Measurement, dict[str, Any]]:
     try:
-        value = decode(line, JsonValue, what="a line", action="skip it", max_bytes=LINE_BYTES)
+        value = decode(line, JsonValue, what="a line", action="skip it", max_bytes=line_bytes)
     except DataError:
         raise _Skip("line that is not JSON") from None
     match value:

@@ -7,7 +7,7 @@ from hetfeat.devices.profile import DeviceProfile
 
 SPEED_FACTOR = 2.0
 """Factor slower or faster than the profile's peak at which a server is another machine, a throttled
-or a busy one."""
+or a busy one; what is said of it names the factor in words."""
 
 
 def mismatch(profile: DeviceProfile, report: ServerReport) -> str | None:

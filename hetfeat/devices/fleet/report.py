@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 from hetfeat.parsing import Count, PositiveFloat, PositiveInt, Schema, parse
 
 MOST_FEATURES = 2000
+"""Most features of a processor in a server's answer; LLVM knows some hundreds."""
 START_IT_ANEW = "start it with this version of hetfeat"
 
 

@@ -30,6 +30,7 @@ from hetfeat.models.engines import net as nets
 from hetfeat.models.engines.attention_net import AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
+from hetfeat.models.engines.net import NetOptions
 from hetfeat.models.engines.regression import BELIEF, corrected
 from hetfeat.models.metrics import by_group, pairwise_accuracy
 from hetfeat.models.neural import AttentionParameters
@@ -37,33 +38,54 @@ from hetfeat.models.training_set import Side
 
 DAMAGED = nets.DAMAGED
 
-MOST_SUPPORT = 128
-"""Measured programs of a task that are read, the last ones given."""
 HEED = (0.0, 0.5, 1.0)
 """What the memory's correction may count for; the valid side chooses."""
-_SHARED_ONLY = 0.3
-"""Share of training steps without the devices' corrections, so that the head stands alone."""
-_MISLED = 1.5
-"""How far the head is led astray for the memory at most, in training, over what its own margins
-spread: where it is always right, the labels of a support set add nothing and are not heeded."""
-_NEAR = 2.0
-"""What the squared distance of two embeddings over the median one is worth in the regression."""
 _NOISE = (0.1, 0.3, 1.0)
 """Variance of a measured label that its program does not tell, over that which it tells."""
-_SUPPORT_SHARE = 0.5
-"""Largest share of a chunk that is support in training, so that queries are left."""
-_TAUGHT = nets.CHUNK * _SUPPORT_SHARE
-"""Measured programs that the memory learns to read; of more it counts for as much less."""
-_WIDEST = 4.0
-"""Largest label in the memory: e^4 times faster than the others says no less than more would."""
+
+
+@dataclass(frozen=True)
+class AttentionOptions(NetOptions):
+    """How the network and its memory of measured programs compute.
+
+    Attributes:
+        most_support: Measured programs of a task that are read, the last ones given; 128 by
+            default.
+        shared_only: Share of training steps without the devices' corrections, so that the head
+            stands alone; 0.3 by default.
+        misled: How far the head is led astray for the memory at most, in training, over what its
+            own margins spread; 1.5 by default: where it is always right, the labels of a support
+            set add nothing and are not heeded.
+        support_share: Largest share of a chunk that is support in training, so that queries are
+            left; 0.5 by default.
+        near: What the squared distance of two embeddings over the median one is worth in the
+            regression; 2.0 by default.
+        widest: Largest label in the memory; 4.0 by default: e^4 times faster than the others says
+            no less than more would.
+        belief: How much the head is believed, as `regression.corrected` says; 4.0 by default.
+    """
+
+    most_support: int = 128
+    shared_only: float = 0.3
+    misled: float = 1.5
+    support_share: float = 0.5
+    near: float = 2.0
+    widest: float = 4.0
+    belief: float = BELIEF
+
+    @property
+    def taught(self) -> float:
+        """Measured programs that the memory learns to read; of more it counts for less."""
+        return self.chunk * self.support_share
 
 
 @dataclass(frozen=True)
 class FittedAttention:
-    """A network and how its inputs are scaled."""
+    """A network, how its inputs are scaled and how it computes."""
 
     net: AttentionNet
     scaling: Scaling
+    options: AttentionOptions = AttentionOptions()
 
     def margins(self, batch: Batch, support: Examples | None) -> npt.NDArray[np.float64]:
         """The margin of each program.
@@ -73,11 +95,17 @@ class FittedAttention:
             support: Measured programs. A query reads those of its own task on its own device, known
                 by their features; the head alone answers where there are none.
         """
-        with nets.torch_threads(), torch.no_grad():
-            embedded, margins = _embed(self.net, self.scaling, batch)
+        with nets.torch_threads(self.options.threads), torch.no_grad():
+            embedded, margins = self.embed(batch)
             if support is not None:
-                _read_support(self.net, self.scaling, batch, support, embedded, margins)
+                _read_support(self, batch, support, embedded, margins)
         return np.asarray(margins.numpy(), np.float64)
+
+    def embed(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Embeddings and margins without a memory of the programs of a batch."""
+        inputs, device = self.scaling(batch), _rows_of(_hardware(batch), self.net.known)
+        embedded = nets.once(self.net.encode, inputs, self.options)
+        return embedded, self.net.answer(embedded, device)
 
     def write(self, folder: Path) -> None:
         """Writes weights and scaling."""
@@ -89,18 +117,22 @@ class FittedAttention:
 
 
 def train(
-    settings: AttentionParameters, train: Side, valid: Side, on_epoch: OnEpoch | None
+    settings: AttentionParameters,
+    train: Side,
+    valid: Side,
+    on_epoch: OnEpoch | None,
+    options: AttentionOptions = AttentionOptions(),
 ) -> FittedAttention:
     """Descends until the valid side improves no more, judged without a support set."""
     watch = EarlyStopping(valid, settings.point_weight, settings.patience, on_epoch)
     batch, check = train.examples.batch.loaded(), valid.examples.batch.loaded()
     scaling = Scaling.of(batch)
-    with nets.torch_threads(), nets.seeded(settings.seed):
+    with nets.torch_threads(options.threads), nets.seeded(settings.seed):
         devices = torch.unique(_hardware(batch), dim=0)
         net = AttentionNet(settings, scaling.step_width, devices)
-        fitted = FittedAttention(net, scaling)
+        fitted = FittedAttention(net, scaling, options)
         best = nets.Best(net, watch, lambda: fitted.margins(check, None))
-        _descend(settings, net, list(net.parameters()), scaling, train, best)
+        _descend(settings, net, list(net.parameters()), scaling, train, best, options)
         best.restore()
     _choose_heed(fitted, valid, settings.seed)
     return fitted
@@ -132,9 +164,10 @@ def fine_tune(
     net.known = torch.cat([net.known, new])
     heads = torch.cat([net.device_heads.data, torch.zeros(len(new), settings.width + 1)])
     net.device_heads = nn.Parameter(heads)
-    with nets.torch_threads(), nets.seeded(settings.seed):
-        _descend(settings, net, net.last_block(), fitted.scaling, records, None)
-    return FittedAttention(net, fitted.scaling)
+    options = fitted.options
+    with nets.torch_threads(options.threads), nets.seeded(settings.seed):
+        _descend(settings, net, net.last_block(), fitted.scaling, records, None, options)
+    return FittedAttention(net, fitted.scaling, options)
 
 
 def read(folder: Path, files: set[str], settings: AttentionParameters) -> FittedAttention:
@@ -152,25 +185,26 @@ def _descend(
     scaling: Scaling,
     side: Side,
     best: nets.Best | None,
+    options: AttentionOptions,
 ) -> None:
     inputs, targets = scaling(side.examples.batch.loaded()), nets.targets_of(side)
     device = _rows_of(_hardware(side.examples.batch.loaded()), net.known)
     rng = np.random.default_rng(settings.seed)
-    trunk = None if best else nets.once(net.trunk, inputs)
+    trunk = None if best else nets.once(net.trunk, inputs, options)
 
     def loss(positions: torch.Tensor, chunk: torch.Tensor) -> torch.Tensor:
         given = net.trunk(inputs.take(positions)) if trunk is None else trunk[positions]
         embedded = net.embedding(given)
         own = device[positions]
-        if best and rng.random() < _SHARED_ONLY:
+        if best and rng.random() < options.shared_only:
             own = torch.full_like(own, -1)
         margins = net.answer(embedded, own)
         wanted = targets.take(positions)
         return loss_of(margins, wanted, chunk, settings) + _recalled_loss(
-            settings, net, embedded, margins, wanted, chunk, rng
+            settings, net, embedded, margins, wanted, chunk, rng, options
         )
 
-    nets.descend(net, parameters, settings, side, loss, best)
+    nets.descend(net, parameters, settings, side, loss, best, options)
 
 
 def _recalled_loss(
@@ -181,6 +215,7 @@ def _recalled_loss(
     targets: Targets,
     chunk: torch.Tensor,
     rng: np.random.Generator,
+    options: AttentionOptions,
 ) -> torch.Tensor:
     """The loss with a part of each chunk, at random, as the support set of the rest.
 
@@ -188,12 +223,11 @@ def _recalled_loss(
     """
     support, asked, heads = [], [], []
     for rows in torch.arange(len(chunk)).split(torch.bincount(chunk).tolist()):
-        measured = max(1, int(rng.uniform(0, _SUPPORT_SHARE) * len(rows)))
+        measured = max(1, int(rng.uniform(0, options.support_share) * len(rows)))
         if measured < len(rows):
-            said = margins[rows] + _misled(embedded[rows], margins[rows], rng)
-            known = _memory(
-                embedded[rows[:measured]], said[:measured], targets.slowness[rows[:measured]]
-            )
+            said = margins[rows] + _misled(embedded[rows], margins[rows], rng, options.misled)
+            first, slow = rows[:measured], targets.slowness[rows[:measured]]
+            known = _memory(embedded[first], said[:measured], slow, options)
             support.append(known)
             asked.append(rows[measured:])
             heads.append(known.answer(embedded[rows[measured:]], said[measured:]))
@@ -210,12 +244,12 @@ def _recalled_loss(
 
 
 def _misled(
-    embedded: torch.Tensor, margins: torch.Tensor, rng: np.random.Generator
+    embedded: torch.Tensor, margins: torch.Tensor, rng: np.random.Generator, most: float
 ) -> torch.Tensor:
     """What a head that is wrong in a direction of its own would say beside what ours says."""
     direction = torch.from_numpy(rng.normal(size=embedded.shape[1])).float()
     astray = (embedded @ direction).detach()
-    share = rng.uniform(0, _MISLED) * margins.detach().std(unbiased=False)
+    share = rng.uniform(0, most) * margins.detach().std(unbiased=False)
     return (astray - astray.mean()) / astray.std(unbiased=False).clamp_min(1e-6) * share
 
 
@@ -227,12 +261,14 @@ class _Memory:
         vectors: Embeddings of the programs, float32 [s, width].
         labels: Speed, what the head said and whether it failed, of each program, float32 [s, 3].
         trust: Slope, float32 [], of measured speeds over what the head said, drawn to 1 by
-            `BELIEF`: the weight of what it says of others, negative where it was wrong.
+            `belief`: the weight of what it says of others, negative where it was wrong.
+        near: What the squared distance of two embeddings over the median one is worth.
     """
 
     vectors: torch.Tensor
     labels: torch.Tensor
     trust: torch.Tensor
+    near: float
 
     def answer(self, queries: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
         """Margins of queries in training: a plainer `regression.corrected` with gradients.
@@ -242,7 +278,7 @@ class _Memory:
         missed = self.labels[:, 0] - self.trust * self.labels[:, 1]
         apart = torch.cdist(self.vectors, self.vectors).square()
         typical = apart[apart > 0].median() if (apart > 0).any() else torch.ones(())
-        alike = torch.exp(-_NEAR * apart / typical)
+        alike = torch.exp(-self.near * apart / typical)
         weights, least = torch.zeros_like(missed), missed.square().sum()
         for noise in _NOISE:
             inverse = torch.linalg.inv(alike + noise * torch.eye(len(missed)))
@@ -250,39 +286,38 @@ class _Memory:
             left_out = (told / inverse.diagonal()).square().sum()
             if left_out < least:
                 weights, least = told, left_out
-        near = torch.exp(-_NEAR * torch.cdist(queries, self.vectors).square() / typical)
+        near = torch.exp(-self.near * torch.cdist(queries, self.vectors).square() / typical)
         return margins * self.trust + near @ weights
 
 
-def _memory(vectors: torch.Tensor, margins: torch.Tensor, slowness: torch.Tensor) -> _Memory:
+def _memory(
+    vectors: torch.Tensor,
+    margins: torch.Tensor,
+    slowness: torch.Tensor,
+    options: AttentionOptions = AttentionOptions(),
+) -> _Memory:
+    widest, belief = options.widest, options.belief
     order = torch.argsort(slowness, stable=True)
     vectors, slow, said = vectors[order], slowness[order], margins[order].detach()
     failed = torch.isinf(slow)
     middle = slow[~failed].mean() if (~failed).any() else torch.zeros(())
-    speed = torch.where(failed, -_WIDEST, middle - slow)
-    labels = torch.stack([speed, said - said.mean(), failed.float()], 1).clamp(-_WIDEST, _WIDEST)
+    speed = torch.where(failed, -widest, middle - slow)
+    labels = torch.stack([speed, said - said.mean(), failed.float()], 1).clamp(-widest, widest)
     fast, told = labels[:, 0], labels[:, 1]
-    trust = ((fast - fast.mean()) @ told + BELIEF) / (told @ told + BELIEF)
-    return _Memory(vectors, labels, trust)
-
-
-def _embed(net: AttentionNet, scaling: Scaling, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Embeddings and margins without a memory of the programs of a batch."""
-    inputs, device = scaling(batch), _rows_of(_hardware(batch), net.known)
-    embedded = nets.once(net.encode, inputs)
-    return embedded, net.answer(embedded, device)
+    trust = ((fast - fast.mean()) @ told + belief) / (told @ told + belief)
+    return _Memory(vectors, labels, trust, options.near)
 
 
 def _read_support(
-    net: AttentionNet,
-    scaling: Scaling,
+    fitted: FittedAttention,
     batch: Batch,
     support: Examples,
     embedded: torch.Tensor,
     margins: torch.Tensor,
 ) -> None:
     """Corrects, in place, the margins of the queries whose task has measured programs."""
-    vectors, said = _embed(net, scaling, support.batch.loaded())
+    net, options = fitted.net, fitted.options
+    vectors, said = fitted.embed(support.batch.loaded())
     slowness = torch.tensor(np.log(np.nan_to_num(support.latency_s, nan=np.inf))).float()
     measured: dict[bytes, list[int]] = {}
     for i, key in enumerate(_keys(support.batch.loaded())):
@@ -292,14 +327,14 @@ def _read_support(
         if key in measured:
             asked.setdefault(key, []).append(i)
     for key, queries in asked.items():
-        rows = torch.tensor(measured[key][-MOST_SUPPORT:])
-        known, own = _memory(vectors[rows], said[rows], slowness[rows]), embedded[queries]
+        rows = torch.tensor(measured[key][-options.most_support :])
+        known, own = _memory(vectors[rows], said[rows], slowness[rows], options), embedded[queries]
         given = (margins[queries], own, said[rows], vectors[rows], slowness[rows])
-        told = corrected(*(tensor.double().numpy() for tensor in given))
+        told = corrected(*(tensor.double().numpy() for tensor in given), belief=options.belief)
         margins[queries] = torch.from_numpy(told).float()
         if net.heed:
             corrections = net.recall(own[None], known.vectors[None], known.labels[None])
-            share = min(1.0, _TAUGHT / len(rows))
+            share = min(1.0, options.taught / len(rows))
             margins[queries] += net.heed * share * corrections[0]
 
 

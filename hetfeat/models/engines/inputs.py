@@ -18,10 +18,6 @@ from hetfeat.features.trace import KINDS, WORDS
 from hetfeat.models.relative import relative_features
 
 CONTEXT_WIDTH = len(TRACE) + len(TASK) + 2 * len(HARDWARE)
-_FLAT = 1e-3
-"""A column that varies less than this in training says nothing, and is not blown up."""
-_FARTHEST = 6.0
-"""Standard deviations from the mean at most: an unseen device must not drown all else."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +59,21 @@ class Scaling:
 
     Attributes:
         tensors: Mean and scale of the columns, float32, by name, which is one of `NAMES`.
+        farthest: Standard deviations from the mean at most; 6.0 by default: an unseen device must
+            not drown all else.
     """
 
     NAMES = ("steps.mean", "steps.scale", "context.mean", "context.scale")
 
     tensors: dict[str, torch.Tensor]
+    farthest: float = 6.0
 
     @classmethod
-    def of(cls, batch: Batch) -> Self:
-        """The scaling that standardises a batch."""
+    def of(cls, batch: Batch, flat: float = 1e-3) -> Self:
+        """The scaling that standardises a batch.
+
+        A column that varies by less than `flat` says nothing, and is not blown up.
+        """
         tensors = {}
         steps = _stores(batch) if len(batch.stores) else _primitives(batch.steps)
         for name, values in (("steps", steps), ("context", _context(batch))):
@@ -80,7 +82,7 @@ class Scaling:
             mean, scale = np.zeros(known.shape[1]), np.ones(known.shape[1])
             mean[some] = np.nanmean(known[:, some], axis=0)
             scale[some] = np.nanstd(known[:, some], axis=0)
-            scale[scale < _FLAT] = 1
+            scale[scale < flat] = 1
             tensors[f"{name}.mean"] = torch.tensor(mean, dtype=torch.float32)
             tensors[f"{name}.scale"] = torch.tensor(scale, dtype=torch.float32)
         return cls(tensors)
@@ -107,7 +109,7 @@ class Scaling:
         scaled = (torch.from_numpy(np.ascontiguousarray(values)) - mean) / scale
         # A figure that the class of hardware lacks is as far from its mean as nothing at all;
         # that it is lacking stands in a column of its own.
-        return scaled.clamp(-_FARTHEST, _FARTHEST).nan_to_num(0.0)
+        return scaled.clamp(-self.farthest, self.farthest).nan_to_num(0.0)
 
 
 def _context(batch: Batch) -> npt.NDArray[np.float32]:

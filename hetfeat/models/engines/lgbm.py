@@ -18,8 +18,6 @@ from hetfeat.models.gbdt_parameters import LgbmParameters
 from hetfeat.models.training_set import Side
 
 BOOSTER = "booster.txt"
-BIN_SAMPLE = 50_000
-"""Rows to choose bins by, beyond memory; LightGBM holds them three times, as float64."""
 DAMAGED: tuple[type[Exception], ...] = (lightgbm.basic.LightGBMError,)
 
 
@@ -49,14 +47,27 @@ class LgbmTrees:
 
 
 def train(
-    settings: LgbmParameters, train: Side, valid: Side, on_epoch: OnEpoch | None
+    settings: LgbmParameters,
+    train: Side,
+    valid: Side,
+    on_epoch: OnEpoch | None,
+    sample_rows: int = 50_000,
 ) -> LgbmTrees:
-    """Boosts until the valid side improves no more."""
+    """Boosts until the valid side improves no more.
+
+    Args:
+        settings: Hyperparameters of the model.
+        train: Examples that are learnt from.
+        valid: Examples that end the training.
+        on_epoch: Function called after each round; None for none.
+        sample_rows: Rows to choose bins by, beyond memory; 50,000 by default: LightGBM holds them
+            three times, as float64.
+    """
     watch = EarlyStopping(valid, settings.point_weight, settings.patience, on_epoch)
     learn = rows_of(train.examples.batch, settings.stores)
     check = rows_of(valid.examples.batch, settings.stores)
     objective = RowObjective(train.objective(settings.point_weight), learn)
-    sample = {} if learn.in_memory else {"bin_construct_sample_cnt": BIN_SAMPLE}
+    sample = {} if learn.in_memory else {"bin_construct_sample_cnt": sample_rows}
     data = lightgbm.Dataset(_data(learn), free_raw_data=False)
     booster = lightgbm.train(
         settings.for_engine(len(learn.program)) | sample | _custom(objective),

@@ -31,7 +31,11 @@ class Targets:
 
 
 def loss_of(
-    margins: torch.Tensor, targets: Targets, group: torch.Tensor, settings: Any
+    margins: torch.Tensor,
+    targets: Targets,
+    group: torch.Tensor,
+    settings: Any,
+    noise: float = NOISE,
 ) -> torch.Tensor:
     """(1 - point_weight) x mean loss of a pair + point_weight x squared error of y.
 
@@ -44,12 +48,14 @@ def loss_of(
         targets: Labels of the same programs.
         group: Code of the group of each program, int64 [n]; only programs of a group are compared.
         settings: Hyperparameters, with `point_weight` and `lambda_rank`.
+        noise: Least relative difference of latencies for a pair to count, as a share; `NOISE` by
+            default.
     """
     share: float = settings.point_weight
     loss: torch.Tensor = (
         share * _POINT_SCALE * functional.mse_loss(torch.sigmoid(margins), targets.y)
     )
-    faster, slower = _pairs(targets.slowness, group)
+    faster, slower = _pairs(targets.slowness, group, noise)
     if not len(faster):
         return loss
     each: torch.Tensor = functional.softplus(margins[slower] - margins[faster])
@@ -59,11 +65,13 @@ def loss_of(
     return loss + (1 - share) * each.mean()
 
 
-def _pairs(slowness: torch.Tensor, group: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _pairs(
+    slowness: torch.Tensor, group: torch.Tensor, noise: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions of the faster and the slower program of each pair."""
     lead = slowness[None, :] - slowness[:, None]
     same = group[None, :] == group[:, None]
-    faster, slower = torch.nonzero(same & (lead > math.log1p(NOISE)), as_tuple=True)
+    faster, slower = torch.nonzero(same & (lead > math.log1p(noise)), as_tuple=True)
     return faster, slower
 
 

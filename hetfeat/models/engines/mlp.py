@@ -19,6 +19,7 @@ from hetfeat.models.early_stopping import EarlyStopping
 from hetfeat.models.engines import net as nets
 from hetfeat.models.engines.inputs import CONTEXT_WIDTH, Inputs, Scaling
 from hetfeat.models.engines.losses import loss_of
+from hetfeat.models.engines.net import NetOptions
 from hetfeat.models.neural import MlpParameters
 from hetfeat.models.training_set import Side
 
@@ -61,15 +62,16 @@ class MlpNet(nn.Module):
 
 @dataclass(frozen=True)
 class FittedMlp:
-    """A network and how its inputs are scaled."""
+    """A network, how its inputs are scaled and how it computes."""
 
     net: MlpNet
     scaling: Scaling
+    options: NetOptions = NetOptions()
 
     def margins(self, batch: Batch, support: Examples | None) -> npt.NDArray[np.float64]:
         """The margin of each program; a support set is not used."""
-        with nets.torch_threads(), torch.no_grad():
-            return _margins(self.net, self.scaling(batch))
+        with nets.torch_threads(self.options.threads), torch.no_grad():
+            return _margins(self.net, self.scaling(batch), self.options)
 
     def write(self, folder: Path) -> None:
         """Writes weights and scaling."""
@@ -80,25 +82,32 @@ class FittedMlp:
         return {}
 
 
-def train(settings: MlpParameters, train: Side, valid: Side, on_epoch: OnEpoch | None) -> FittedMlp:
+def train(
+    settings: MlpParameters,
+    train: Side,
+    valid: Side,
+    on_epoch: OnEpoch | None,
+    options: NetOptions = NetOptions(),
+) -> FittedMlp:
     """Descends until the valid side improves no more."""
     watch = EarlyStopping(valid, settings.point_weight, settings.patience, on_epoch)
     scaling = Scaling.of(train.examples.batch.loaded())
     check = scaling(valid.examples.batch.loaded())
-    with nets.torch_threads(), nets.seeded(settings.seed):
+    with nets.torch_threads(options.threads), nets.seeded(settings.seed):
         net = MlpNet(settings.width, scaling.step_width)
-        best = nets.Best(net, watch, lambda: _margins(net, check))
-        _descend(settings, net, list(net.parameters()), scaling, train, best)
+        best = nets.Best(net, watch, lambda: _margins(net, check, options))
+        _descend(settings, net, list(net.parameters()), scaling, train, best, options)
         best.restore()
-    return FittedMlp(net, scaling)
+    return FittedMlp(net, scaling, options)
 
 
 def fine_tune(settings: MlpParameters, fitted: FittedMlp, records: Side) -> FittedMlp:
     """A few epochs on other records; only the last block changes."""
     net = copy.deepcopy(fitted.net)
-    with nets.torch_threads(), nets.seeded(settings.seed):
-        _descend(settings, net, net.last_block(), fitted.scaling, records, None)
-    return FittedMlp(net, fitted.scaling)
+    options = fitted.options
+    with nets.torch_threads(options.threads), nets.seeded(settings.seed):
+        _descend(settings, net, net.last_block(), fitted.scaling, records, None, options)
+    return FittedMlp(net, fitted.scaling, options)
 
 
 def read(folder: Path, files: set[str], settings: MlpParameters) -> FittedMlp:
@@ -116,16 +125,17 @@ def _descend(
     scaling: Scaling,
     side: Side,
     best: "nets.Best | None",
+    options: NetOptions,
 ) -> None:
     inputs, targets = scaling(side.examples.batch.loaded()), nets.targets_of(side)
-    trunk = None if best else nets.once(net.trunk, inputs)
+    trunk = None if best else nets.once(net.trunk, inputs, options)
 
     def loss(positions: torch.Tensor, chunk: torch.Tensor) -> torch.Tensor:
         given = net.trunk(inputs.take(positions)) if trunk is None else trunk[positions]
         return loss_of(net.judge(given), targets.take(positions), chunk, settings)
 
-    nets.descend(net, parameters, settings, side, loss, best)
+    nets.descend(net, parameters, settings, side, loss, best, options)
 
 
-def _margins(net: MlpNet, inputs: Inputs) -> npt.NDArray[np.float64]:
-    return np.asarray(nets.once(net, inputs).numpy(), np.float64)
+def _margins(net: MlpNet, inputs: Inputs, options: NetOptions) -> npt.NDArray[np.float64]:
+    return np.asarray(nets.once(net, inputs, options).numpy(), np.float64)

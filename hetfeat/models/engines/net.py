@@ -22,19 +22,31 @@ from hetfeat.models.training_set import Side
 WEIGHTS = "weights.safetensors"
 DAMAGED: tuple[type[Exception], ...] = (SafetensorError, RuntimeError)
 """RuntimeError: weights of another shape."""
-CHUNK = 32
-"""Programs of a task that are compared in one step; 16 tasks of 32 are TenSet's batch of 512."""
-THREADS = 2
-_PREDICT = 512
-"""Programs scored at once: their activations fit in the caches."""
-_STEEPEST = 1.0
+
+
+@dataclass(frozen=True)
+class NetOptions:
+    """How a network computes; not its hyperparameters, which are kept with it.
+
+    Attributes:
+        chunk: Most programs of a task that are compared in one step; 32 by default: 16 tasks of 32
+            are TenSet's batch of 512.
+        threads: Most threads; 2 by default: more do not help matrices this small.
+        scored_at_once: Programs scored at once; 512 by default: their activations fit in caches.
+        steepest: Largest norm of a step's gradient; 1.0 by default.
+    """
+
+    chunk: int = 32
+    threads: int = 2
+    scored_at_once: int = 512
+    steepest: float = 1.0
 
 
 @contextmanager
-def torch_threads() -> Iterator[None]:
-    """Two threads at most for the length of the block: more do not help matrices this small."""
+def torch_threads(most: int = NetOptions.threads) -> Iterator[None]:
+    """So many threads at most for the length of the block."""
     before = torch.get_num_threads()
-    torch.set_num_threads(min(THREADS, before))
+    torch.set_num_threads(min(most, before))
     try:
         yield
     finally:
@@ -59,9 +71,14 @@ def targets_of(side: Side) -> Targets:
 
 
 def steps_of(
-    groups: npt.NDArray[np.int64], tasks: int, rng: np.random.Generator
+    groups: npt.NDArray[np.int64],
+    tasks: int,
+    rng: np.random.Generator,
+    most: int = NetOptions.chunk,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """An epoch: every program once, in steps of `tasks` chunks that never mix groups.
+
+    A chunk has `most` programs at most.
 
     Yields:
         Positions of the programs of a step, and the chunk each belongs to, both int64.
@@ -69,7 +86,7 @@ def steps_of(
     chunks = []
     for rows in by_group(groups):
         shuffled = rng.permutation(rows)
-        chunks += np.array_split(shuffled, -(-len(rows) // CHUNK))
+        chunks += np.array_split(shuffled, -(-len(rows) // most))
     order = rng.permutation(len(chunks))
     for start in range(0, len(order), tasks):
         chosen = [chunks[i] for i in order[start : start + tasks]]
@@ -105,6 +122,7 @@ def descend(
     side: Side,
     step_loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     best: Best | None,
+    options: NetOptions = NetOptions(),
 ) -> None:
     """Adam with a rate that falls as a cosine.
 
@@ -115,6 +133,7 @@ def descend(
         side: Examples that are learnt from.
         step_loss: Loss of the programs at some positions, given the chunk of each.
         best: Judge of each epoch that ends the training early; None for a fine-tuning.
+        options: Size of a chunk, and largest gradient; those of `NetOptions` by default.
     """
     epochs = settings.rounds if best else settings.fine_tune_rounds
     rate = settings.learning_rate if best else settings.fine_tune_rate
@@ -123,10 +142,10 @@ def descend(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(1, epochs))
     for epoch in range(epochs):
         net.train()
-        for positions, chunk in steps_of(side.groups, settings.batch, rng):
+        for positions, chunk in steps_of(side.groups, settings.batch, rng, options.chunk):
             optimiser.zero_grad()
             step_loss(positions, chunk).backward()
-            nn.utils.clip_grad_norm_(parameters, _STEEPEST)
+            nn.utils.clip_grad_norm_(parameters, options.steepest)
             optimiser.step()
         schedule.step()
         net.eval()
@@ -134,15 +153,18 @@ def descend(
             return
 
 
-def in_parts(count: int) -> Iterator[torch.Tensor]:
-    """Positions 0 to `count`, a part at a time."""
-    return iter(torch.arange(count).split(_PREDICT)) if count else iter(())
+def in_parts(count: int, most: int = NetOptions.scored_at_once) -> Iterator[torch.Tensor]:
+    """Positions 0 to `count`, `most` at a time."""
+    return iter(torch.arange(count).split(most)) if count else iter(())
 
 
-def once(layers: Callable[[Inputs], torch.Tensor], inputs: Inputs) -> torch.Tensor:
+def once(
+    layers: Callable[[Inputs], torch.Tensor], inputs: Inputs, options: NetOptions
+) -> torch.Tensor:
     """What layers that are not to change make of all programs, a part at a time."""
+    parts = in_parts(len(inputs), options.scored_at_once)
     with torch.no_grad():
-        return torch.cat([layers(inputs.take(part)) for part in in_parts(len(inputs))])
+        return torch.cat([layers(inputs.take(part)) for part in parts])
 
 
 def write_weights(folder: Path, tensors: dict[str, torch.Tensor]) -> None:

@@ -7,8 +7,7 @@ from scipy.stats import norm, rankdata
 Doubles = npt.NDArray[np.float64]
 
 BELIEF = 4.0
-"""How much the head is believed before anything is measured: as if by so many programs, of logits
-that spread by one, whose speeds it had told exactly."""
+"""Default of `belief`."""
 _NEAR = (0.1, 0.3, 1.0, 2.0, 5.0)
 """What the squared distance of two programs over the median one may be worth."""
 _NOISE = (0.03, 0.1, 0.3, 1.0, 3.0)
@@ -16,7 +15,13 @@ _NOISE = (0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 def corrected(
-    margins: Doubles, queries: Doubles, said: Doubles, vectors: Doubles, slowness: Doubles
+    margins: Doubles,
+    queries: Doubles,
+    said: Doubles,
+    vectors: Doubles,
+    slowness: Doubles,
+    *,
+    belief: float = BELIEF,
 ) -> Doubles:
     """Margins of queries: the head's, as far as it was right, and what it missed of the like.
 
@@ -29,10 +34,12 @@ def corrected(
         said: Margins of the measured programs as the head gives them, float64 [s].
         vectors: Embeddings of the measured programs, float64 [s, width].
         slowness: Logarithms of the measured latencies, infinite for a failure, float64 [s].
+        belief: How much the head is believed before anything is measured, 4.0 by default: as if by
+            so many programs, of logits that spread by one, whose speeds it had told exactly.
     """
     speed = norm.ppf((rankdata(-slowness) - 0.5) / len(slowness))
     told = said - said.mean()
-    trust = (speed @ told + BELIEF) / (told @ told + BELIEF)
+    trust = (speed @ told + belief) / (told @ told + belief)
     answer: Doubles = trust * margins + carried_over(vectors, speed - trust * told, queries)
     return answer
 

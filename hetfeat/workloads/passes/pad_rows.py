@@ -17,8 +17,6 @@ from hetfeat.workloads.passes.simplify import operator_of, rewritten, static_sha
 
 TILES = range(4, 17)
 """Rows of a register tile: one load of a weight serves so many, and that many fit."""
-SPARE = 0.05
-"""Largest share of rows that may be added."""
 
 
 def pad_rows(module: tvm.IRModule) -> tvm.IRModule:
@@ -30,13 +28,16 @@ def pad_rows(module: tvm.IRModule) -> tvm.IRModule:
     return rewritten(module, _RowPadder(module))
 
 
-def tileable(rows: int) -> int:
+def tileable(rows: int, spare: float = 0.05) -> int:
     """The least number of rows from `rows` on that a tile of `TILES` divides.
 
-    `rows` itself where that would be over `SPARE` more.
+    Args:
+        rows: Number of rows of a product.
+        spare: Largest share of rows that may be added; 0.05 by default. Where it takes more, the
+            answer is `rows`.
     """
     found = next(n for n in range(rows, rows + TILES[0]) if any(n % tile == 0 for tile in TILES))
-    return found if found <= (1 + SPARE) * rows else rows
+    return found if found <= (1 + spare) * rows else rows
 
 
 @mutator

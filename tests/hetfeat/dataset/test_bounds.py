@@ -10,14 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 import stores
 
-from hetfeat.dataset import files
-from hetfeat.dataset.bounds import MAX_GROUP_BYTES
 from hetfeat.dataset.files import append_lines, json_lines, sha256
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.readers import journal_parts, row_groups
 from hetfeat.dataset.schema import SCHEMA
 from hetfeat.dataset.store import RecordStore
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.errors import DataError
+
+MAX_GROUP_BYTES = StoreConfig().max_group_bytes
 
 
 @pytest.fixture
@@ -77,28 +78,29 @@ def test_the_same_texts_pass_where_they_are_few(store):
 def test_columns_of_every_kind_are_counted(store, column, values):
     path = add_shard(store, {column: values}, len(values))
     with pytest.raises(DataError, match="once it is unpacked; expected 100000 bytes at most"):
-        row_groups(path, max_bytes=100_000)
+        row_groups(path, options=StoreConfig(max_group_bytes=100_000))
 
 
 def test_rows_are_counted(store):
     path = add_shard(store, {}, 2**20 + 1)
     assert len(row_groups(path)) == 2  # as Arrow divides them
     with pytest.raises(DataError, match="of 1048576 rows; expected 1000 rows at most"):
-        row_groups(path, max_rows=1000)
+        row_groups(path, options=StoreConfig(max_group_rows=1000))
 
 
 def test_the_packaged_records_have_room_to_spare():
-    store = RecordStore.open(packaged_store())
+    half = StoreConfig(max_group_bytes=MAX_GROUP_BYTES // 2, max_unpacked_bytes=2**27)
+    store = RecordStore.open(packaged_store(), options=half)
     for shard in store.shards():
-        row_groups(store.path / shard["path"], max_bytes=MAX_GROUP_BYTES // 2)
-    assert len(store.workloads(max_bytes=2**27)) > 800
+        row_groups(store.path / shard["path"], options=half)
+    assert len(store.workloads()) > 800
 
 
-def test_a_packed_file_is_unpacked_no_further(store, monkeypatch):
+def test_a_packed_file_is_unpacked_no_further(store):
     line = json.dumps(["task", "module" * 1000]).encode() + b"\n"
     (store.path / "workloads.jsonl.gz").write_bytes(gzip.compress(line * 20_000))
     with pytest.raises(DataError, match=r"unpacks to 1.{6} bytes and more; expected 1000000 bytes"):
-        store.workloads(max_bytes=1_000_000)
+        RecordStore(store.path, StoreConfig(max_unpacked_bytes=1_000_000)).workloads()
 
 
 @pytest.mark.parametrize("name", ["journal.jsonl", "workloads.jsonl.gz", "shards.jsonl"])
@@ -121,22 +123,23 @@ def test_the_bound_of_a_line_is_what_is_asked_for(store):
     )
     journal = store.path / "journal.jsonl"
     longest = max(map(len, journal.read_bytes().splitlines(keepends=True)))
-    (part,) = journal_parts(journal, max_line_bytes=longest)
-    assert part.read().num_rows == len(list(json_lines(journal, max_line_bytes=longest))) == 3
+    enough, short = (StoreConfig(max_line_bytes=n) for n in (longest, longest - 1))
+    (part,) = journal_parts(journal, enough)
+    assert part.read().num_rows == len(list(json_lines(journal, options=enough))) == 3
     with pytest.raises(DataError, match="of more than"):
-        part = journal_parts(journal, max_line_bytes=longest - 1)[0]
+        part = journal_parts(journal, short)[0]
         part.read()
 
 
-def test_no_line_is_written_that_would_not_be_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MAX_LINE_BYTES", 100)
+def test_no_line_is_written_that_would_not_be_read(tmp_path):
+    short = StoreConfig(max_line_bytes=100)
     with pytest.raises(DataError, match="of more than 100 bytes"):
-        append_lines(tmp_path / "lines.jsonl", ["short", "x" * 100])
+        append_lines(tmp_path / "lines.jsonl", ["short", "x" * 100], short)
     assert list(json_lines(tmp_path / "lines.jsonl")) == ["short"]
 
 
-def test_no_more_workloads_are_written_than_would_be_read(store, monkeypatch):
-    monkeypatch.setattr("hetfeat.dataset.store.MAX_UNPACKED_BYTES", 100)
+def test_no_more_workloads_are_written_than_would_be_read(tmp_path):
+    store = RecordStore.create(tmp_path / "store", StoreConfig(max_unpacked_bytes=100))
     store.add_workloads({"a": "module"})
     with pytest.raises(DataError, match="bytes unpacked; expected 100 bytes at most"):
         store.add_workloads({"b": "module" * 20})

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mlproject
-from hetfeat.dataset import readers, shards, sidecar_files
+from hetfeat.dataset import sidecar_files
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.schema import (
     SCHEMA,
@@ -37,6 +37,7 @@ from hetfeat.dataset.schema import (
 from hetfeat.dataset.shards import ShardWriter
 from hetfeat.dataset.stats import counts
 from hetfeat.dataset.store import RecordStore
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.errors import DataError
 from hetfeat.records import Measurement
 from registry.cli import app
@@ -138,11 +139,15 @@ def test_a_store_of_schema_1_is_read():
 class TestPieces:
     """Small limits stand for large stores."""
 
-    @pytest.fixture(autouse=True)
-    def small_limits(self, monkeypatch):
-        monkeypatch.setattr(shards, "BUFFER_BYTES", 20_000)
-        monkeypatch.setattr(shards, "SHARD_ROWS", 30)
-        monkeypatch.setattr(readers, "JOURNAL_BYTES", 10_000)
+    SMALL = StoreConfig(buffer_bytes=20_000, shard_rows=30, journal_bytes=10_000)
+
+    @pytest.fixture
+    def store(self, tmp_path):
+        return RecordStore.create(tmp_path / "store", self.SMALL)
+
+    @pytest.fixture
+    def made(self, tmp_path):
+        return stores.make_store(tmp_path / "made", tasks=2, per_task=4, options=self.SMALL)
 
     @given(
         tasks=st.lists(st.integers(0, 5), min_size=1, max_size=8),
@@ -151,7 +156,7 @@ class TestPieces:
     @settings(max_examples=20, deadline=None)
     def test_whatever_is_written_is_read_once(self, tasks, compacted):
         with tempfile.TemporaryDirectory() as folder:
-            store = RecordStore.create(Path(folder) / "s")
+            store = RecordStore.create(Path(folder) / "s", self.SMALL)
             written = []
             for turn, number in enumerate(tasks):
                 programs = stores.programs(stores.task(number), 9, seed=turn)

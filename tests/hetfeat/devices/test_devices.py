@@ -18,6 +18,11 @@ from hetfeat.errors import DataError, RequestError
 CORES = len(os.sched_getaffinity(0))
 
 
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
 class TestCores:
     @pytest.mark.parametrize(
         ("quota", "cores"),
@@ -30,30 +35,24 @@ class TestCores:
             ("\n", CORES),
         ],
     )
-    def test_a_quota_of_cgroup_2_bounds_them(self, tmp_path, monkeypatch, quota, cores):
-        (tmp_path / "cpu.max").write_text(quota)
-        monkeypatch.setattr(host, "CGROUP_QUOTAS", (tmp_path / "cpu.max",))
-        assert host.usable_cores() == cores
+    def test_a_quota_of_cgroup_2_bounds_them(self, tmp_path, quota, cores):
+        write(tmp_path / "sys/fs/cgroup/cpu.max", quota)
+        assert host.usable_cores(tmp_path) == cores
 
     @pytest.mark.parametrize(("quota", "cores"), [("100000", 1), ("-1", CORES)])
-    def test_a_quota_of_cgroup_1_bounds_them(self, tmp_path, monkeypatch, quota, cores):
-        (tmp_path / "cpu.cfs_quota_us").write_text(f"{quota}\n")
-        (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
-        paths = (tmp_path / "cpu.max", tmp_path / "cpu.cfs_quota_us")
-        monkeypatch.setattr(host, "CGROUP_QUOTAS", paths)
-        assert host.usable_cores() == cores
+    def test_a_quota_of_cgroup_1_bounds_them(self, tmp_path, quota, cores):
+        write(tmp_path / "sys/fs/cgroup/cpu/cpu.cfs_quota_us", f"{quota}\n")
+        write(tmp_path / "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n")
+        assert host.usable_cores(tmp_path) == cores
 
-    def test_affinity_counts_without_a_quota(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(host, "CGROUP_QUOTAS", (tmp_path / "none",))
-        assert host.usable_cores() == CORES
+    def test_affinity_counts_without_a_quota(self, tmp_path):
+        assert host.usable_cores(tmp_path) == CORES
 
     def test_the_cpu_has_a_name_and_a_cache_line(self):
         assert host.cpu_model()
         assert host.cache_line_bytes() in (32, 64, 128, 256)
 
-    def test_sizes_of_data_caches_are_read_and_what_is_amiss_is_left_out(
-        self, tmp_path, monkeypatch
-    ):
+    def test_sizes_of_data_caches_are_read_and_what_is_amiss_is_left_out(self, tmp_path):
         caches = (
             ("1", "Data", "48K\n"),
             ("1", "Instruction", "32K\n"),
@@ -61,14 +60,12 @@ class TestCores:
             ("3", "Unified", "a lot\n"),
         )
         for i, (level, kind, size) in enumerate(caches):
-            folder = tmp_path / f"index{i}"
-            folder.mkdir()
-            (folder / "level").write_text(f"{level}\n")
-            (folder / "type").write_text(f"{kind}\n")
-            (folder / "size").write_text(size)
-        (tmp_path / "index4").mkdir()
-        monkeypatch.setattr(host, "CACHES", tmp_path)
-        assert host.cache_bytes() == {1: 48 * 1024, 2: 1024 * 1024}
+            folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{i}"
+            write(folder / "level", f"{level}\n")
+            write(folder / "type", f"{kind}\n")
+            write(folder / "size", size)
+        (folder.parent / "index4").mkdir()
+        assert host.cache_bytes(tmp_path) == {1: 48 * 1024, 2: 1024 * 1024}
 
 
 class TestProfile:

@@ -19,16 +19,20 @@ FILES = {
 
 
 @pytest.fixture(params=["v2", "v1"])
-def bound(request, tmp_path, monkeypatch):
-    """Sets what a group may take and what it takes, in either version of cgroups."""
-    version = request.param
-    (tmp_path / "self").write_text(GROUPS[version])
-    monkeypatch.setattr(host, "CGROUPS", tmp_path / "self")
-    controller = "" if version == "v2" else "memory"
-    monkeypatch.setattr(host, "CGROUP_MEMORY", ((tmp_path, controller, *FILES[version]),))
+def all_groups(request, tmp_path):
+    """The folder of all groups in a system with either version of cgroups."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(GROUPS[request.param])
+    return tmp_path / ("sys/fs/cgroup" if request.param == "v2" else "sys/fs/cgroup/memory")
+
+
+@pytest.fixture
+def bound(all_groups):
+    """Sets what a group may take and what it takes."""
+    version = "v1" if all_groups.name == "memory" else "v2"
 
     def write(group: str, most: object, taken: int) -> None:
-        folder = tmp_path / group
+        folder = all_groups / group
         folder.mkdir(parents=True, exist_ok=True)
         for name, value in zip(FILES[version], (most, taken), strict=True):
             (folder / name).write_text(f"{value}\n")
@@ -36,31 +40,31 @@ def bound(request, tmp_path, monkeypatch):
     return write
 
 
-def test_without_a_bound_memory_is_not_limited(bound):
-    assert host.memory_left_bytes() == math.inf
+def test_without_a_bound_memory_is_not_limited(bound, tmp_path):
+    assert host.memory_left_bytes(tmp_path) == math.inf
     bound("box/inner", "max", 10)
-    assert host.memory_left_bytes() == math.inf
+    assert host.memory_left_bytes(tmp_path) == math.inf
 
 
-def test_the_narrowest_group_around_counts(bound):
+def test_the_narrowest_group_around_counts(bound, tmp_path):
     bound("box/inner", 1000, 10)
-    assert host.memory_left_bytes() == 990
+    assert host.memory_left_bytes(tmp_path) == 990
     bound("box", 500, 100)
-    assert host.memory_left_bytes() == 400
+    assert host.memory_left_bytes(tmp_path) == 400
 
 
 @pytest.mark.parametrize(
     "told", ["inactive_file 30\n", "inactive_file 9\nactive_file 50\ntotal_inactive_file 30\n"]
 )
-def test_files_cached_and_not_read_lately_are_left(bound, tmp_path, told):
+def test_files_cached_and_not_read_lately_are_left(bound, all_groups, tmp_path, told):
     bound("box/inner", 1000, 100)
-    (tmp_path / "box/inner/memory.stat").write_text(told)
-    assert host.memory_left_bytes() == 930
+    (all_groups / "box/inner/memory.stat").write_text(told)
+    assert host.memory_left_bytes(tmp_path) == 930
 
 
-def test_a_container_sees_its_group_at_the_root(bound):
+def test_a_container_sees_its_group_at_the_root(bound, tmp_path):
     bound(".", 700, 800)
-    assert host.memory_left_bytes() == 0
+    assert host.memory_left_bytes(tmp_path) == 0
 
 
 def test_a_real_group_is_heeded():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import stores
 
-from hetfeat.dataset import shards
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.errors import DataError
 from hetfeat.features.assemble import assemble, map_examples
 from hetfeat.features.cluster import over
@@ -31,10 +31,10 @@ def client():
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
+def store(tmp_path):
     """Many pieces, with duplicates, failures, a journal and records without features."""
-    monkeypatch.setattr(shards, "BUFFER_BYTES", 20_000)
-    made = stores.make_store(tmp_path / "s", tasks=6, per_task=20)
+    small = StoreConfig(buffer_bytes=20_000)
+    made = stores.make_store(tmp_path / "s", tasks=6, per_task=20, options=small)
     first, second = stores.programs(stores.task(0), 2, seed=0)
     made.append(
         [

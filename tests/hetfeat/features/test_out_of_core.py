@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from hetfeat.dataset.splits import split_examples
 from hetfeat.devices import host
-from hetfeat.features import out_of_core
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.features.out_of_core import Shelf, SpilledBatch
@@ -26,9 +25,8 @@ TREES = ("xgb", "lgbm")
 def pair(tmp_path_factory) -> tuple[Examples, Examples]:
     """The examples of a store in memory, and in a file of many parts."""
     store = stores.make_store(tmp_path_factory.mktemp("records") / "s", tasks=24)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(out_of_core, "PART_BYTES", 80_000)
-        return assemble(store).examples, assemble(store, room_bytes=600_000).examples
+    outside = assemble(store, shelf=Shelf(600_000, part_bytes=80_000)).examples
+    return assemble(store).examples, outside
 
 
 def same(one: Batch, other: Batch) -> None:
@@ -90,12 +88,10 @@ def test_small_batches_are_parts_together(pair):
     """Two of one program in a part, and one at the end; a batch without a program is in none."""
     inside, _ = pair
     size = inside.batch.take(np.array([0])).nbytes
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(out_of_core, "PART_BYTES", 1.5 * size)
-        shelf = Shelf(0)
-        for index in ([0], [], [0], [0]):
-            shelf.put(inside.batch.take(np.array(index, np.int64)))
-        assert [len(piece) for piece in shelf.whole().pieces()] == [2, 1]
+    shelf = Shelf(0, part_bytes=3 * size // 2)
+    for index in ([0], [], [0], [0]):
+        shelf.put(inside.batch.take(np.array(index, np.int64)))
+    assert [len(piece) for piece in shelf.whole().pieces()] == [2, 1]
     same(inside.batch.take(np.zeros(3, np.int64)), shelf.whole().loaded())
 
 

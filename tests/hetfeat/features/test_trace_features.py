@@ -169,10 +169,9 @@ class TestRealTraces:
             assert (vectors[:, AT["primitive_other"]] == 0).all()
             np.testing.assert_array_equal(vectors, features.vectors(column))
 
-    def test_without_padding_part_by_part(self, packaged, monkeypatch):
-        monkeypatch.setattr(features, "_PADDED_AT_ONCE", 7)
+    def test_without_padding_part_by_part(self, packaged):
         some = packaged.slice(0, 50).to_pylist()
-        steps, offsets = features.steps(some)
+        steps, offsets = features.steps(some, padded_at_once=7)
         padded = features.sequences(some)
         for i, own in enumerate(padded):
             length = offsets[i + 1] - offsets[i]

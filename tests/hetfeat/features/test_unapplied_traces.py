@@ -18,7 +18,7 @@ from hetfeat.features.unapplied_traces import as_drafts
 from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.models.persist import HEAD
-from hetfeat.models.trace_ranker import FILE, DraftModel
+from hetfeat.models.trace_ranker import FILE, DraftModel, RankerOptions
 from hetfeat.records import Program
 from hetfeat.schedules import trace as traces
 from hetfeat.search.trace_mutation import MutationConfig, mutate_traces
@@ -142,24 +142,22 @@ class TestModel:
         assert DraftModel.fit(examples, one, 0) is None
         assert DraftModel.fit(one, examples, 0) is None
 
-    def test_operators_of_few_records_are_not_known(self, examples, monkeypatch):
+    def test_operators_of_few_records_are_not_known(self, examples):
         sides = part(examples, range(5)), part(examples, (5, 6))
         assert DraftModel.fit(*sides, seed=0).operators == set()
-        monkeypatch.setattr("hetfeat.models.trace_ranker.KNOWN_RECORDS", 48)  # two tasks, not one
-        assert DraftModel.fit(*sides, seed=0).operators == {"conv2d", "matmul"}
+        two_tasks = RankerOptions(known_records=48)
+        assert DraftModel.fit(*sides, 0, two_tasks).operators == {"conv2d", "matmul"}
 
     @pytest.mark.parametrize(
         ("device", "own"),
         [("znver3-avx2-2t", {"conv2d", "matmul", "winograd"}), ("znver4-avx2-2t", set())],
     )
-    def test_it_says_of_which_operators_it_has_learnt_sketches_of_ours(
-        self, device, own, monkeypatch
-    ):
-        monkeypatch.setattr("hetfeat.models.trace_ranker.SETTINGS", GbdtParameters(rounds=1))
+    def test_it_says_of_which_operators_it_has_learnt_sketches_of_ours(self, device, own):
+        quick = RankerOptions(trees=GbdtParameters(rounds=1))
         store = RecordStore.open(packaged_store())
         known = assemble(store, devices=[f"amd-epyc-{device}"]).examples
-        assert DraftModel.fit(known, known, seed=0).own >= own
-        assert bool(DraftModel.fit(known, known, seed=0).own) is bool(own)
+        assert DraftModel.fit(known, known, 0, quick).own >= own
+        assert bool(DraftModel.fit(known, known, 0, quick).own) is bool(own)
 
     def test_it_lies_in_the_folder_of_its_model(self, examples, tmp_path):
         known, valid, test = part(examples, range(5)), part(examples, (5, 6)), part(examples, (7,))

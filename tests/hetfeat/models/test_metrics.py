@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetfeat.models import metrics
 from hetfeat.models.metrics import (
     by_group,
     pairwise_accuracy,
@@ -105,10 +104,8 @@ SCORE = st.sampled_from([0.0, 1.0, math.nan, math.inf, -math.inf]) | st.floats(-
 def test_both_accuracies_in_chunks_are_those_of_all_pairs(programs, chunk, noise):
     scores, latency_s, groups = (np.array([p[k] for p in programs], float) for k in range(3))
     groups = groups.astype(np.int64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "_CHUNK", chunk)
-        found = dataclasses.astuple(pairwise_accuracy(scores, latency_s, groups, noise))
-        tenset = pairwise_accuracy_tenset(scores, 1 / latency_s, groups)
+    found = dataclasses.astuple(pairwise_accuracy(scores, latency_s, groups, noise, chunk))
+    tenset = pairwise_accuracy_tenset(scores, 1 / latency_s, groups, chunk)
     np.testing.assert_equal(found, all_pairs(scores, latency_s, groups, noise))
     np.testing.assert_equal(tenset, all_pairs_tenset(scores, 1 / latency_s, groups))
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from hetfeat.errors import DataError
-from hetfeat.models import native
-from hetfeat.models.native import check_native
+from hetfeat.models.native import ChildLimits, check_native
 from hetfeat.models.native_child import check_file
 
 CHANGED = (0, 4, 20, 31, 33, 45)
@@ -41,14 +40,13 @@ def changed(data: bytes, seed: int) -> bytes:
 @pytest.mark.slow
 def test_changed_boosters_are_refused_or_load(booster, tmp_path, monkeypatch):
     monkeypatch.setenv("HETFEAT_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(native, "CPU_S", 8)
     passed, refused = [], 0
     for seed in CHANGED:
         data = changed(booster, seed)
         path = tmp_path / f"{seed}.ubj"
         path.write_bytes(data)
         try:
-            check_native(path, hashlib.sha256(data).hexdigest())
+            check_native(path, hashlib.sha256(data).hexdigest(), ChildLimits(cpu_s=8))
             passed.append(str(path))
         except DataError:
             refused += 1

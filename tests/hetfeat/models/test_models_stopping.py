@@ -66,15 +66,14 @@ def test_only_the_column_that_a_model_reads_is_worth_anything(sides):
     np.testing.assert_array_equal(sides[0].batch.stores, before)
 
 
-def test_programs_are_few_and_of_whole_tasks(sides, monkeypatch):
-    monkeypatch.setattr(permutation, "MOST_PROGRAMS", 16)
+def test_programs_are_few_and_of_whole_tasks(sides):
     drawn = []
 
     def predict(batch, support=None):
         drawn.append(batch)
         return np.ones(len(batch))
 
-    permutation_importance(SimpleNamespace(predict=predict), sides[0])
+    permutation_importance(SimpleNamespace(predict=predict), sides[0], most_programs=16)
     assert {len(batch) for batch in drawn} == {16}
     of = np.nan_to_num(np.hstack([drawn[0].task, drawn[0].hardware]))
     assert len(np.unique(of, axis=0)) == 2

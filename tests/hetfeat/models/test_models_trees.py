@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import stores
 
-from hetfeat.devices import host
 from hetfeat.errors import RequestError
 from hetfeat.features import columns
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.features.trace import WIDTH
+from hetfeat.models import gbdt_parameters
 from hetfeat.models.aggregate import flat_features, table_names, table_of
 from hetfeat.models.engines.trees import RowObjective, rows_of
 from hetfeat.models.gbdt_parameters import GbdtParameters, LgbmParameters
@@ -140,9 +140,8 @@ def test_a_device_without_threads_has_no_share_of_them():
     }
 
 
-def test_training_heeds_the_quota_of_a_container(tmp_path, monkeypatch):
-    (tmp_path / "cpu.max").write_text("100000 100000\n")
-    monkeypatch.setattr(host, "CGROUP_QUOTAS", (tmp_path / "cpu.max",))
+def test_training_heeds_the_quota_of_a_container(monkeypatch):
+    monkeypatch.setattr(gbdt_parameters, "usable_cores", lambda: 1)
     assert GbdtParameters().for_engine(10**6)["nthread"] == 1
     assert LgbmParameters().for_engine(10**6)["num_threads"] == 1
 

@@ -19,7 +19,7 @@ from hetfeat.models.engines.attention_net import LABELS, AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
 from hetfeat.models.engines.mlp import MlpNet
-from hetfeat.models.engines.net import CHUNK, WEIGHTS, steps_of, torch_threads
+from hetfeat.models.engines.net import WEIGHTS, NetOptions, steps_of, torch_threads
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
@@ -97,7 +97,10 @@ def test_lambda_rank_weighs_the_top_by_hand():
 
 
 @settings(max_examples=30, deadline=None)
-@given(sizes=st.lists(st.integers(1, 3 * CHUNK), min_size=1, max_size=9), tasks=st.integers(1, 5))
+@given(
+    sizes=st.lists(st.integers(1, 3 * NetOptions.chunk), min_size=1, max_size=9),
+    tasks=st.integers(1, 5),
+)
 def test_an_epoch_takes_every_program_once_and_mixes_no_tasks(sizes, tasks):
     groups = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
     steps = list(steps_of(groups, tasks, np.random.default_rng(1)))
@@ -106,7 +109,7 @@ def test_an_epoch_takes_every_program_once_and_mixes_no_tasks(sizes, tasks):
     for positions, chunk in steps:
         counts = np.bincount(chunk.numpy())
         assert len(counts) <= tasks
-        assert counts.max() <= CHUNK
+        assert counts.max() <= NetOptions.chunk
         for number in range(len(counts)):
             assert len(set(groups[positions[chunk == number].numpy()])) == 1
 

@@ -22,6 +22,8 @@ from hetfeat.transfer.finetune import (
 )
 from hetfeat.transfer.gate import GateOptions, decide
 from hetfeat.transfer.selection import heaviest, on_columns
+from registry.files.moves import promote
+from registry.files.pull import fetch
 from registry.jobs import transfer_records
 from registry.jobs.transfer_records import (
     Division,
@@ -30,9 +32,9 @@ from registry.jobs.transfer_records import (
     divided_records,
     kept_folder,
 )
+from registry.models.gates import StandardGates
 from registry.models.lineage import lineage
 from registry.models.mlflow_client import connect
-from registry.models.stages import promote, standard_gates
 from registry.models.versions import resolve
 
 SOURCE = "models:/costmodel.cpu-x86@production"
@@ -265,9 +267,8 @@ class TestCommand:
         assert version.tags["parent_model_uri"] == "models:/costmodel.cpu-x86/1"
         for name in ("pca_source", "pca_transfer", "pca_scratch"):
             assert float(version.tags[f"metric.{name}"]) == found[name]
-        said = {
-            result.gate: result for result in standard_gates(registry)(version, None, "production")
-        }
+        gates = StandardGates(registry, fetch)
+        said = {result.gate: result for result in gates(version, None, "production")}
         expected = "passed" if found["pca_transfer"] >= found["pca_source"] else "refused"
         assert said["transfer"].outcome == expected
         assert said["top1"].outcome == said["artifacts"].outcome == "passed"

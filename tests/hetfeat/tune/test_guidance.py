@@ -11,6 +11,7 @@ from hetfeat.features.assemble import batch_of
 from hetfeat.features.batch import Examples
 from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.gbdt_parameters import GbdtParameters
+from hetfeat.models.trace_ranker import RankerOptions
 from hetfeat.search.base import Exploration
 from hetfeat.transfer.finetune import mean_pca
 from hetfeat.tune.guidance import GuidanceConfig, ModelGuidance, refuse_source_at_chance
@@ -137,14 +138,13 @@ def test_measurements_that_teach_nothing_leave_it_without_a_model():
 
 
 @pytest.mark.parametrize("draft", ["of its operator", "of others", None])
-def test_a_search_is_guided_by_what_there_is(draft, monkeypatch):
+def test_a_search_is_guided_by_what_there_is(draft):
     guidance = ModelGuidance(source(), HERE, seed=0)
     assert guidance.model is not None
     if draft:
         many = 1 if draft == "of its operator" else 10_000
-        monkeypatch.setattr("hetfeat.models.trace_ranker.KNOWN_RECORDS", many)
         known = examples(measured(range(12, 30), 360))
-        guidance.model.learn_drafts(known, known)
+        guidance.model.learn_drafts(known, known, RankerOptions(known_records=many))
     asked = guidance.for_task(stores.task(0))
     programs = stores.programs(stores.task(0), 5, seed=3)
     assert np.array_equal(asked.score(programs), guidance.model.predict(batch_of(programs, HERE)))
@@ -173,9 +173,8 @@ def test_it_learns_at_once_and_then_when_there_is_enough_that_is_new(monkeypatch
 def test_sketches_that_a_source_has_not_learnt_take_turns(draft, monkeypatch):
     taught, task = source(), stores.task(0)
     if draft:
-        monkeypatch.setattr("hetfeat.models.trace_ranker.KNOWN_RECORDS", 1)
         known = examples([as_ours(m, draft == "of both") for m in measured(range(12, 30), 360)])
-        taught.learn_drafts(known, known)
+        taught.learn_drafts(known, known, RankerOptions(known_records=1))
     guidance = ModelGuidance(taught, HERE, seed=0)
     monkeypatch.setattr(guidance, "_gate", lambda *_: None)
     asked = guidance.for_task(task)

@@ -12,11 +12,11 @@ from hetfeat.errors import HetfeatError, RequestError, WorkFailed
 from registry.files import cache
 from registry.files.artifacts import Artifacts
 from registry.files.manifest import write_manifest
+from registry.files.moves import promote
 from registry.files.pull import pull
 from registry.models import aliases
 from registry.models.aliases import State
 from registry.models.mlflow_client import connect
-from registry.models.stages import promote
 from registry.models.versions import model_names, register, resolve
 
 

@@ -9,8 +9,8 @@ from conftest import on_sqlite_only
 from hetfeat.errors import DataError, HetfeatError, RequestError, WorkFailed
 from registry.files import cache
 from registry.files.manifest import MANIFEST, write_manifest
+from registry.files.moves import promote
 from registry.files.pull import pull
-from registry.models.stages import promote
 from registry.models.version import MANIFEST_TAG
 
 pytestmark = on_sqlite_only
@@ -193,7 +193,6 @@ def test_an_alias_is_followed_while_a_promotion_is_being_made(
     client, make_version, name, monkeypatch
 ):
     """Whatever of it has been done: the alias is set before the entry is written."""
-    monkeypatch.setattr("registry.models.recorded_alias.SETTLE_S", 0.0)
     make_version(name)
     set_tag, move = type(client).set_registered_model_tag, type(client).set_registered_model_alias
     pulled = []
@@ -201,7 +200,7 @@ def test_an_alias_is_followed_while_a_promotion_is_being_made(
     def then_pulled(step):
         def made(self, *args):
             step(self, *args)
-            pulled.append(pull(name, "production").version.version)
+            pulled.append(pull(name, "production", settle_s=0.0).version.version)
 
         return made
 

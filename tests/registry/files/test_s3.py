@@ -18,8 +18,8 @@ import mlproject
 from hetfeat.errors import DataError, HetfeatError, RequestError, WorkFailed
 from registry.files import s3_upload
 from registry.files.manifest import MANIFEST, write_manifest
+from registry.files.moves import promote
 from registry.files.presigned_fetch import fetch_presigned, parse_request, read_request
-from registry.models.stages import promote
 
 BUCKET = "models"
 FILES = {"model.ubj": b"{weights", "meta/columns.json": b"[]", "bundle/lib.so": b"x" * (20 << 20)}

@@ -1,3 +1,4 @@
+import functools
 import json
 import uuid
 
@@ -7,20 +8,18 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 
 from hetfeat.errors import WorkFailed
+from registry.files.moves import promote, rollback
 from registry.files.pull import pull
-from registry.maintenance.audit import diagnose
-from registry.maintenance.repair import repair
+from registry.maintenance import audit
+from registry.maintenance import repair as repairs
 from registry.models import aliases, ledger, process
 from registry.models.aliases import State
 from registry.models.lock import locks_of
-from registry.models.rollback import rollback
-from registry.models.stages import history, promote
+from registry.models.stages import history
 from registry.models.version import MANIFEST_TAG
 
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr("registry.maintenance.audit._SETTLE_S", 0.0)
+diagnose = functools.partial(audit.diagnose, settle_s=0.0)
+repair = functools.partial(repairs.repair, settle_s=0.0)
 
 
 @pytest.fixture

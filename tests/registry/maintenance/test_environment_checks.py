@@ -1,5 +1,6 @@
 """Each trap that `doctor --environment true` knows: set, and seen to be found."""
 
+import functools
 import importlib.metadata
 import json
 import os
@@ -21,7 +22,7 @@ from hetfeat.devices import host
 from hetfeat.devices.probe import remember
 from hetfeat.devices.profile import save_profile
 from registry.cli import app
-from registry.maintenance import environment, machine, packages, subprocess_check, tracking_store
+from registry.maintenance import environment, packages, tracking_store
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +37,7 @@ def here(tmp_path: Path, new_registry, monkeypatch) -> Path:
         *("MLFLOW_RUN_ID", "MLFLOW_ENV_ROOT"),
     ):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(machine, "DISK_BYTES", 0)  # a busy machine is not what is tested
+    free(monkeypatch, disk_bytes=2**40)  # a busy machine is not what is tested
     monkeypatch.setattr(host, "memory_left_bytes", lambda: float("inf"))
     roomy = type("Memory", (), {"available": 2**40})
     monkeypatch.setattr("psutil.virtual_memory", lambda: roomy)
@@ -44,6 +45,23 @@ def here(tmp_path: Path, new_registry, monkeypatch) -> Path:
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: ["numpy==2.0", "x==1; extra"])
     monkeypatch.setattr(importlib.metadata, "version", lambda name: {"numpy": "2.0+cpu"}.get(name))
     return tmp_path
+
+
+def free(monkeypatch, disk_bytes: int) -> None:
+    usage = type("Usage", (), {"free": disk_bytes})
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+
+
+def loading(monkeypatch, code: str, longest_s: float = 120.0) -> None:
+    """Lets the check of what loads run this code."""
+    check = functools.partial(packages.loads, {"TVM": code}, longest_s)
+    monkeypatch.setitem(environment.CHECKS, "loads", check)
+
+
+def only(monkeypatch, *names: str) -> None:
+    """Leaves these checks of the machine."""
+    for name in environment.CHECKS.keys() - set(names):
+        monkeypatch.delitem(environment.CHECKS, name)
 
 
 def another_numpy(monkeypatch, here, device):
@@ -65,18 +83,17 @@ def newer_ffi(monkeypatch, here, device):
 
 
 def tvm_dies(monkeypatch, here, device):
-    monkeypatch.setattr(packages, "LOADS", {"TVM": "import os; os.kill(os.getpid(), 11)"})
+    loading(monkeypatch, "import os; os.kill(os.getpid(), 11)")
     return "TVM does not load: killed by signal 11"
 
 
 def tvm_hangs(monkeypatch, here, device):
-    monkeypatch.setattr(packages, "LOADS", {"TVM": "import time; time.sleep(60)"})
-    monkeypatch.setattr(subprocess_check, "CHILD_S", 0.1)
+    loading(monkeypatch, "import time; time.sleep(60)", longest_s=0.1)
     return "TVM does not load: TimeoutExpired"
 
 
 def tvm_missing(monkeypatch, here, device):
-    monkeypatch.setattr(packages, "LOADS", {"TVM": "import no_such_tvm"})
+    loading(monkeypatch, "import no_such_tvm")
     return "no_such_tvm"
 
 
@@ -128,7 +145,7 @@ def many_threads(monkeypatch, here, device):
 
 
 def full_disk(monkeypatch, here, device):
-    monkeypatch.setattr(machine, "DISK_BYTES", 2**62)
+    free(monkeypatch, disk_bytes=2**20)
     return "GiB free for the cache"
 
 
@@ -274,9 +291,7 @@ def test_a_sound_machine_has_no_findings(here, device, capfd):
 
 
 def test_a_finding_exits_with_1(monkeypatch, here, device, capfd):
-    monkeypatch.setattr(
-        environment, "CHECKS", {name: environment.CHECKS[name] for name in ("threads", "tracking")}
-    )
+    only(monkeypatch, "threads", "tracking")
     one_thread(monkeypatch, here, device)
     code, printed = command(capfd)
     assert (code, printed["left"]) == (1, 1)
@@ -300,7 +315,7 @@ class TestDevices:
 
     @pytest.fixture(autouse=True)
     def devices_only(self, monkeypatch):
-        monkeypatch.setattr(environment, "CHECKS", {})
+        only(monkeypatch)
 
     @pytest.fixture
     def port(self) -> int:

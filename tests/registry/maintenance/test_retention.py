@@ -8,11 +8,11 @@ from mlflow.exceptions import MlflowException
 
 from hetfeat.errors import RequestError, WorkFailed
 from registry.files.artifacts import is_own
+from registry.files.moves import promote, rollback
 from registry.maintenance import retention
 from registry.maintenance.audit import diagnose
 from registry.maintenance.retention import candidates, prune
-from registry.models.rollback import rollback
-from registry.models.stages import history, promote
+from registry.models.stages import history
 from registry.models.version import Version
 
 
@@ -144,10 +144,16 @@ def test_what_another_deleted_meanwhile_is_passed_over(client, name, monkeypatch
     assert numbers(prune(name, 0, client=client)) == [2]
 
 
-def test_a_long_turn_at_the_lock_is_taken_in_parts(client, name, monkeypatch):
-    monkeypatch.setattr(retention, "TURN_S", 0.0)
-    assert numbers(prune(name, 0)) == [1, 2]
+def test_a_long_turn_at_the_lock_is_taken_in_parts(client, name):
+    held_s: list[float] = []
+    assert numbers(prune(name, 0, turn_s=0.0, on_turn=held_s.append)) == [1, 2]
     assert history(name)[1] == []
+    assert len(held_s) == 2 and min(held_s) > 0
+
+
+def test_no_more_than_asked_for_go(client, name):
+    assert len(prune(name, 0, most=1)) == 1
+    assert len(candidates(name, 0)) == 1
 
 
 @pytest.mark.parametrize("below", ["", "/../../../precious"])

@@ -5,11 +5,11 @@ import time
 import pytest
 
 from hetfeat.errors import RequestError, WorkFailed
+from registry.files.moves import promote, rollback
 from registry.models import aliases, lock
 from registry.models.aliases import State
 from registry.models.mlflow_client import connect
-from registry.models.rollback import rollback
-from registry.models.stages import history, promote
+from registry.models.stages import history
 
 pytestmark = [
     pytest.mark.services,
@@ -79,12 +79,12 @@ def test_the_lock_a_reader_leaves_delays_a_promotion_once(server, name, monkeypa
     waits = []
     for version in (2, 1, 2):
         started = time.monotonic()
-        with lock.locked(connect(), name, stale_s=2.0):
+        with lock.locked(connect(), name, lock.LockOptions(stale_s=2.0)):
             pass
         promote(name, version, "production")
         waits.append(time.monotonic() - started)
     assert waits[0] >= 2.0
-    assert max(waits) < lock.STALE_S
+    assert max(waits) < lock.LOCK.stale_s
     assert [seen.holder for seen in lock.locks_of(connect(), name)] == ["reader"]
 
 

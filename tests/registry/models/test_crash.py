@@ -1,9 +1,10 @@
 import pytest
 
+from registry.files.moves import promote
 from registry.models import aliases
 from registry.models.aliases import State
 from registry.models.lock import locks_of
-from registry.models.stages import history, promote
+from registry.models.stages import history
 
 
 class Crash(BaseException):

@@ -6,15 +6,17 @@ from conftest import on_sqlite_only
 
 from hetfeat.errors import DataError, GateRefused
 from hetfeat.features.columns import FEATURES_VERSION
+from registry.files.moves import promote
+from registry.files.pull import fetch
 from registry.models.gate_rules import Gate, load_rules
 from registry.models.gates import ARTIFACTS, GATES, REFUSED, SKIPPED, StandardGates
-from registry.models.stages import history, promote, standard_gates
+from registry.models.stages import history
 from registry.models.version import EVALUATION_TAG, FEATURES_TAG, MANIFEST_TAG
 from registry.models.versions import metric_tags, resolve
 
 
 def judged(client, version, replaced=None, to="production") -> dict[str, str]:
-    return {r.gate: r.outcome for r in standard_gates(client)(version, replaced, to)}
+    return {r.gate: r.outcome for r in StandardGates(client, fetch)(version, replaced, to)}
 
 
 def test_the_first_version_passes(client, make_version, model_name):
@@ -80,9 +82,12 @@ def test_a_worst_figure_counts_where_it_was_measured(client, make_version, model
 def test_another_evaluation_set_is_not_comparable(client, make_version, model_name, tmp_path):
     old = make_version(model_name)
     version = make_version(model_name, **{EVALUATION_TAG: "e2"})
-    (result,) = [r for r in standard_gates(client)(version, old, "production") if r.gate == "pca"]
+    (result,) = [
+        r for r in StandardGates(client, fetch)(version, old, "production") if r.gate == "pca"
+    ]
     assert result.outcome == REFUSED and "another evaluation set" in result.figures
-    gates = StandardGates(client, str, load_rules().model_copy(update={"not_comparable": "skip"}))
+    rules = load_rules().model_copy(update={"not_comparable": "skip"})
+    gates = StandardGates(client, fetch, rules)
     (result,) = [r for r in gates(version, old, "production") if r.gate == "pca"]
     assert result.outcome == SKIPPED
 

@@ -7,9 +7,10 @@ import pytest
 import mlproject
 from hetfeat.errors import DataError
 from registry.cli import app
+from registry.files.moves import promote
 from registry.models import aliases, ledger
 from registry.models.aliases import State
-from registry.models.stages import history, promote
+from registry.models.stages import history
 from registry.models.versions import resolve
 
 

@@ -12,7 +12,7 @@ from mlflow.store.entities import PagedList
 
 from hetfeat.errors import RequestError, WorkFailed
 from registry.models import lock, process
-from registry.models.lock import STALE_S, locked, locks_of
+from registry.models.lock import LOCK, LockOptions, locked, locks_of
 
 pytestmark = on_sqlite_only
 
@@ -63,28 +63,31 @@ def test_one_at_a_time(client, model):
 
 def test_a_live_lock_is_waited_for_and_its_holder_named(client, model):
     leave_lock(client)
-    with pytest.raises(WorkFailed, match="held by eve"), locked(client, model, wait_s=0.3):
+    with (
+        pytest.raises(WorkFailed, match="held by eve"),
+        locked(client, model, LockOptions(wait_s=0.3)),
+    ):
         pass
 
 
 def test_a_stale_lock_of_another_user_is_passed_not_deleted(client, model):
     leave_lock(client)
     started = time.monotonic()
-    with locked(client, model, stale_s=0.5):
+    with locked(client, model, LockOptions(stale_s=0.5)):
         keys = [seen.key for seen in locks_of(client, model)]
         assert keys == [f"lock--{NAME}", f"lock--{NAME}--2"]
-    assert 0.5 <= time.monotonic() - started < STALE_S
+    assert 0.5 <= time.monotonic() - started < LOCK.stale_s
     assert [seen.key for seen in locks_of(client, model)] == [f"lock--{NAME}"]
 
 
 def test_who_comes_later_need_not_wait_for_a_lock_that_was_passed(client, model):
     leave_lock(client)
-    with locked(client, model, stale_s=0.5):
+    with locked(client, model, LockOptions(stale_s=0.5)):
         pass
     started = time.monotonic()
     with locked(client, model):
         pass
-    assert time.monotonic() - started < STALE_S
+    assert time.monotonic() - started < LOCK.stale_s
 
 
 def test_a_lock_of_a_dead_process_of_this_machine_is_no_wait(client, model):
@@ -93,24 +96,27 @@ def test_a_lock_of_a_dead_process_of_this_machine_is_no_wait(client, model):
     started = time.monotonic()
     with locked(client, model):
         pass
-    assert time.monotonic() - started < STALE_S
+    assert time.monotonic() - started < LOCK.stale_s
 
 
 def test_a_new_lock_of_the_plain_name_keeps_out_of_a_later_generation(client, model):
     leave_lock(client, f"lock--{NAME}--2")
-    with pytest.raises(WorkFailed), locked(client, model, wait_s=0.3):
+    with pytest.raises(WorkFailed), locked(client, model, LockOptions(wait_s=0.3)):
         pass
     assert [seen.key for seen in locks_of(client, model)] == [f"lock--{NAME}--2"]
 
 
 def test_the_lock_of_a_longer_name_is_another(client, model):
     leave_lock(client, f"lock--{NAME}.laptop")
-    with locked(client, model, wait_s=0.3) as held:
+    with locked(client, model, LockOptions(wait_s=0.3)) as held:
         assert held.key == f"lock--{NAME}"
 
 
 def test_a_holder_that_was_away_stops(client, model):
-    with locked(client, model, hold_s=0.0) as held, pytest.raises(WorkFailed, match="repeat"):
+    with (
+        locked(client, model, LockOptions(hold_s=0.0)) as held,
+        pytest.raises(WorkFailed, match="repeat"),
+    ):
         time.sleep(0.01)
         held.check()
 
@@ -121,7 +127,7 @@ def test_a_lock_that_may_not_be_deleted_is_marked_as_released(client, model, mon
         pass
     monkeypatch.undo()
     assert len(locks_of(client, model)) == 1
-    with locked(client, model, stale_s=30, wait_s=5):
+    with locked(client, model, LockOptions(stale_s=30, wait_s=5)):
         pass
 
 
@@ -167,7 +173,7 @@ THERE = {"host": "h", "boot": "b", "namespace": "n", "pid": 7, "started": "1"}
 )
 def test_a_lock_of_a_hostile_owner_is_one_that_cannot_be_known(client, model, owner):
     leave_lock(client, owner=owner)
-    with locked(client, model, stale_s=0.2):
+    with locked(client, model, LockOptions(stale_s=0.2)):
         pass
     assert not process.is_gone(owner) and not process.is_here(owner)
 
@@ -181,7 +187,7 @@ def test_an_owner_that_is_no_text_cannot_be_known(client, worker):
 def test_what_was_passed_is_believed_only_as_a_list_of_texts(client, model, passed):
     client.set_registered_model_tag(model, lock.PASSED, passed)
     leave_lock(client)
-    with locked(client, model, stale_s=0.7):
+    with locked(client, model, LockOptions(stale_s=0.7)):
         assert lock._passed(client, model) != frozenset(passed)
 
 
@@ -203,7 +209,7 @@ def test_locks_that_cannot_be_read_are_refused_not_waited_for(client, model, bli
     leave_lock(client)
     with (
         pytest.raises(RequestError, match=f"'{model}'.*permission READ.*default_permission"),
-        locked(client, model, stale_s=0.1, wait_s=2),
+        locked(client, model, LockOptions(stale_s=0.1, wait_s=2)),
     ):
         pass
 
@@ -218,7 +224,7 @@ def test_one_lock_that_is_hidden_is_refused(client, model, blind, monkeypatch):
         return refuse(name)
 
     monkeypatch.setattr(client, "get_registered_model", hide_only_that)
-    with pytest.raises(RequestError), locked(client, model, stale_s=0.1, wait_s=2):
+    with pytest.raises(RequestError), locked(client, model, LockOptions(stale_s=0.1, wait_s=2)):
         pass
 
 

@@ -17,13 +17,14 @@ import mlproject
 from hetfeat.errors import HetfeatError, WorkFailed
 from registry.cli import app
 from registry.files.manifest import write_manifest
+from registry.files.moves import promote
 from registry.files.pull import pull
 from registry.maintenance.audit import diagnose
 from registry.maintenance.repair import repair
 from registry.models import aliases, lock
 from registry.models.aliases import State
 from registry.models.mlflow_client import connect
-from registry.models.stages import history, promote
+from registry.models.stages import history
 from registry.models.version import Version
 from registry.models.versions import model_names, register, resolve
 from registry.tracking import command_run
@@ -125,10 +126,9 @@ def test_a_server_lost_in_mid_promotion(tracking_uri, make_version, model_name, 
     client = connect(tracking_uri)
     # The lock's owner is this very process: for the doctor it must be gone.
     monkeypatch.setattr("registry.models.process.is_gone", lambda owner: True)
-    monkeypatch.setattr("registry.maintenance.audit._SETTLE_S", 0.0)
-    found = diagnose(client, [model_name])
+    found = diagnose(client, [model_name], settle_s=0.0)
     assert {finding.code for finding in found} <= {"lock", "unfinished"} and found
-    assert repair(client, found) == []
+    assert repair(client, found, settle_s=0.0) == []
     entries, faults = history(model_name, client=client)
     state = State(production=2, previous=1) if len(entries) == 2 else State(production=1)
     assert faults == []

@@ -6,11 +6,12 @@ from conftest import on_sqlite_only
 
 from hetfeat.errors import DataError, RequestError
 from registry.files.manifest import write_manifest
+from registry.files.moves import promote, rollback
 from registry.files.pull import pull
 from registry.models import aliases
 from registry.models.aliases import State
-from registry.models.rollback import earlier, rollback
-from registry.models.stages import history, promote
+from registry.models.rollback import earlier
+from registry.models.stages import history
 from registry.models.version import MANIFEST_TAG
 from registry.models.versions import metric_tags
 

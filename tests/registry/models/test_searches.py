@@ -8,7 +8,7 @@ from conftest import on_sqlite_only
 
 from hetfeat.errors import DataError
 from registry.maintenance import audit
-from registry.models import aliases, lineage, lock, versions
+from registry.models import aliases, lineage
 from registry.models.gates import figure
 from registry.models.lineage import as_tree
 from registry.models.lock import locks_of
@@ -35,11 +35,14 @@ def test_what_cannot_be_quoted_is_one_line(tracking_uri, value):
     assert "\n" not in str(caught.value)
 
 
+def in_pages_of_two(search):
+    """A search of a server that gives fewer results a page than it is asked for."""
+    return lambda *conditions, **page: search(*conditions, **page | {"max_results": 2})
+
+
 def test_every_page_is_read(client, make_version, model_name, monkeypatch):
-    for module, size in ((versions, "VERSIONS_A_PAGE"), (versions, "MODELS_A_PAGE")):
-        monkeypatch.setattr(module, size, 2)
-    monkeypatch.setattr(lock, "_LOCKS_A_PAGE", 2)
-    monkeypatch.setattr("registry.tracking.listing.MODELS_A_PAGE", 2)
+    for name in ("search_registered_models", "search_model_versions"):
+        monkeypatch.setattr(client, name, in_pages_of_two(getattr(client, name)))
     for _ in range(3):
         make_version(model_name)
     for number in range(1, 4):
@@ -59,18 +62,16 @@ def test_a_figure_is_a_finite_number_or_none(client, make_version, model_name, t
     json.dumps(figure_of(version, "pca"), allow_nan=False)
 
 
-def test_a_circle_and_a_long_chain_of_parents_end(client, model_name, monkeypatch):
-    monkeypatch.setattr(lineage, "MAX_NODES", 40)
+def test_a_circle_and_a_long_chain_of_parents_end(client, model_name):
     client.create_registered_model(model_name)
     uris = [f"models:/{model_name}/{number}" for number in range(1, 61)]
     for at in range(60):  # each made from the next, the last from the first
         tags = {PARENT_TAG: uris[(at + 1) % 60]}
         client.create_model_version(model_name, "s3://nowhere/model", tags=tags)
-    found = lineage.lineage(uris[0], client=client)
+    found = lineage.lineage(uris[0], most_nodes=40, client=client)
     assert len(found.nodes) == 40
     assert len(as_tree(found).splitlines()) >= 40
-    monkeypatch.setattr(lineage, "MAX_NODES", 100)
-    whole = lineage.lineage(uris[0], client=client)
+    whole = lineage.lineage(uris[0], most_nodes=100, client=client)
     assert len(whole.nodes) == 60
     assert as_tree(whole).splitlines()[0].endswith("<-")
     assert "(see above)" in as_tree(whole)

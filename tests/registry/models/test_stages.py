@@ -6,10 +6,11 @@ from conftest import on_sqlite_only
 from mlflow.exceptions import MlflowException
 
 from hetfeat.errors import GateRefused, RequestError, WorkFailed
+from registry.files.moves import promote
 from registry.models import aliases, ledger
 from registry.models.aliases import State
 from registry.models.lock import locks_of
-from registry.models.stages import GateResult, check_reason, history, promote
+from registry.models.stages import GateResult, check_reason, history
 from registry.models.version import MANIFEST_TAG
 from registry.models.versions import resolve
 
@@ -159,19 +160,16 @@ def test_what_an_entry_says(client, make_version, model_name):
 
 
 @on_sqlite_only
-def test_artifacts_are_read_before_the_lock_and_not_in_vain(
-    client, make_version, model_name, monkeypatch
-):
+def test_artifacts_are_read_before_the_lock_and_not_in_vain(client, make_version, model_name):
     locks = []
 
     def read(client, version, digest):
         locks.append(locks_of(client, version.name))
 
-    monkeypatch.setattr("registry.files.pull.fetch", read)
     make_version(model_name)
-    promote(model_name, 1, "production")
+    promote(model_name, 1, "production", read_files=read)
     assert locks == [[]]
-    promote(model_name, 1, "production")
+    promote(model_name, 1, "production", read_files=read)
     assert locks == [[]]
 
 

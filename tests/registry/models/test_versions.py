@@ -2,8 +2,8 @@ import pytest
 from conftest import on_sqlite_only
 
 from hetfeat.errors import RequestError
+from registry.files.moves import promote
 from registry.models.names import bundle_name, cost_model_name
-from registry.models.stages import promote
 from registry.models.version import MANIFEST_TAG, PARENT_TAG
 from registry.models.versions import model_names, resolve
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from server import mlflow_server
 
-from registry.models.stages import promote
+from registry.files.moves import promote
 from registry.models.versions import resolve
 
 SECRET = secrets.token_hex(16)

@@ -6,8 +6,8 @@ import secrets
 import pytest
 
 from hetfeat.errors import RequestError
+from registry.files.moves import promote
 from registry.models.lineage import as_tree, lineage
-from registry.models.stages import promote
 from registry.models.version import DATASET_TAG, METRIC_PREFIX
 from registry.tracking import listing
 from registry.tracking.compare import compare

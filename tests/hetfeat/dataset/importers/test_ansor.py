@@ -12,6 +12,7 @@ from ansor_lines import CPU, GPU, line, read
 from hetfeat.dataset.importers import ansor
 from hetfeat.dataset.importers.ansor_targets import profile_of
 from hetfeat.dataset.importers.ansor_tasks import task_of
+from hetfeat.dataset.importers.files import ReadOptions
 from hetfeat.dataset.importers.import_records import import_records
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
@@ -89,12 +90,11 @@ class TestRecords:
         assert [(m.latencies_s, m.error) for m in found] == [(c, e) for _, c, e in results]
         assert {m.unix_s for m in found} == {7}
 
-    def test_batches_lose_no_count(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(ansor, "BATCH", 10)
-        monkeypatch.setattr("hetfeat.dataset.importers.files.CHUNK_BYTES", 3000)
+    def test_batches_lose_no_count(self, tmp_path):
         lines = ansor_lines.log(60, 2)
         lines[5::7] = [b"torn"] * len(lines[5::7])
-        found, skipped = read(tmp_path, lines)
+        small = ReadOptions(chunk_bytes=3000)
+        found, skipped = read(tmp_path, lines, batch_lines=10, options=small)
         assert skipped == {"not JSON": 8}
         assert len(found) == 52
 

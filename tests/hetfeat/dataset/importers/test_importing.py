@@ -16,13 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mlproject
-from hetfeat.dataset import shards
-from hetfeat.dataset.importers import files, import_records
+from hetfeat.dataset.importers import import_records
 from hetfeat.dataset.importers.base import batch_of
+from hetfeat.dataset.importers.files import ReadOptions, read_lines
 from hetfeat.dataset.importers.key_set import KeySet
 from hetfeat.dataset.importers.sniff import look
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
+from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.errors import RequestError
 from hetfeat.testing.importers import ImporterConformance
 from registry.cli import app
@@ -35,9 +36,10 @@ def imported(tmp_path, monkeypatch):
     """Imports batches into one store, as if an importer had read them."""
     (tmp_path / "log").write_text('{"i": []}\n')
 
-    def do(batches) -> import_records.Counts:
+    def do(batches, **named) -> import_records.Counts:
         monkeypatch.setattr(import_records, "importer", lambda name: lambda found, device: batches)
-        return import_records.import_records("ansor", "a", [tmp_path / "log"], tmp_path / "store")
+        log, out = tmp_path / "log", tmp_path / "store"
+        return import_records.import_records("ansor", "a", [log], out, **named)
 
     return do
 
@@ -100,10 +102,9 @@ class TestCounting:
             imported(interrupted())
         assert RecordStore.open(tmp_path / "store").read().num_rows == 1
 
-    def test_shards_are_written_before_all_is_read(self, imported, tmp_path, monkeypatch):
-        monkeypatch.setattr(shards, "BUFFER_BYTES", 2000)
-        monkeypatch.setattr(shards, "SHARD_ROWS", 3)
-        counts = imported([batch(seed) for seed in range(20)])
+    def test_shards_are_written_before_all_is_read(self, imported, tmp_path):
+        small = StoreConfig(buffer_bytes=2000, shard_rows=3)
+        counts = imported([batch(seed) for seed in range(20)], options=small)
         found = RecordStore.open(tmp_path / "store").shards()
         assert 1 < len(found) < 20
         assert sum(shard["rows"] for shard in found) == counts.kept == 20
@@ -147,11 +148,11 @@ def test_seen_is_a_set(batches):
 class TestLines:
     """`read_lines` on what may lie on a disk."""
 
-    def read(self, path, data: bytes):
+    def read(self, path, data: bytes, options: ReadOptions = ReadOptions()):
         path.write_bytes(data)
         skipped: Counter[str] = Counter()
-        lines = [line for chunk in files.read_lines(path, skipped, 100) for line in chunk]
-        return lines, skipped
+        chunks = read_lines(path, skipped, 100, options)
+        return [line for chunk in chunks for line in chunk], skipped
 
     @settings(deadline=None)
     @given(data=st.lists(st.sampled_from([b"a", b"\n", b" ", b"b" * 99, b"c" * 101])))
@@ -159,13 +160,11 @@ class TestLines:
         whole = b"".join(data)
         expected = [line for line in whole.split(b"\n") if line.strip()]
         folder = tmp_path_factory.mktemp("lines")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(files, "CHUNK_BYTES", 64)
-            for written in (whole, gzip.compress(whole)):
-                lines, skipped = self.read(folder / "log", written)
-                assert lines == [line for line in expected if len(line) <= 100]
-                long = [line for line in expected if len(line) > 100]
-                assert skipped.total() == len(long)
+        for written in (whole, gzip.compress(whole)):
+            lines, skipped = self.read(folder / "log", written, ReadOptions(chunk_bytes=64))
+            assert lines == [line for line in expected if len(line) <= 100]
+            long = [line for line in expected if len(line) > 100]
+            assert skipped.total() == len(long)
 
     def test_a_line_of_ten_megabytes_is_one_entry(self, tmp_path):
         lines, skipped = self.read(tmp_path / "log", b"a\n" + b"x" * 10_000_000 + b"\nb")
@@ -178,10 +177,10 @@ class TestLines:
             assert skipped == {"rest of a file that is damaged or cut off": 1}
             assert lines[:100] == [b"%d" % i for i in range(100)]
 
-    def test_a_bomb_is_left_after_its_first_part(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(files, "BOMB_BYTES", 2**21)
+    def test_a_bomb_is_left_after_its_first_part(self, tmp_path):
+        small = ReadOptions(bomb_bytes=2**21)
         for unit in (b"x" * 2**20, b"line\n" * 2**18):
-            lines, skipped = self.read(tmp_path / "log", gzip.compress(unit * 40))
+            lines, skipped = self.read(tmp_path / "log", gzip.compress(unit * 40), small)
             assert skipped["rest of a file of more than 250 times its compressed size"] == 1
             assert sum(map(len, lines)) < 20 * len(unit)
 

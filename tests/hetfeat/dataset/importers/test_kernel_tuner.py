@@ -11,7 +11,7 @@ import pytest
 import spaces
 import stores
 
-from hetfeat.dataset.importers import files
+from hetfeat.dataset.importers.files import ReadOptions
 from hetfeat.dataset.importers.import_records import import_records
 from hetfeat.dataset.importers.kernel_tuner import read, read_recording
 from hetfeat.dataset.schema import from_table
@@ -134,15 +134,15 @@ class TestDamage:
         with pytest.raises(DataError, match="not a zip"):
             read_recording(tmp_path / "uci.zip")
 
-    def test_what_grows_out_of_proportion(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(files, "BOMB_BYTES", 1000)
+    def test_what_grows_out_of_proportion(self, tmp_path):
+        small = ReadOptions(bomb_bytes=1000)
         table = uci(tmp_path, "A,Run1 (ms)\n" + "1,2\n" * 100_000)
         with pytest.raises(DataError, match="grows to 400012 bytes"):
-            read_recording(table)
+            read_recording(table, options=small)
         cache = tmp_path / "cache.json.gz"
         cache.write_bytes(gzip.compress(b'{"cache": {}}' + b" " * 10**6))
         with pytest.raises(DataError, match="250 times its compressed size"):
-            read_recording(cache)
+            read_recording(cache, options=small)
 
     def test_no_file(self, tmp_path):
         with pytest.raises(DataError, match="no file"):
