@@ -33,7 +33,7 @@ from hetfeat.search.evolution import Evolution, EvolutionConfig
 from hetfeat.transfer.schedule_library import ScheduleLibrary, starts_of
 from hetfeat.tune.guidance import ModelGuidance
 from hetfeat.tune.scheduler import SchedulerConfig
-from hetfeat.workloads.convolution_variants import tasks_of_all_ways
+from hetfeat.workloads.convolution_variants import extract_variant_tasks
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.relax import NetworkTask, as_target, import_network, in_layout, save_workload
 from hetfeat.workloads.winograd import TRANSFORMS
@@ -45,7 +45,7 @@ def largest(network: str, profile: DeviceProfile, count: int) -> list[NetworkTas
     """Tasks of a network, each convolution in every way, those with the most FLOPs first."""
     target = as_target(profile.target)
     prepared = in_layout(import_network(load_network(network, 1, 0)), target)
-    tasks = tasks_of_all_ways(prepared, target, TRANSFORMS)
+    tasks = extract_variant_tasks(prepared, target, TRANSFORMS)
     return sorted(tasks, key=lambda task: -task.weight * task.task.flops)[:count]
 
 

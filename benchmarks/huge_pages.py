@@ -17,12 +17,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from ratios import ratio
 
-from hetfeat.deploy.bench import CHILD, SETTLE_S, TURN_TIMEOUT_S, Latency
+from hetfeat.deploy.bench import CHILD, Latency, TurnOptions
 from hetfeat.deploy.bundle import read_manifest
 from hetfeat.measure.worker import Worker
 
 PR_SET_THP_DISABLE = 41
 TURN_S = 0.3
+SETTLE_S, TURN_TIMEOUT_S = TurnOptions().settle_s, TurnOptions().turn_timeout_s
 
 
 def started(bundle: Path, threads: int, without: bool) -> Worker:

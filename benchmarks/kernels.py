@@ -23,7 +23,7 @@ import numpy as np
 from hetfeat.deploy import runtime
 from hetfeat.devices.probe import local_profile
 from hetfeat.records import Task
-from hetfeat.workloads.convolution_variants import lower_fastest, tasks_of_all_ways
+from hetfeat.workloads.convolution_variants import extract_variant_tasks, lower_fastest
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.winograd import TRANSFORMS
 
@@ -37,7 +37,7 @@ def kernels_of(network: str, manifest: dict, target) -> dict[str, Task]:
     from hetfeat.workloads.relax import describe, import_network, in_layout
 
     prepared = in_layout(import_network(load_network(network)), target)
-    tasks = tasks_of_all_ways(prepared, target, TRANSFORMS)
+    tasks = extract_variant_tasks(prepared, target, TRANSFORMS)
     taken = {task["task"] for task in manifest["tasks"]}
     cost_s = {task.task.hash: 1.0 if task.task.hash in taken else math.inf for task in tasks}
     lowered = lower_fastest(prepared, target, tasks, cost_s)

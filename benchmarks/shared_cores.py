@@ -24,13 +24,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from hetfeat.deploy.bench import CHILD, SETTLE_S, TURN_S, TURN_TIMEOUT_S
+from hetfeat.deploy.bench import CHILD, TurnOptions
 from hetfeat.measure.worker import Worker
 
 SECONDS = 0.06
 PAUSE_S = 0.25
 SIDE = 384
 READ_BYTES = 2**26
+TURNS = TurnOptions()
+TURN_S, SETTLE_S, TURN_TIMEOUT_S = TURNS.turn_s, TURNS.settle_s, TURNS.turn_timeout_s
 ONE_CORE = 0.85
 """At once below this share of what they compute alone: slowed by a thread of the same core."""
 APART = 0.75

@@ -38,7 +38,11 @@ from hetfeat.tune.finalists import measure_finalists, select_finalists
 from hetfeat.tune.scheduler import SchedulerConfig
 from hetfeat.tune.session import Budget
 from hetfeat.tune.tuner import TuningOptions, tune
-from hetfeat.workloads.convolution_variants import contested, lower_fastest, tasks_of_all_ways
+from hetfeat.workloads.convolution_variants import (
+    extract_variant_tasks,
+    find_alternatives,
+    lower_fastest,
+)
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.relax import (
     as_target,
@@ -65,9 +69,9 @@ class Subject:
         self.prepared = in_layout(import_network(self.network), self.target)
         self.sample = sample_of(self.network)
 
-    def ways(self, direct: bool):
+    def tasks(self, direct: bool):
         tiles = () if direct else TRANSFORMS
-        return tasks_of_all_ways(self.prepared, self.target, tiles)
+        return extract_variant_tasks(self.prepared, self.target, tiles)
 
     def bundle(self, folder: Path, lowered, programs: dict[str, Program]) -> float:
         """Compiles and writes; returns the seconds it took."""
@@ -86,7 +90,7 @@ class Subject:
 def run_tune(given: argparse.Namespace) -> None:
     subject = Subject(given.network)
     model = load_model(given.model) if given.model else None
-    tasks = subject.ways(given.direct)
+    tasks = subject.tasks(given.direct)
     own = [task.task for task in tasks]
     keys = [key for task in own for key in (task.hash, task.anchor)]
     given.out.mkdir(parents=True)
@@ -120,7 +124,7 @@ def run_tune(given: argparse.Namespace) -> None:
             options=TuningOptions(seed=given.seed),
             model=model,
             library=library,
-            alternatives=contested(tasks),
+            alternatives=find_alternatives(tasks),
             on_round=on_round,
         )
     print(f"{tuned.trials} programs in {tuned.seconds:.0f} s, leaked {facts['leaked_records']}")
@@ -151,8 +155,8 @@ def run_compare(given: argparse.Namespace) -> None:
         took = subject.bundle(work / name, lowered, programs)
         rows[name] = {"seconds": found["seconds"] + took, "trials": found["trials"]}
     for folder in given.ours:
-        tasks = subject.ways(json.loads((folder / "facts.json").read_text())["direct"])
-        alternatives = contested(tasks)
+        tasks = subject.tasks(json.loads((folder / "facts.json").read_text())["direct"])
+        alternatives = find_alternatives(tasks)
         weights = {task.task: task.weight for task in tasks}
         progress = [json.loads(line) for line in (folder / "progress.jsonl").open()]
         journal = RecordStore.open(folder / "journal")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hetfeat.api.bundles import Bundle
+from hetfeat.deploy.report import DeployReport
 from hetfeat.errors import not_one_of
 from hetfeat.models.settings import parsed
 from hetfeat.progress import OnProgress, reported_to
@@ -42,14 +43,14 @@ class Deployed:
     Attributes:
         bundle: The loaded bundle, called like a function.
         version: URI of the bundle's registered version.
-        run_id: Id of the deployment's MLflow run.
-        report: The report, as `hetfeat deploy --json` prints it.
+        run_id: Id of the deployment's MLflow run, None if the registry does not know it.
+        report: What deploying it came to.
     """
 
     bundle: Bundle
     version: str
-    run_id: str
-    report: Mapping[str, Any]
+    run_id: str | None
+    report: DeployReport
 
 
 def train(
@@ -141,8 +142,7 @@ def deploy(
         out: Folder of the bundle, default `bundle`.
         seed: Seed of weights, inputs and search; default 0.
         refresh: Whether to replace a bundle that is there, default False.
-        search: Strategy that proposes programs, default `evolution`, the only one that asks the
-            model.
+        search: Strategy that proposes programs; default `evolution`, which alone asks the model.
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
         on_progress: Callable that is told of progress as programs are measured, default None.
 
@@ -157,29 +157,29 @@ def deploy(
         >>> torch.export.save(torch.export.export(module, (torch.randn(1, 8),)), "small.pt2")
         >>> model = "models:/costmodel.cpu-x86@production"
         >>> deployed = registry.deploy("small.pt2", model=model, trials=1)
-        >>> deployed.version, deployed.report["model_version"]
+        >>> deployed.version, deployed.report.model_version
         ('models:/network.small_....here/1', 'models:/costmodel.cpu-x86/1')
     """
-    from registry.jobs.deploy import Wanted, deploy_and_register
+    from registry.jobs.deploy import DeployJob, deploy_and_register
 
     _check_effort(effort)
-    wanted = Wanted(
+    job = DeployJob(
+        network,
+        Path(out),
         device=device,
-        network=network,
         model=model,
         stage=stage,
         effort=effort,
         trials=trials,
         batch=tuple(batch),
         refresh=refresh,
-        out=Path(out),
         seed=seed,
         search=search,
         unrecorded=unrecorded,
     )
     with reported_to(on_progress):
-        report = deploy_and_register(wanted)
-    return Deployed(Bundle(out), report["bundle_version"], report["run_id"], report)
+        made = deploy_and_register(job)
+    return Deployed(Bundle(out), made.bundle_version, made.run_id, made.report)
 
 
 def promote(

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from hetfeat.dataset.schema import median_latencies
 from hetfeat.dataset.store import RecordStore
 from hetfeat.records import anchor_of
-from hetfeat.workloads.convolution_variants import tasks_of_all_ways
+from hetfeat.workloads.convolution_variants import extract_variant_tasks
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.relax import as_target, import_network, in_layout
 from hetfeat.workloads.winograd import TRANSFORMS
@@ -78,13 +78,13 @@ def slowed(latency: Any, unix_s: Any) -> Any:
 
 
 def anchors_of(networks: list[str], target: dict[str, Any]) -> set[str]:
-    """What tells of a network's tasks, each convolution computed in every way."""
-    found = set()
+    """What tells of a network's tasks, each convolution computed in every variant."""
+    anchors = set()
     for name in networks:
         module = in_layout(import_network(load_network(name)), as_target(target))
-        ways = tasks_of_all_ways(module, as_target(target), TRANSFORMS)
-        found |= {way.task.anchor for way in ways}
-    return found
+        tasks = extract_variant_tasks(module, as_target(target), TRANSFORMS)
+        anchors |= {task.task.anchor for task in tasks}
+    return anchors
 
 
 def tasks_of(store: RecordStore, anchors: set[str]) -> set[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hetfeat.deploy.bundle import load_bundle as loaded_bundle
 from hetfeat.deploy.bundle import read_manifest
+from hetfeat.deploy.report import DeployReport, parse_report
 from hetfeat.deploy.runtime import BundleError, LoadedBundle
 from hetfeat.errors import DataError, RequestError
 
@@ -36,10 +37,14 @@ class Bundle:
         self.manifest: dict[str, Any] = read_manifest(self.folder)
 
     @property
-    def report(self) -> dict[str, Any]:
-        """What deploying it came to: `latency_ms`, `untuned_ms`, `trials`, `max_abs_error` ..."""
-        found: dict[str, Any] = self.manifest.get("report", {})
-        return found
+    def report(self) -> DeployReport:
+        """What deploying it came to: `latency_ms`, `untuned_ms`, `trials`, `max_abs_error` ...
+
+        Raises:
+            DataError: The bundle was written without one.
+        """
+        what, action = f"the report of '{self.folder}'", "deploy the network anew"
+        return parse_report(self.manifest.get("report"), what=what, action=action)
 
     def __call__(self, *inputs: Any) -> Any:
         """The output, or a tuple of them where there are several.
@@ -60,10 +65,10 @@ class Bundle:
         except BundleError as error:
             raise DataError(*error.parts) from error
         several = isinstance(outputs, tuple | list)
-        found = list(outputs) if several else [outputs]
+        values = list(outputs) if several else [outputs]
         if torch is not None and is_torch:
-            found = [torch.from_numpy(value).to(first.device) for value in found]
-        return tuple(found) if several else found[0]
+            values = [torch.from_numpy(value).to(first.device) for value in values]
+        return tuple(values) if several else values[0]
 
     def __repr__(self) -> str:
         return f"Bundle({str(self.folder)!r})"

@@ -12,7 +12,8 @@ from hetfeat.api.bundles import Bundle
 from hetfeat.api.devices import Device, as_profile
 from hetfeat.api.models import source_model
 from hetfeat.api.networks import load_network
-from hetfeat.deploy.pipeline import deploy
+from hetfeat.deploy.check_on_device import CheckOptions
+from hetfeat.deploy.pipeline import compile_found, deploy
 from hetfeat.deploy.request import (
     DeployRequest,
     Imported,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEY_DIGITS = 16
-NO_PEERS: tuple[str, ...] = ()
+WITHOUT_PEERS = CheckOptions(peers=())
 """No peers: `hetfeat bench` compares a bundle with other engines; each would load the network by
 its name."""
 
@@ -61,34 +62,28 @@ def deploy_network(
     The same request is found again at once. Ctrl-C ends the tuning: the bundle is of the best so
     far, its report says `interrupted`, and the same call goes on.
 
-    The packaged cost model has learnt from the packaged records of the device's family; where there
-    are none of the family, there is no model.
-
     Args:
         network: Network from `load_network`, or a name that it takes.
-        device: Profile from `probe`; or `local` (the default), a preset's name, or the path of a
-            profile's file.
-        model: Cost model to tune with, or the folder of one; default None for the packaged one,
-            `none` to tune without one.
+        device: Profile from `probe`; or `local` (the default), a preset's name or a profile's file.
+        model: Cost model to tune with, or the folder of one; `none` to tune without one; default
+            None for the packaged one of the device's family, if there is one.
         effort: `quick` (the default), `standard` or `full`: for ResNet-50 on 2 cores at most 5, 25,
             60 minutes.
-        trials: Number of programs to measure in all; default None for what the effort allows, 0 to
-            trust the model.
-        out: Folder of the bundle, measurements in `OUT.journal` beside it; default None for one in
-            the user's cache folder.
+        trials: Number of programs to measure; default None for what the effort allows, 0 to trust
+            the model.
+        out: Folder of the bundle, measurements in `OUT.journal`; default None for the user's cache.
         seed: Seed of the search, default 0.
         refresh: Whether to measure and compile anew what lies there, default False.
         journal: `OUT.journal` of the same network with other weights, default None: nothing is
-            measured, what it has found is compiled.
+            measured, what it holds is compiled.
         on_progress: Callable that is told of progress as programs are measured, default None.
 
     Returns:
         The bundle; for a device that is not here it can be copied there, not called.
 
     Raises:
-        RequestError: No such network, device or effort, a network that cannot be imported, a
-            device that cannot be measured, no trials and no model, or a bundle of another request
-            at `out`.
+        RequestError: A network, device or effort that cannot be used, no trials and no model, or a
+            bundle of another request at `out`.
         DataError: What lies at `out` is no bundle or has changed.
         WorkFailed: The compiled network is wrong or does not run.
 
@@ -101,10 +96,7 @@ def deploy_network(
         >>> torch.allclose(bundle(x), module(x), atol=1e-4)
         True
     """
-    if effort not in BUDGETS:
-        raise not_one_of("effort", effort, BUDGETS, "choose one of them")
-    if trials is not None and trials < 0:
-        raise RequestError(f"trials {trials}", "none, 0 or more", "correct it")
+    _check_budget(effort, trials)
     signing_key()  # one that cannot be used shows before anything is tuned
     profile = as_profile(device)
     need_measurable(profile)
@@ -124,10 +116,19 @@ def deploy_network(
             digest=network_digest(loaded),
         )
         refuse_unguided(request, source is not None)
-        folder = (
-            Path(out) if out else home() / "bundles" / f"{loaded.name}-{_key(request, profile)}"
-        )
-        return _deployed(request, loaded, profile, source, folder, refresh, journal)
+        folder = Path(out) if out else _cache_folder(request, profile)
+        if refresh or not existing(request, folder):
+            _deploy(request, loaded, profile, source, folder, refresh, journal)
+        else:
+            log.info("'%s' is this bundle already", folder)
+        return Bundle(folder)
+
+
+def _check_budget(effort: str, trials: int | None) -> None:
+    if effort not in BUDGETS:
+        raise not_one_of("effort", effort, BUDGETS, "choose one of them")
+    if trials is not None and trials < 0:
+        raise RequestError(f"trials {trials}", "none, 0 or more", "correct it")
 
 
 def rows_of(network: Network) -> int:
@@ -136,7 +137,7 @@ def rows_of(network: Network) -> int:
     return max(1, int(first.shape[0])) if first.ndim else 1
 
 
-def _deployed(
+def _deploy(
     request: DeployRequest,
     network: Network,
     profile: DeviceProfile,
@@ -144,24 +145,23 @@ def _deployed(
     out: Path,
     refresh: bool,
     journal: Path | None,
-) -> Bundle:
+) -> None:
     from hetfeat.workloads.relax import import_network
 
-    if not refresh and existing(request, out):
-        log.info("'%s' is this bundle already", out)
-        return Bundle(out)
-    imported = Imported(request.batches[0], network, import_network(network))
+    networks = [Imported(request.batches[0], network, import_network(network))]
     if refresh:
         discard(out)
-    deploy(request, [imported], profile, source, out, journal, NO_PEERS)
-    return Bundle(out)
+    if journal:
+        compile_found(request, networks, profile, source, out, journal, WITHOUT_PEERS)
+    else:
+        deploy(request, networks, profile, source, out, WITHOUT_PEERS)
 
 
-def _key(request: DeployRequest, profile: DeviceProfile) -> str:
-    """What tells a bundle in the cache from others: the request, the device and the versions."""
+def _cache_folder(request: DeployRequest, profile: DeviceProfile) -> Path:
+    """A folder in the user's cache, named by the request, the device and the versions."""
     facts: list[Any] = [request.as_json(), profile.to_dict(), versions()]
-    text = json.dumps(facts, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:KEY_DIGITS]
+    return home() / "bundles" / f"{request.slug}-{key}"
 
 
 def versions() -> list[str]:

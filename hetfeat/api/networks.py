@@ -35,8 +35,7 @@ def load_network(
             - `module:function`, or a function: it takes the batch size and returns a torch module
               and a tuple of example inputs;
             - a torch module, or a function of tensors, with `inputs`.
-        inputs: Example inputs of a torch module or a function of tensors, a tensor or several;
-            default None.
+        inputs: Example inputs, a tensor or several, of the last; default None.
         batch: Number of rows of the example inputs, where they are made here; default 1.
         seed: Seed of random weights and inputs, default 0.
 
@@ -44,8 +43,7 @@ def load_network(
         The network; `name`, `module` and `inputs` are its parts.
 
     Raises:
-        RequestError: No such network, one that is not float32, inputs that are missing or not
-            needed, or a function that does not return what it should.
+        RequestError: No such network, one that is not float32, or inputs missing or not needed.
         DataError: The file is not what its name says.
 
     Examples:
@@ -78,6 +76,14 @@ def load_network(
             "tensors of the shapes that it is compiled for",
             "pass them: load_network(module, inputs)",
         )
+    module = network if isinstance(network, torch.nn.Module) else _of_tensors(network)
+    tensors = _as_tensors(inputs, name)
+    return networks.of_float32(Network(name, in_evaluation_mode(module), tensors))
+
+
+def _as_tensors(inputs: "Inputs", name: str) -> tuple["torch.Tensor", ...]:
+    import torch
+
     tensors = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
     if not tensors or not all(isinstance(value, torch.Tensor) for value in tensors):
         raise RequestError(
@@ -85,9 +91,7 @@ def load_network(
             "one or more tensors",
             "convert them with torch.as_tensor",
         )
-    module = network if isinstance(network, torch.nn.Module) else _of_tensors(network)
-    found = Network(name, in_evaluation_mode(module), tuple(v.detach() for v in tensors))
-    return networks.of_float32(found)
+    return tuple(value.detach() for value in tensors)
 
 
 def in_evaluation_mode(module: "torch.nn.Module") -> "torch.nn.Module":

@@ -19,11 +19,24 @@ MORE_PEERS = ("torch_compile",)
 """Engines compared with where they are asked for: half a minute goes by before the first run."""
 GPU_PEERS = ("torch", "torch_compile")
 """Engines compared with on a GPU; the others are the CPU's here."""
-TURN_S = 0.25
-SETTLE_S = 0.25
-"""Seconds before a turn: threads of the engine that ran last spin for a while before they sleep."""
-TURN_TIMEOUT_S = 120.0
-LOAD_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class TurnOptions:
+    """How engines take turns.
+
+    Attributes:
+        turn_s: Seconds that a turn lasts, at least one run; 0.25 by default.
+        settle_s: Seconds before a turn, 0.25 by default: threads of the engine that ran last spin
+            for a while before they sleep.
+        turn_timeout_s: Longest that a turn may take, in seconds; 120 by default.
+        load_timeout_s: Longest that an engine may take to load, in seconds; 300 by default.
+    """
+
+    turn_s: float = 0.25
+    settle_s: float = 0.25
+    turn_timeout_s: float = 120.0
+    load_timeout_s: float = 300.0
 
 
 @dataclass(frozen=True)
@@ -66,9 +79,10 @@ def bench_bundle(
     from hetfeat.workloads.networks import is_plain_name, network_slug
 
     manifest = read_manifest(folder)
-    known = GPU_PEERS if manifest["target"]["kind"] == "cuda" else (*PEERS, *MORE_PEERS)
-    if unknown := sorted(set(peers) - set(known)):
-        raise not_one_of("peer", unknown[0], known, "correct --peers")
+    on_gpu = manifest["target"]["kind"] == "cuda"
+    choices = GPU_PEERS if on_gpu else (*PEERS, *MORE_PEERS)
+    if unknown := sorted(set(peers) - set(choices)):
+        raise not_one_of("peer", unknown[0], choices, "correct --peers")
     request = {"network": "", "slug": "which it does not name", **manifest.get("request", {})}
     if peers and network is None and is_plain_name(request["network"]):
         network = request["network"]
@@ -86,23 +100,27 @@ def bench_bundle(
     settings = {"network": network, "batch": batches[0], "seed": request.get("seed")}
     settings |= {"outputs": request.get("outputs", [])}
     engines |= {peer: {"engine": peer, **settings} for peer in peers}
-    if manifest["target"]["kind"] == "cuda":
+    if on_gpu:
         engines = {name: {**engine, "gpu": True} for name, engine in engines.items()}
     measured = compare(engines, manifest["threads"], rounds)
     return {
         name: {
-            "latency_ms": found.median_ms,
-            "latency_range_ms": [found.low_ms, found.high_ms],
-            "rows_per_s": 1e3 * engines[name]["batch"] / found.median_ms,
+            "latency_ms": latency.median_ms,
+            "latency_range_ms": [latency.low_ms, latency.high_ms],
+            "rows_per_s": 1e3 * engines[name]["batch"] / latency.median_ms,
         }
-        if found
+        if latency
         else None
-        for name, found in measured.items()
+        for name, latency in measured.items()
     }
 
 
 def compare(
-    engines: Mapping[str, dict[str, Any]], threads: int, rounds: int, first_needed: bool = True
+    engines: Mapping[str, dict[str, Any]],
+    threads: int,
+    rounds: int,
+    first_needed: bool = True,
+    options: TurnOptions = TurnOptions(),
 ) -> dict[str, Latency | None]:
     """Times engines in turns, in one order and then the other, so that drift hits all alike.
 
@@ -111,6 +129,7 @@ def compare(
         threads: Number of threads that each engine uses.
         rounds: Number of turns of each engine.
         first_needed: Whether the first must work, default True.
+        options: Settings of the turns, those of `TurnOptions` by default.
 
     Returns:
         Latencies by name; None for an engine that could not be run.
@@ -125,7 +144,7 @@ def compare(
     first = next(iter(engines))
     try:
         for name in list(workers):
-            failure = _failure(workers[name])
+            failure = _failure(workers[name], options.load_timeout_s)
             if failure and first_needed and name == first:
                 raise WorkFailed(
                     f"{name}, which does not run ({failure})",
@@ -139,8 +158,9 @@ def compare(
             order = list(workers) if number % 2 == 0 else list(reversed(workers))
             for name in order:
                 with timing():
-                    time.sleep(SETTLE_S)
-                    reply = workers[name].ask({"do": "time", "seconds": TURN_S}, TURN_TIMEOUT_S)
+                    time.sleep(options.settle_s)
+                    request = {"do": "time", "seconds": options.turn_s}
+                    reply = workers[name].ask(request, options.turn_timeout_s)
                 if "error" in reply:
                     raise WorkFailed(
                         f"{name}, which failed while being timed ({reply['message']})",
@@ -160,10 +180,10 @@ def compare(
     return {name: _latency(turns[name]) if name in turns else None for name in engines}
 
 
-def _failure(worker: Worker) -> str | None:
+def _failure(worker: Worker, timeout_s: float) -> str | None:
     """Why an engine does not load, or None."""
     try:
-        reply = worker.ask({"do": "hello"}, LOAD_TIMEOUT_S)
+        reply = worker.ask({"do": "hello"}, timeout_s)
     except Lost as lost:
         return lost.kind
     return str(reply["message"]) if "error" in reply else None

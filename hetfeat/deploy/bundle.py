@@ -58,7 +58,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Sample:
-    """A computation that proves a copy of the bundle.
+    """A computation that checks a copy of the bundle.
 
     Attributes:
         inputs: Inputs of the first variant; their shapes and types become the bundle's.
@@ -90,29 +90,14 @@ def write_bundle(
     Raises:
         WorkFailed: The device is a GPU, and nvcc does not compile for it.
     """
-    from hetfeat.devices.target import code_features, linker
+    from hetfeat.devices.target import code_features
 
-    draft = folder.with_name(folder.name + ".draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    parameters: dict[str, Array] = {}  # by digest: variants share what is laid out alike
-    listed = []
-    for variant in variants:
-        library = f"lib_{variant.batch}.so"
-        variant.executable.export_library(str(draft / library), fcompile=linker(profile.target))
-        if profile.target.is_gpu:
-            kernels = compile_kernels(variant.executable, profile.target)
-            (draft / library).with_suffix(runtime.KERNELS).write_bytes(kernels)
-        names = [_content_digest(value) for value in variant.parameters]
-        parameters |= dict(zip(names, variant.parameters, strict=True))
-        listed.append({"batch": variant.batch, "library": library, "parameters": names})
-    np.savez(draft / "params.npz", allow_pickle=False, **parameters)
-    described = _sample_facts(sample)
-    values = [*sample.inputs, *(output.value for output in sample.outputs)]
-    names = [*runtime.sample_inputs(described), *runtime.sample_outputs(described)]
-    for name, value in zip(names, values, strict=True):
-        np.save(draft / name, value, allow_pickle=False)
-    shutil.copyfile(runtime.__file__, draft / "run.py")
+    unfinished = folder.with_name(folder.name + ".draft")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    listed = _write_variants(unfinished, variants, profile)
+    described = _write_sample(unfinished, sample)
+    shutil.copyfile(runtime.__file__, unfinished / "run.py")
     manifest = {
         "created": _created(),
         "device": profile.name,
@@ -128,11 +113,42 @@ def write_bundle(
             "tvm_ffi": version("apache-tvm-ffi"),
             "numpy": np.__version__,
         },
-        "files": {path.name: _sha256(path) for path in sorted(draft.iterdir())},
+        "files": {path.name: _sha256(path) for path in sorted(unfinished.iterdir())},
         **facts,
     }
-    _write_manifest(draft, manifest)
-    os.replace(draft, folder)
+    _write_manifest(unfinished, manifest)
+    os.replace(unfinished, folder)
+
+
+def _write_variants(
+    folder: Path, variants: Sequence[Variant], profile: DeviceProfile
+) -> list[dict[str, Any]]:
+    """Writes libraries, kernels and parameters; what the manifest says of each variant."""
+    from hetfeat.devices.target import linker
+
+    parameters: dict[str, Array] = {}  # by digest: variants share what is laid out alike
+    listed = []
+    for variant in variants:
+        library = f"lib_{variant.batch}.so"
+        variant.executable.export_library(str(folder / library), fcompile=linker(profile.target))
+        if profile.target.is_gpu:
+            kernels = compile_kernels(variant.executable, profile.target)
+            (folder / library).with_suffix(runtime.KERNELS).write_bytes(kernels)
+        names = [_content_digest(value) for value in variant.parameters]
+        parameters |= dict(zip(names, variant.parameters, strict=True))
+        listed.append({"batch": variant.batch, "library": library, "parameters": names})
+    np.savez(folder / "params.npz", allow_pickle=False, **parameters)
+    return listed
+
+
+def _write_sample(folder: Path, sample: Sample) -> dict[str, Any]:
+    """Writes the arrays of a sample; what the manifest says of it."""
+    described = _sample_facts(sample)
+    values = [*sample.inputs, *(output.value for output in sample.outputs)]
+    names = [*runtime.sample_inputs(described), *runtime.sample_outputs(described)]
+    for name, value in zip(names, values, strict=True):
+        np.save(folder / name, value, allow_pickle=False)
+    return described
 
 
 def _sample_facts(sample: Sample) -> dict[str, Any]:
@@ -217,10 +233,10 @@ def _as_data_error() -> Iterator[None]:
 
 
 def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    draft = folder / f".{runtime.MANIFEST}.draft"
+    unfinished = folder / f".{runtime.MANIFEST}.draft"
     data = (json.dumps(manifest, indent=1) + "\n").encode()
-    draft.write_bytes(data)
-    os.replace(draft, folder / runtime.MANIFEST)
+    unfinished.write_bytes(data)
+    os.replace(unfinished, folder / runtime.MANIFEST)
     sign(folder, data)
 
 

@@ -1,14 +1,14 @@
-"""Proves a bundle on its device: that it computes what it should, and how fast it is."""
+"""Checks a bundle on its device: that it computes what it should, and how fast it is."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hetfeat.deploy import bundle
-from hetfeat.deploy.bench import GPU_PEERS, PEERS, Latency, compare
-from hetfeat.deploy.remote.device import DeviceBundle, on_device
-from hetfeat.deploy.request import DeployRequest, Imported
+from hetfeat.deploy.bench import GPU_PEERS, PEERS, Latency, TurnOptions, compare
+from hetfeat.deploy.lowered import Lowered
+from hetfeat.deploy.remote.device import BundleSessionOptions, DeviceBundle, on_device
 from hetfeat.deploy.runtime import worst
 from hetfeat.deploy.verify import (
     Reference,
@@ -24,16 +24,42 @@ from hetfeat.measure.remote.session import Quarantine
 
 log = logging.getLogger(__name__)
 
-ROUNDS = {"quick": 20, "standard": 20, "full": 40}
-"""Turns of each engine in the comparison, by effort: docs/measuring.md tells why so many."""
-UNTUNED_ROUNDS = 2
-SLOW_MS = 1e4
-"""Latency in milliseconds above which an untuned network is not run once more to compare what it
-computes."""
+
+def _rounds() -> dict[str, int]:
+    return {"quick": 20, "standard": 20, "full": 40}
 
 
 @dataclass(frozen=True)
-class Proof:
+class CheckOptions:
+    """How a bundle is checked and timed on its device.
+
+    Attributes:
+        peers: Names of engines to time beside it where the device is here, each of which loads the
+            network by its name; None, the default, for all of them.
+        rounds: Turns of each engine in the comparison, by effort, by default 20, 20 and 40:
+            docs/measuring.md tells why so many.
+        few_rounds: Turns of what is timed by itself, the untuned network and the other batch sizes;
+            2 by default.
+        slow_ms: Latency in milliseconds above which an untuned network is not run once more to
+            compare what it computes; 10,000 by default.
+        turns: Settings of the turns; those of `TurnOptions` by default.
+        session: Settings of the session with a server, where the device is not here; those of
+            `BundleSessionOptions` by default.
+    """
+
+    peers: Sequence[str] | None = None
+    rounds: Mapping[str, int] = field(default_factory=_rounds)
+    few_rounds: int = 2
+    slow_ms: float = 1e4
+    turns: TurnOptions = field(default_factory=TurnOptions)
+    session: BundleSessionOptions = field(default_factory=BundleSessionOptions)
+
+
+CHECK_DEFAULTS = CheckOptions()
+
+
+@dataclass(frozen=True)
+class Checked:
     """What came out on the device; None for what does not run there.
 
     Attributes:
@@ -49,16 +75,21 @@ class Proof:
     batches: dict[int, Latency | None]
 
 
-def try_untuned(
-    profile: DeviceProfile, untuned: Path, reference: Reference, keep: Quarantine
+def check_untuned(
+    profile: DeviceProfile,
+    folder: Path,
+    reference: Reference,
+    put_aside: Quarantine,
+    options: CheckOptions = CHECK_DEFAULTS,
 ) -> Latency | None:
     """Times the untuned bundle on its device and compares what it computes, before any tuning.
 
     Args:
         profile: Profile of the device.
-        untuned: Folder of the untuned bundle.
+        folder: Folder of the untuned bundle.
         reference: Outputs that it should compute.
-        keep: Callable that puts measurements aside, as in `prove`.
+        put_aside: Callable that puts measurements aside, as in `check_tuned`.
+        options: Settings, those of `CheckOptions` by default.
 
     Returns:
         The latency; None where it does not run, or not in time: that alone refuses nothing.
@@ -75,20 +106,12 @@ def try_untuned(
             "; ".join(reference.values),
         )
     if profile.route.is_local:
-        gpu = {"gpu": True} if profile.target.is_gpu else {}
-        engine = {"engine": "bundle", "bundle": str(untuned), **gpu}
-        compared = compare({"untuned": engine}, profile.threads, UNTUNED_ROUNDS, first_needed=False)
-        latency = compared["untuned"]
-        if latency and latency.median_ms < SLOW_MS:
-            refuse_wrong_import(bundle.load_bundle(untuned), reference)
-        else:
-            log.warning("the untuned network was not compared: it does not run, or not in time")
-        return latency
+        return _check_untuned_here(profile, folder, reference, options)
 
     wrong: list[WorkFailed] = []
 
-    def there(loaded: DeviceBundle) -> Latency:
-        latency = loaded.latency(UNTUNED_ROUNDS)
+    def on_server(loaded: DeviceBundle) -> Latency:
+        latency = loaded.latency(options.few_rounds)
         try:
             refuse_wrong_import(loaded, reference)
         except WorkFailed as error:
@@ -97,7 +120,7 @@ def try_untuned(
         return latency
 
     try:
-        return on_device(profile, untuned, there, keep)
+        return on_device(profile, folder, on_server, put_aside, options.session)
     except WorkFailed as error:
         if error in wrong:
             raise
@@ -105,94 +128,95 @@ def try_untuned(
         return None
 
 
-def prove(
-    request: DeployRequest,
-    networks: Sequence[Imported],
-    profile: DeviceProfile,
-    draft: Path,
-    references: Sequence[Reference],
-    keep: Quarantine,
-    peers: Sequence[str] | None = None,
-) -> Proof:
+def _check_untuned_here(
+    profile: DeviceProfile, folder: Path, reference: Reference, options: CheckOptions
+) -> Latency | None:
+    gpu = {"gpu": True} if profile.target.is_gpu else {}
+    engines = {"untuned": {"engine": "bundle", "bundle": str(folder), **gpu}}
+    timed = compare(
+        engines, profile.threads, options.few_rounds, first_needed=False, options=options.turns
+    )
+    latency = timed["untuned"]
+    if latency and latency.median_ms < options.slow_ms:
+        refuse_wrong_import(bundle.load_bundle(folder), reference)
+    else:
+        log.warning("the untuned network was not compared: it does not run, or not in time")
+    return latency
+
+
+def check_tuned(
+    lowered: Lowered, folder: Path, put_aside: Quarantine, options: CheckOptions = CHECK_DEFAULTS
+) -> Checked:
     """Verifies a bundle where it is to run, then times it beside all else that runs there.
 
     Args:
-        request: Request of the deployment.
-        networks: The network for each of its batch sizes.
-        profile: Profile of the device.
-        draft: Folder of the bundle; it is told whether it takes any number of rows.
-        references: Outputs that each network should compute.
-        keep: Callable that puts aside the records of a server that is not the device.
-        peers: Names of engines to time beside it where that is here; default None for all of them.
+        lowered: Networks that it was built of.
+        folder: Folder of the bundle; it is told whether it takes any number of rows.
+        put_aside: Callable that puts aside the records of a server that is not the device.
+        options: Settings, those of `CheckOptions` by default.
 
     Raises:
         DeviceLost: No server of the device could be had to verify on.
         WorkFailed: The compiled network is wrong or does not run.
     """
-    if len(networks) > 1:
-        bundle.add_facts(draft, {"any_rows": True})  # only so are the other sizes reached
-    if profile.route.is_local:
-        verified = _verify(request, networks, references, draft, bundle.load_bundle(draft))
-        return _timed_here(request, profile, draft, verified, peers)
-    first, *others = request.batches
+    if len(lowered.networks) > 1:
+        bundle.add_facts(folder, {"any_rows": True})  # only so are the other sizes reached
+    if lowered.profile.route.is_local:
+        verified = _verify(lowered, folder, bundle.load_bundle(folder))
+        return _time_here(lowered, folder, verified, options)
+    first, *others = lowered.request.batches
+    rounds = options.rounds[lowered.request.effort]
 
-    def there(loaded: DeviceBundle) -> tuple[Verified, dict[int, Latency | None], Latency]:
-        verified = _verify(request, networks, references, draft, loaded)
+    def on_server(loaded: DeviceBundle) -> Checked:
+        verified = _verify(lowered, folder, loaded)
         batches: dict[int, Latency | None] = {
-            batch: loaded.latency(UNTUNED_ROUNDS, batch) for batch in others
+            batch: loaded.latency(options.few_rounds, batch) for batch in others
         }
-        return verified, batches, loaded.latency(ROUNDS[request.effort], first)
+        return Checked(verified, loaded.latency(rounds, first), dict.fromkeys(PEERS), batches)
 
-    verified, batches, latency = on_device(profile, draft, there, keep)
-    return Proof(verified, latency, dict.fromkeys(PEERS), batches)
+    return on_device(lowered.profile, folder, on_server, put_aside, options.session)
 
 
-def _verify(
-    request: DeployRequest,
-    networks: Sequence[Imported],
-    references: Sequence[Reference],
-    draft: Path,
-    loaded: Runs,
-) -> Verified:
+def _verify(lowered: Lowered, folder: Path, loaded: Runs) -> Verified:
     """Verifies each batch size and, if all allow it, opens the bundle to any number of rows."""
-    verified = [verify(loaded, reference) for reference in references]
+    verified = [verify(loaded, reference) for reference in lowered.references]
     independent = [
-        rows_are_independent(loaded, reference, found.batch)
-        for found, reference in zip(networks, references, strict=True)
+        rows_are_independent(loaded, reference, imported.batch)
+        for imported, reference in zip(lowered.networks, lowered.references, strict=True)
     ]
-    if len(networks) > 1 and not all(independent):
+    if len(lowered.networks) > 1 and not all(independent):
         raise WorkFailed(
-            f"network '{request.network}', whose rows depend on each other",
+            f"network '{lowered.request.network}', whose rows depend on each other",
             "rows of their own, to compile it for several batch sizes",
             "pass --batch with one size",
         )
-    bundle.add_facts(draft, {"any_rows": all(independent)})
-    found = Verified(*worst((of.max_abs_error, of.tolerance) for of in verified))
-    log.info("verified: largest error %.3g", found.max_abs_error)
-    return found
+    bundle.add_facts(folder, {"any_rows": all(independent)})
+    furthest_off = Verified(*worst((of.max_abs_error, of.tolerance) for of in verified))
+    log.info("verified: largest error %.3g", furthest_off.max_abs_error)
+    return furthest_off
 
 
-def _timed_here(
-    request: DeployRequest,
-    profile: DeviceProfile,
-    draft: Path,
-    verified: Verified,
-    peers: Sequence[str] | None,
-) -> Proof:
+def _time_here(
+    lowered: Lowered, folder: Path, verified: Verified, options: CheckOptions
+) -> Checked:
+    request, threads = lowered.request, lowered.profile.threads
     first, *others = request.batches
-    gpu = profile.target.is_gpu
+    gpu = lowered.profile.target.is_gpu
     where = {"gpu": True} if gpu else {}
-    own = {"engine": "bundle", "bundle": str(draft), **where}
+    tuned = {"engine": "bundle", "bundle": str(folder), **where}
     network = {"network": request.network, "batch": first, "seed": request.seed}
     network |= {"outputs": request.outputs}
-    if peers is None:
-        peers = GPU_PEERS if gpu else PEERS
-    rivals = {name: {"engine": name, **network, **where} for name in peers}
-    if rivals:
-        log.info("comparing with %s, %d threads each", ", ".join(rivals), profile.threads)
-    timed = compare({"bundle": own, **rivals}, profile.threads, ROUNDS[request.effort])
+    names = options.peers if options.peers is not None else GPU_PEERS if gpu else PEERS
+    peers = {name: {"engine": name, **network, **where} for name in names}
+    if peers:
+        log.info("comparing with %s, %d threads each", ", ".join(peers), threads)
+    rounds = options.rounds[request.effort]
+    timed = compare({"bundle": tuned, **peers}, threads, rounds, options=options.turns)
     latency = timed.pop("bundle")
     assert latency is not None  # `compare` needs the first to work
-    few = profile.threads, UNTUNED_ROUNDS
-    batches = {b: compare({"bundle": own | {"batch": b}}, *few)["bundle"] for b in others}
-    return Proof(verified, latency, dict.fromkeys(PEERS) | timed, batches)
+    batches = {}
+    for batch in others:
+        engines = {"bundle": tuned | {"batch": batch}}
+        alone = compare(engines, threads, options.few_rounds, options=options.turns)
+        batches[batch] = alone["bundle"]
+    return Checked(verified, latency, dict.fromkeys(PEERS) | timed, batches)

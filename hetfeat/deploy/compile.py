@@ -27,9 +27,6 @@ whatever it says."""
 KEEP_SOURCE = "TVM_COMPILE_FORCE_FALLBACK"
 LAYS_OUT = "meta_schedule.layout_rewrite_preproc"
 """Annotation of a block that lays weights out anew."""
-PARAMETER_ELEMENTS = 16
-"""Most elements of a constant that stays one; larger ones become parameters of the compiled
-function."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +127,8 @@ def _loses_weights(schedule: tvm.s_tir.Schedule) -> bool:
     TVM suggests such layouts for a table of which rows are looked up, where a vector is longer
     than a row.
     """
-    for found in schedule.get_child_blocks(schedule.get_sblock("root")):
-        block = schedule.get(found)
+    for child in schedule.get_child_blocks(schedule.get_sblock("root")):
+        block = schedule.get(child)
         if LAYS_OUT in block.annotations:
             before, after = (part[0].source.shape for part in (block.reads, block.writes))
             if np.prod([int(n) for n in after]) < np.prod([int(n) for n in before]):
@@ -141,18 +138,19 @@ def _loses_weights(schedule: tvm.s_tir.Schedule) -> bool:
 
 @relax.expr_functor.mutator
 class _Lifter(relax.PyExprMutator):  # type: ignore[misc]
-    """Replaces large constants by variables, and remembers which."""
+    """Replaces constants of more than some elements by variables, and remembers which."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_elements: int) -> None:
         super().__init__()
+        self._most_elements = most_elements
         self.lifted: list[tuple[Any, Any]] = []
 
     def visit_generic_const_(self, op: Any) -> Any:
         data = op.value
-        if not isinstance(data, tvm.runtime.Tensor) or np.prod(data.shape) <= PARAMETER_ELEMENTS:
+        if not isinstance(data, tvm.runtime.Tensor) or np.prod(data.shape) <= self._most_elements:
             return op
-        for variable, known in self.lifted:
-            if known.same_as(data):
+        for variable, constant in self.lifted:
+            if constant.same_as(data):
                 return variable
         variable = relax.Var(f"parameter_{len(self.lifted)}", op.ty)
         self.lifted.append((variable, data))
@@ -160,10 +158,11 @@ class _Lifter(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def _constants_as_parameters(
-    module: tvm.IRModule,
+    module: tvm.IRModule, *, most_elements: int = 16
 ) -> tuple[tvm.IRModule, list[npt.NDArray[Any]]]:
+    """Makes constants of more elements parameters of the compiled function."""
     main = module["main"]
-    lifter = _Lifter()
+    lifter = _Lifter(most_elements)
     body = lifter.visit_expr(main.body)
     variables = [variable for variable, _ in lifter.lifted]
     module = tvm.IRModule(dict(module.functions), attrs=module.attrs)

@@ -43,8 +43,14 @@ def bundle(settings: dict[str, Any]) -> Run:
     return run
 
 
-def flushing(settings: dict[str, Any]) -> Callable[[], None] | None:
-    """What empties the L2 cache of the GPU that an engine runs on; None for one on the CPU."""
+def flushing(settings: dict[str, Any], *, written_bytes: int = 2**28) -> Callable[[], None] | None:
+    """What empties the L2 cache of the GPU that an engine runs on; None for one on the CPU.
+
+    Args:
+        settings: Settings of the engine.
+        written_bytes: Bytes written between runs, 256 MiB by default: a GPU's caches are then as
+            cold for every engine.
+    """
     if not settings.get("gpu"):
         return None
     if settings["engine"] == "bundle":
@@ -52,7 +58,7 @@ def flushing(settings: dict[str, Any]) -> Callable[[], None] | None:
         import tvm
 
         gpu = tvm.cuda()
-        zeros = np.zeros(GPU_FLUSH_BYTES, np.uint8)
+        zeros = np.zeros(written_bytes, np.uint8)
         source, goal = (tvm.runtime.tensor(zeros, gpu) for _ in range(2))
 
         def flush() -> None:
@@ -61,7 +67,7 @@ def flushing(settings: dict[str, Any]) -> Callable[[], None] | None:
     else:
         import torch
 
-        memory = torch.empty(GPU_FLUSH_BYTES, dtype=torch.uint8, device=GPU)
+        memory = torch.empty(written_bytes, dtype=torch.uint8, device=GPU)
 
         def flush() -> None:
             memory.zero_()
@@ -102,16 +108,16 @@ def openvino(settings: dict[str, Any]) -> Run:
     """The network in OpenVINO's CPU plugin, for latency and in float32."""
     import openvino as ov
 
-    wanted = {
+    properties = {
         "INFERENCE_NUM_THREADS": settings["threads"],
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": ov.Type.f32,  # bfloat16 otherwise, where the CPU has it
     }
     with _as_onnx(settings) as (path, inputs):
-        compiled = ov.Core().compile_model(path, "CPU", wanted)
-    for name, value in wanted.items():
-        if str(found := compiled.get_property(name)) != str(value):
-            raise RequestError(f"OpenVINO with {name} {found}", f"{value}", "leave this peer out")
+        compiled = ov.Core().compile_model(path, "CPU", properties)
+    for name, value in properties.items():
+        if str(is_set := compiled.get_property(name)) != str(value):
+            raise RequestError(f"OpenVINO with {name} {is_set}", f"{value}", "leave this peer out")
     request = compiled.create_infer_request()
     feed = dict(enumerate(inputs))
     return lambda: request.infer(feed)
@@ -184,18 +190,21 @@ ENGINES = {
 }
 
 
-GPU, GPU_FLUSH_BYTES = "cuda", 2**28
-"""Device of torch, and the bytes written between runs on it, so that a GPU's caches are as cold for
-every engine."""
-SLOW_S = 10.0
-"""Seconds from which a first run is the latency: a network that was not tuned may take minutes."""
+GPU = "cuda"
+"""Device of torch."""
 
 
 class EngineService:
-    """Answers timing requests for one engine."""
+    """Answers timing requests for one engine.
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
+    Args:
+        settings: Settings of the engine.
+        slow_s: Seconds from which a first run is the latency, 10 by default: a network that was not
+            tuned may take minutes.
+    """
+
+    def __init__(self, settings: dict[str, Any], slow_s: float = 10.0) -> None:
+        self._settings, self._slow_s = settings, slow_s
         self._run: Run | None = None
         self._flush: Callable[[], None] | None = None
         self._first_s = 0.0
@@ -205,12 +214,12 @@ class EngineService:
         self._run = ENGINES[self._settings["engine"]](self._settings)
         self._flush = flushing(self._settings)
         self._first_s = self._time_one()
-        if self._first_s < SLOW_S:
+        if self._first_s < self._slow_s:
             self._run()
 
     def time(self, seconds: float) -> list[float]:
         """Latencies in seconds of runs in a row, for about `seconds`, at least one."""
-        if self._first_s >= SLOW_S:
+        if self._first_s >= self._slow_s:
             return [self._first_s]
         latencies: list[float] = []
         while sum(latencies) < seconds:

@@ -42,6 +42,6 @@ def compare_matmul(
     engines |= {name: {"engine": name} for name in LIBRARIES}
     engines = {name: {"gemm": gemm, **settings} for name, settings in engines.items()}
     timed = compare(engines, profile.threads, rounds)
-    ran = {state: found for state in states if (found := timed[str(state)])}
+    ran = {state: latency for state in states if (latency := timed[str(state)])}
     best = min(ran, key=lambda state: ran[state].median_ms)
     return best, {SEARCHED: ran[best], **{name: timed[name] for name in LIBRARIES}}

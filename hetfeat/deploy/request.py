@@ -11,10 +11,11 @@ from pydantic import Field
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
+from hetfeat.deploy.report import DeployReport, parse_report
 from hetfeat.deploy.runtime import MANIFEST
 from hetfeat.errors import DataError, RequestError
 from hetfeat.models.base import CostModel
-from hetfeat.parsing import Count, PositiveFloat, PositiveInt, Schema, decode, parse, printable
+from hetfeat.parsing import Count, PositiveInt, Schema, decode, printable
 from hetfeat.search.strategies import EVOLUTION
 
 if TYPE_CHECKING:
@@ -77,11 +78,11 @@ class DeployRequest:
                 given, f"the journal of a deployment, with its {REQUEST}", action
             ) from error
         what = f"'{journal}', the journal of a deployment"
-        kept = decode(data, _Kept, what=what, action=action).model_dump()
+        kept = decode(data, _KeptRequest, what=what, action=action).model_dump()
         return cls(**kept | {key: tuple(kept[key]) for key in ("batches", "outputs")})
 
 
-class _Kept(Schema):
+class _KeptRequest(Schema):
     """A request as a journal keeps it."""
 
     network: str
@@ -95,23 +96,6 @@ class _Kept(Schema):
     search: str = EVOLUTION
     digest: str | None = None
     outputs: list[str] = Field(default_factory=list)
-
-
-class _Report(Schema):
-    """What a deployment that finds its bundle uses of the report there."""
-
-    interrupted: bool
-    latency_ms: PositiveFloat
-    untuned_ms: PositiveFloat | None
-    peers_ms: dict[str, PositiveFloat | None]
-    batches_ms: dict[str, PositiveFloat | None]
-    tuning_s: float
-    build_s: float
-    trials: Count
-    max_abs_error: float
-    tolerance: float
-    leaked_records: Count
-    model_version: str | None
 
 
 @dataclass(frozen=True)
@@ -142,7 +126,7 @@ class Imported:
     module: Any
 
 
-def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
+def existing(request: DeployRequest, out: Path) -> DeployReport | None:
     """The report of the bundle at `out` if it is what is asked for, or None if there is none.
 
     A bundle whose tuning was interrupted counts as none: deploying goes on from its journal.
@@ -166,9 +150,12 @@ def existing(request: DeployRequest, out: Path) -> dict[str, Any] | None:
             "effort, trials, batch, search, seed and outputs",
             "choose another --out, or pass --refresh true to replace it",
         )
-    report: dict[str, Any] = manifest.get("report", {})
-    action = "pass --refresh true to replace it"
-    if parse(report, _Report, what=f"the report of '{out}'", action=action).interrupted:
+    report = parse_report(
+        manifest.get("report", {}),
+        what=f"the report of '{out}'",
+        action="pass --refresh true to replace it",
+    )
+    if report.interrupted:
         return None
     bundle.check_files(out, manifest)
     return report

@@ -17,17 +17,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RELATIVE_TOLERANCE = 1e-4
-"""Largest error allowed, relative to the largest output: fp32 sums in another order differ by
-about 1e-6 of it; a wrong program by much more."""
-OF_WHAT_CHANGES = 1e-2
-"""Largest error allowed, relative to how far the inputs move the output: most of it may be
-constant."""
-ROUNDING = 4e-6
-"""Least tolerance, relative to the largest output: fp32 itself differs by about a quarter of it."""
-TELLING = 0.1
-"""Largest tolerance that tells much, relative to how far the inputs move the output."""
-RANDOM_INPUTS = 3
+
+@dataclass(frozen=True)
+class ToleranceOptions:
+    """How far off an output may be, by what it is on all inputs.
+
+    Attributes:
+        relative: Largest error allowed, relative to the largest output, 1e-4 by default: fp32 sums
+            in another order differ by about 1e-6 of it; a wrong program by much more.
+        of_what_changes: Largest error allowed, relative to how far the inputs move the output, 0.01
+            by default: most of it may be constant.
+        rounding: Least tolerance, relative to the largest output, 4e-6 by default: fp32 itself
+            differs by about a quarter of it.
+        telling: Largest tolerance that tells much, relative to how far the inputs move the output;
+            0.1 by default.
+    """
+
+    relative: float = 1e-4
+    of_what_changes: float = 1e-2
+    rounding: float = 4e-6
+    telling: float = 0.1
 
 
 class Runs(Protocol):
@@ -72,8 +81,20 @@ class Reference:
         return {"verified_on": drawn | ({"silent": list(self.silent)} if self.silent else {})}
 
 
-def reference_of(network: "Network", seed: int) -> Reference:
+def reference_of(
+    network: "Network",
+    seed: int,
+    *,
+    random_inputs: int = 3,
+    tolerance: ToleranceOptions = ToleranceOptions(),
+) -> Reference:
     """Computes a network in its framework, on its own input and on random ones.
+
+    Args:
+        network: Network in its framework.
+        seed: Seed of the random inputs.
+        random_inputs: Number of random inputs, 3 by default.
+        tolerance: Settings of what is allowed; those of `ToleranceOptions` by default.
 
     Raises:
         RequestError: The framework does not run it, an output is true or false, or no draw has
@@ -81,14 +102,15 @@ def reference_of(network: "Network", seed: int) -> Reference:
     """
     values = values_of(network) or []
     drawn = []
-    for inputs in draws(network, values, seed, RANDOM_INPUTS if values else 0):
+    for inputs in draws(network, values, seed, random_inputs if values else 0):
         drawn.append(([value.numpy() for value in inputs], _computed(network, inputs)))
     names = network.output_names(len(drawn[0][1]))
     usable = [sample for sample in drawn if all(map(_is_finite, sample[1]))]
     if not usable:
-        raise _not_finite(network, names, [outputs for _, outputs in drawn])
+        raise _not_finite(network, names, [outputs for _, outputs in drawn], random_inputs + 1)
     usable.sort(key=lambda sample: not all(np.ptp(value) > 0 for value in sample[1]))
-    limits = [_limit(values) for values in zip(*(outputs for _, outputs in usable), strict=True)]
+    outputs_of_each = zip(*(outputs for _, outputs in usable), strict=True)
+    limits = [_limit(values, tolerance) for values in outputs_of_each]
 
     def sample_of_draw(inputs: list[Array], outputs: list[Array]) -> Sample:
         of_each = zip(names, outputs, limits, strict=True)
@@ -102,14 +124,14 @@ def reference_of(network: "Network", seed: int) -> Reference:
 
 
 def _not_finite(
-    network: "Network", names: Sequence[str], draws: Sequence[list[Array]]
+    network: "Network", names: Sequence[str], draws: Sequence[list[Array]], tried: int
 ) -> RequestError:
     """Says which outputs are no numbers on any draw; all, if each is on another one."""
     finite = [any(map(_is_finite, values)) for values in zip(*draws, strict=True)]
     never = [name for name, some in zip(names, finite, strict=True) if not some]
     return RequestError(
         f"network '{network.name}', whose own output {', '.join(never or names)} is not a finite "
-        f"number for any of {RANDOM_INPUTS + 1} example inputs",
+        f"number for any of {tried} example inputs",
         "outputs to compare the compiled ones with",
         "mend it, leave the output out with --output, or give example inputs that it works on by "
         "a module:function",
@@ -120,18 +142,18 @@ def _is_finite(output: Array) -> bool:
     return bool(not np.isnan(output).any() and np.isfinite(output).any())
 
 
-def _limit(of_draws: Sequence[Array]) -> tuple[float, bool]:
+def _limit(of_draws: Sequence[Array], options: ToleranceOptions) -> tuple[float, bool]:
     """The tolerance of an output, and whether a wrong one shows, by what it is on all inputs."""
     finite = [np.where(np.isfinite(output), output, 0).astype(np.float64) for output in of_draws]
     largest = float(np.max(np.abs(finite), initial=0.0))
     moved = float(np.max(np.ptp(finite, axis=0), initial=0.0)) / 2
-    allowed = min(RELATIVE_TOLERANCE * largest, OF_WHAT_CHANGES * moved)
-    tolerance = max(allowed, ROUNDING * largest)
-    return tolerance, moved > 0 and tolerance <= TELLING * moved
+    allowed = min(options.relative * largest, options.of_what_changes * moved)
+    tolerance = max(allowed, options.rounding * largest)
+    return tolerance, moved > 0 and tolerance <= options.telling * moved
 
 
 def sample_of(network: "Network", seed: int = 0) -> Sample:
-    """The computation that proves a copy of a network's bundle.
+    """The computation that checks a copy of a network's bundle.
 
     Raises:
         RequestError: As `reference_of`.
@@ -154,8 +176,8 @@ def rows_are_independent(loaded: Runs, reference: Reference, batch: int) -> bool
     for row in (0, batch - 1):
         others = np.arange(batch) != row
         spoilt = as_tuple(loaded.run([_with_another(value, row) for value in inputs]))
-        for found, output, wanted in zip(spoilt, outputs, sample.outputs, strict=True):
-            if largest_error(found[others], output[others]) > wanted.tolerance:
+        for changed, output, expected in zip(spoilt, outputs, sample.outputs, strict=True):
+            if largest_error(changed[others], output[others]) > expected.tolerance:
                 return False
     return True
 
@@ -207,11 +229,12 @@ def refuse_wrong_import(loaded: Runs, reference: Reference) -> None:
     """
     sample = reference.samples[0]
     outputs = as_tuple(loaded.run(list(sample.inputs)))
-    for found, output in zip(outputs, sample.outputs, strict=True):
-        error, wanted = largest_error(found, output.value), list(output.value.shape)
+    for value, output in zip(outputs, sample.outputs, strict=True):
+        error, expected = largest_error(value, output.value), list(output.value.shape)
         if not error <= output.tolerance:
-            of_shape = "" if list(found.shape) == wanted else f" and of shape {list(found.shape)}"
-            shape = f", shape {wanted}" if of_shape else ""
+            shape_here = list(value.shape)
+            of_shape = "" if shape_here == expected else f" and of shape {shape_here}"
+            shape = f", shape {expected}" if of_shape else ""
             raise WorkFailed(
                 f"network '{reference.network.name}', whose output '{output.name}' is off by "
                 f"{error:.3g}{of_shape} as TVM imports it, before any tuning",
@@ -223,8 +246,8 @@ def refuse_wrong_import(loaded: Runs, reference: Reference) -> None:
 
 def _errors(loaded: Runs, sample: Sample) -> list[tuple[float, Output]]:
     """The largest error of each output on a sample."""
-    found = as_tuple(loaded.run(list(sample.inputs)))
-    pairs = zip(found, sample.outputs, strict=True)
+    outputs = as_tuple(loaded.run(list(sample.inputs)))
+    pairs = zip(outputs, sample.outputs, strict=True)
     return [(largest_error(value, output.value), output) for value, output in pairs]
 
 

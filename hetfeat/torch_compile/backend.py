@@ -10,7 +10,7 @@ import torch
 
 from hetfeat.api.bundles import Bundle
 from hetfeat.deploy.runtime import largest_error
-from hetfeat.deploy.verify import RELATIVE_TOLERANCE
+from hetfeat.deploy.verify import ToleranceOptions
 from hetfeat.errors import RequestError
 from hetfeat.torch_compile.graph import is_weight, refusal
 from hetfeat.torch_compile.settings import Settings
@@ -119,7 +119,7 @@ class CompiledGraph:
         for mine, theirs in zip(found, expected, strict=True):
             largest = float(theirs.abs().max()) if theirs.numel() else 0.0
             error = largest_error(mine.numpy(), theirs.detach().numpy())
-            if mine.dtype != theirs.dtype or not error <= RELATIVE_TOLERANCE * largest:
+            if mine.dtype != theirs.dtype or not error <= ToleranceOptions().relative * largest:
                 return f"compiled it is off by {error:.3g}, where outputs are {largest:.3g} at most"
         return ""
 

@@ -67,7 +67,7 @@ def _found(out: Path) -> Bundle | None:
         return None
     try:
         bundle = Bundle(out)
-        return None if bundle.report.get("stopped", True) else bundle.load()
+        return None if bundle.report.stopped else bundle.load()
     except DataError as error:
         log.warning("a compiled graph is made anew: %s", error)
         return None

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.records import Measurement, Task
-from hetfeat.workloads.winograd.variants import Ways, network_s
+from hetfeat.workloads.winograd.variants import Alternatives, network_s
 
 
 def select_finalists(
     leaders: Mapping[str, Sequence[Measurement]],
     weights: Mapping[Task, int],
-    alternatives: Ways,
+    alternatives: Alternatives,
     *,
     count: int = 3,
     margin: float = 1.1,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hetfeat.records import Measurement, Task
 from hetfeat.search.base import TaskSearch
-from hetfeat.workloads.winograd.variants import Ways, choose_fastest, network_s
+from hetfeat.workloads.winograd.variants import Alternatives, choose_fastest, network_s
 
 log = logging.getLogger(__name__)
 
@@ -123,17 +123,17 @@ class Scheduler:
     Args:
         states: State of each task.
         alternatives: Convolution and tile of some tasks, by task hash: those that compute the same
-            in different ways are alternatives.
+            by different variants are alternatives.
         config: Settings; those of `SchedulerConfig` by default.
     """
 
     def __init__(
         self,
         states: Sequence[TaskState],
-        alternatives: Ways,
+        alternatives: Alternatives,
         config: SchedulerConfig = SchedulerConfig(),
     ) -> None:
-        self.states, self._ways, self._config = states, alternatives, config
+        self.states, self._alternatives, self._config = states, alternatives, config
         for state in self._with_alternatives():
             convolution, tile = alternatives[state.task.hash]
             others = [(*alternatives[s.task.hash], s) for s in self._with_alternatives()]
@@ -152,9 +152,9 @@ class Scheduler:
         return state
 
     def network_s(self) -> float:
-        """Seconds of what ran so far, of what can be computed in several ways the fastest."""
+        """Seconds of what ran so far, of what has several variants the fastest."""
         best_s = {s.task.hash: s.best_s for s in self.states if s.best_s is not None}
-        return network_s(self._weights(), best_s, self._ways)
+        return network_s(self._weights(), best_s, self._alternatives)
 
     def select_unmeasured(self, expected_s: Mapping[str, float]) -> list[TaskState]:
         """Tasks of which nothing ran, less those whose alternative is expected to be taken.
@@ -162,10 +162,10 @@ class Scheduler:
         Args:
             expected_s: Expected latency in seconds, by task hash, where no alternative ran.
         """
-        chosen = choose_fastest(self._weights(), expected_s, self._ways)
+        chosen = choose_fastest(self._weights(), expected_s, self._alternatives)
 
         def is_taken(state: TaskState) -> bool:
-            convolution, tile = self._ways.get(state.task.hash, (None, None))
+            convolution, tile = self._alternatives.get(state.task.hash, (None, None))
             return (chosen.get(convolution) if convolution else None) == tile
 
         return [state for state in self.states if state.best is None and is_taken(state)]
@@ -173,11 +173,11 @@ class Scheduler:
     def select_without_evidence(self) -> list[TaskState]:
         """Tasks that have alternatives, where neither they nor any of those ever ran."""
         states = self._with_alternatives()
-        ran = {self._ways[s.task.hash][0] for s in states if s.best is not None}
-        return [s for s in states if self._ways[s.task.hash][0] not in ran]
+        ran = {self._alternatives[s.task.hash][0] for s in states if s.best is not None}
+        return [s for s in states if self._alternatives[s.task.hash][0] not in ran]
 
     def _with_alternatives(self) -> list[TaskState]:
-        return [state for state in self.states if state.task.hash in self._ways]
+        return [state for state in self.states if state.task.hash in self._alternatives]
 
     def _weights(self) -> dict[Task, int]:
         return {state.task: state.weight for state in self.states}

@@ -18,7 +18,7 @@ from hetfeat.transfer.schedule_library import ScheduleLibrary, starts_of
 from hetfeat.tune.guidance import GuidanceConfig, ModelGuidance, refuse_source_at_chance
 from hetfeat.tune.scheduler import Scheduler, SchedulerConfig, TaskState
 from hetfeat.tune.session import Budget, Ended, Session, TuningProgress
-from hetfeat.workloads.winograd.variants import Ways
+from hetfeat.workloads.winograd.variants import Alternatives
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ def tune(
     options: TuningOptions = TuningOptions(),
     model: CostModel | None = None,
     library: ScheduleLibrary | None = None,
-    alternatives: Ways | None = None,
+    alternatives: Alternatives | None = None,
     on_round: OnRound | None = None,
 ) -> TuningResult:
     """Tunes tasks within a budget; `_Tuning.run` says how.

@@ -1,4 +1,4 @@
-"""A network lowered in every way its convolutions can be computed, and the way that was fastest."""
+"""A network lowered in every variant of its convolutions, and in the fastest ones."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,41 +8,43 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.workloads.winograd import Convolution
 from hetfeat.workloads.winograd.variants import OPERATOR as WINOGRAD
-from hetfeat.workloads.winograd.variants import Ways, choose_fastest, competing
+from hetfeat.workloads.winograd.variants import Alternatives, choose_fastest, select_alternatives
 
 if TYPE_CHECKING:
     from hetfeat.workloads.relax import NetworkTask
 
 
-def tasks_of_all_ways(prepared: Any, target: Any, tiles: Iterable[int]) -> list["NetworkTask"]:
+def extract_variant_tasks(prepared: Any, target: Any, tiles: Iterable[int]) -> list["NetworkTask"]:
     """Tasks of a network computed directly and with each of Winograd's tiles, each once.
 
     Args:
-        prepared: Module from `workloads.relax.in_layout`, which all ways share.
+        prepared: Module from `workloads.relax.in_layout`, which all variants share.
         target: Target that it is compiled for.
         tiles: Sides of the output tiles of Winograd's algorithm.
     """
     from hetfeat.workloads.relax import extract_tasks, into_kernels
 
-    found: dict[str, NetworkTask] = {}
-    ways = [None, *tiles]
-    occurs: Counter[str] = Counter()
-    for tile in ways:
+    tasks: dict[str, NetworkTask] = {}
+    variants = [None, *tiles]
+    variants_with: Counter[str] = Counter()
+    for tile in variants:
         lowered = into_kernels(prepared, target, partial(_always, tile))
         for task in extract_tasks(lowered, target):
-            found.setdefault(task.task.hash, task)
-            occurs[task.task.hash] += 1
-    return [replace(t, fixed=occurs[name] == len(ways)) for name, t in found.items()]
+            tasks.setdefault(task.task.hash, task)
+            variants_with[task.task.hash] += 1
+    return [
+        replace(task, fixed=variants_with[name] == len(variants)) for name, task in tasks.items()
+    ]
 
 
-def occurrences(tasks: Iterable["NetworkTask"]) -> dict[str, int]:
-    """How often a network runs each of its tasks, by hash; a convolution counts in one way."""
+def count_occurrences(tasks: Iterable["NetworkTask"]) -> dict[str, int]:
+    """How often a network runs each of its tasks, by hash; a convolution counts once."""
     return {t.task.hash: 0 if t.task.operator == WINOGRAD else t.weight for t in tasks}
 
 
-def contested(tasks: Iterable["NetworkTask"]) -> Ways:
-    """What tasks of which another way may take the place compute, and how, by hash."""
-    return competing(task.task for task in tasks if not task.fixed)
+def find_alternatives(tasks: Iterable["NetworkTask"]) -> Alternatives:
+    """Convolution and tile of each task that another variant may replace, by hash."""
+    return select_alternatives(task.task for task in tasks if not task.fixed)
 
 
 def _always(tile: int | None, _: Convolution) -> int | None:
@@ -55,9 +57,9 @@ def lower_fastest(
     tasks: Sequence["NetworkTask"],
     latency_s: Mapping[str, float],
 ) -> Any:
-    """The network lowered so that each convolution is computed in the fastest way measured."""
+    """The network lowered so that each convolution is computed by the fastest variant measured."""
     from hetfeat.workloads.relax import into_kernels
 
     weights = {task.task: task.weight for task in tasks}
-    chosen = choose_fastest(weights, latency_s, contested(tasks))
+    chosen = choose_fastest(weights, latency_s, find_alternatives(tasks))
     return into_kernels(prepared, target, chosen.get)

@@ -221,8 +221,8 @@ def _named(network: Network) -> Iterator[tuple[str, "torch.Tensor"]]:
     names: Sequence[str] = ()
     if network.onnx is not None:
         graph = network.onnx.graph
-        given = {value.name for value in graph.initializer}
-        names = [value.name for value in graph.input if value.name not in given]
+        weights = {value.name for value in graph.initializer}
+        names = [value.name for value in graph.input if value.name not in weights]
     elif network.kind == "torch":
         names = list(inspect.signature(network.module.forward).parameters)
     names = [*names, *[""] * len(network.inputs)]

@@ -78,30 +78,31 @@ class OnnxModule(torch.nn.Module):
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what it refuses is raised; it need not print that, too
-        given = str(self.path) if self.path else self.model.SerializeToString()
-        return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+        source = str(self.path) if self.path else self.model.SerializeToString()
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
     def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         """The outputs, in the model's order."""
         names = [value.name for value in self.session.get_inputs()]
         feed = {name: value.numpy() for name, value in zip(names, inputs, strict=True)}
-        wanted = [value.name for value in self.model.graph.output]  # of the file's, perhaps some
-        return [torch.from_numpy(value) for value in self.session.run(wanted, feed)]
+        outputs = [value.name for value in self.model.graph.output]  # of the file's, perhaps some
+        return [torch.from_numpy(value) for value in self.session.run(outputs, feed)]
 
 
 def _onnx_network(path: Path, name: str, batch: int) -> Network:
     import onnx
 
     model = _parsed(path)
-    folder, found = path.parent.resolve(), {at: _inside(path, at) for at in _external(path, model)}
+    folder = path.parent.resolve()
+    data_files = {location: _inside(path, location) for location in _external(path, model)}
     # What is reached by a link, libraries refuse: they get the model with its data in it.
-    linked = any(file != folder / location for location, file in found.items())
-    beside = path if found and not linked else None
+    linked = any(file != folder / location for location, file in data_files.items())
+    beside = path if data_files and not linked else None
     try:
         _take_data_in(path, model)
         onnx.checker.check_model(str(beside) if beside else model)
-        given = {value.name for value in model.graph.initializer}
-        inputs = [v for v in model.graph.input if v.name not in given]
+        weights = {value.name for value in model.graph.initializer}
+        inputs = [v for v in model.graph.input if v.name not in weights]
         examples = tuple(_example(path, value, batch) for value in inputs)
         return Network(name, OnnxModule(model, beside), examples, model, "ONNX")
     except (onnx.checker.ValidationError, OSError, ValueError, RuntimeError) as error:
@@ -188,9 +189,9 @@ class _CalledByTensors(torch.nn.Module):
         self.tensors = [isinstance(v, torch.Tensor) for v in leaves]
 
     def forward(self, *inputs: torch.Tensor) -> Any:
-        given = iter(inputs)
+        tensors = iter(inputs)
         pairs = zip(self.tensors, self.others, strict=True)
-        leaves = [next(given) if is_tensor else other for is_tensor, other in pairs]
+        leaves = [next(tensors) if is_tensor else other for is_tensor, other in pairs]
         arguments, named = torch.utils._pytree.tree_unflatten(leaves, self.spec)
         return self.module(*arguments, **named)
 
@@ -278,17 +279,17 @@ def _inside(path: Path, location: str) -> Path:
     It is a plain file there, or, in a cache of Hugging Face, a link that stays in that cache.
     """
     relative = PurePosixPath(location)
-    found, folder = (path.parent / relative).resolve(), path.parent.resolve()
+    file, folder = (path.parent / relative).resolve(), path.parent.resolve()
     cache = _hub_cache(folder)
-    stays = found == folder / relative or (cache is not None and found.is_relative_to(cache))
-    if relative.is_absolute() or ".." in relative.parts or not stays or not found.is_file():
+    stays = file == folder / relative or (cache is not None and file.is_relative_to(cache))
+    if relative.is_absolute() or ".." in relative.parts or not stays or not file.is_file():
         raise DataError(
             f"'{path}' with data in '{location}'",
             "a plain file in the folder of the model, reached by no link that leaves its "
             "Hugging Face cache",
             "save the model with its data beside it",
         )
-    return found
+    return file
 
 
 def _hub_cache(folder: Path) -> Path | None:

@@ -153,15 +153,15 @@ def of_float32(network: Network) -> Network:
     weights = [*network.module.parameters(), *network.module.buffers()]
     types = {str(value.dtype) for value in weights}
     types |= {str(value.dtype) for value in network.inputs} - {"torch.uint8"}  # an image may be
-    found = {name.removeprefix("torch.") for name in types}
+    dtypes = {name.removeprefix("torch.") for name in types}
     if network.onnx is not None:
         from onnx import TensorProto
 
-        found |= {
+        dtypes |= {
             TensorProto.DataType.Name(value.data_type).lower()
             for value in network.onnx.graph.initializer
         }
-    if refused := sorted(found & OTHER_TYPES):
+    if refused := sorted(dtypes & OTHER_TYPES):
         raise RequestError(
             f"network '{network.name}' of {', '.join(refused)}",
             "float32 throughout: half precision and quantised networks are not built yet",
@@ -191,15 +191,15 @@ def _timm(name: str, batch: int) -> Network:
         ) from error
     import torch
 
-    known = name.removeprefix(TIMM)
-    if not timm.is_model(known):
-        near = difflib.get_close_matches(known, timm.list_models(), n=3)
+    timm_name = name.removeprefix(TIMM)
+    if not timm.is_model(timm_name):
+        near = difflib.get_close_matches(timm_name, timm.list_models(), n=3)
         raise RequestError(
             f"network '{name}'",
             f"a name of timm's{' such as ' + ', '.join(near) if near else ''}",
             "correct --network",
         )
-    module = timm.create_model(known, pretrained=False).eval()
+    module = timm.create_model(timm_name, pretrained=False).eval()
     shape = module.pretrained_cfg["input_size"]
     return Network(network_slug(name), _drawn(module), (torch.randn(batch, *shape),))
 

@@ -35,9 +35,9 @@ def open_node(model: "onnx.ModelProto") -> str:
     import onnx
 
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    known = _known_shapes(inferred)
+    shapes = _known_shapes(inferred)
     for node in inferred.graph.node:
-        if any(name and name not in known for name in node.output):
+        if any(name and name not in shapes for name in node.output):
             name = f" '{node.name}'" if node.name else ""
             return f"node {node.op_type}{name} of {', '.join(filter(None, node.input))}"
     return ""
@@ -47,7 +47,7 @@ def _folded(model: "onnx.ModelProto", most_elements: int) -> "onnx.ModelProto":
     from onnx import numpy_helper
 
     shapes = _known_shapes(model)
-    wanted = {value.name for value in model.graph.output}
+    outputs = {value.name for value in model.graph.output}
     # Larger ones are weights, of which no shape is made.
     values = {
         tensor.name: numpy_helper.to_array(tensor)
@@ -56,12 +56,12 @@ def _folded(model: "onnx.ModelProto", most_elements: int) -> "onnx.ModelProto":
     }
     kept = []
     for node in model.graph.node:
-        found = None if wanted & set(node.output) else _computed(model, node, values, shapes)
-        if found is None or any(np.size(value) > most_elements for value in found.values()):
+        computed = None if outputs & set(node.output) else _computed(model, node, values, shapes)
+        if computed is None or any(np.size(value) > most_elements for value in computed.values()):
             kept.append(node)
             continue
-        values |= found
-        model.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in found.items())
+        values |= computed
+        model.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in computed.items())
     del model.graph.node[:]
     model.graph.node.extend(kept)
     return model
@@ -76,8 +76,8 @@ def _computed(
 
     if node.op_type == "Shape" and node.input[0] in shapes:
         values = values | {node.input[0]: np.zeros(shapes[node.input[0]], bool)}
-    given = [name for name in node.input if name]
-    constant = all(name in values for name in given)
+    inputs = [name for name in node.input if name]
+    constant = all(name in values for name in inputs)
     if not constant or node.domain or node.op_type in DRAWN or _has_graph(node):
         return None
     names = [name for name in node.output if name]
@@ -85,14 +85,14 @@ def _computed(
         graph = helper.make_graph(
             [node],
             "one",
-            [helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(given)],
+            [helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(inputs)],
             [helper.make_empty_tensor_value_info(name) for name in names],
         )
         one = helper.make_model(graph, opset_imports=model.opset_import)
-        found = ReferenceEvaluator(one).run(names, {name: values[name] for name in given})
+        computed = ReferenceEvaluator(one).run(names, {name: values[name] for name in inputs})
     except Exception:  # what cannot be computed here stays a node
         return None
-    return {name: np.asarray(value) for name, value in zip(names, found, strict=True)}
+    return {name: np.asarray(value) for name, value in zip(names, computed, strict=True)}
 
 
 def _has_graph(node: Any) -> bool:

@@ -19,25 +19,25 @@ def flat(output: Any) -> Iterator[torch.Tensor]:
             yield leaf
 
 
-def with_outputs(network: Network, wanted: Sequence[str]) -> Network:
+def with_outputs(network: Network, selected: Sequence[str]) -> Network:
     """The network that returns some of its outputs, in the order asked for.
 
     Args:
         network: Network with all of its outputs.
-        wanted: Names of the outputs that are wanted.
+        selected: Names of the outputs that it returns.
 
     Raises:
         RequestError: It has no such output, or one is asked for twice.
     """
     names = _all_names(network)
-    odd = [name for name in wanted if name not in names or list(wanted).count(name) > 1]
+    odd = [name for name in selected if name not in names or list(selected).count(name) > 1]
     if odd:
         raise RequestError(
             f"--output {odd[0]} for network '{network.name}'",
             f"each once, among {', '.join(names)}",
             "correct --output, or leave it out to take all",
         )
-    places = [names.index(name) for name in wanted]
+    places = [names.index(name) for name in selected]
     if network.onnx is not None:
         _prune(network.onnx, places)
         module = network.module
@@ -47,9 +47,9 @@ def with_outputs(network: Network, wanted: Sequence[str]) -> Network:
         module = of_outputs(network.module, places)
     else:
         module = Picked(network.module, places)
-    digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:DIGEST_DIGITS]
+    digest = hashlib.sha256("\n".join(selected).encode()).hexdigest()[:DIGEST_DIGITS]
     name = f"{network.name}_{digest}"
-    return dataclasses.replace(network, name=name, module=module, outputs=tuple(wanted))
+    return dataclasses.replace(network, name=name, module=module, outputs=tuple(selected))
 
 
 class Picked(torch.nn.Module):
@@ -66,8 +66,8 @@ class Picked(torch.nn.Module):
 
         @functools.wraps(module.forward)  # its parameters' names tell what they are
         def forward(*inputs: Any, **named: Any) -> tuple[torch.Tensor, ...]:
-            found = tuple(flat(module(*inputs, **named)))
-            return found if places is None else tuple(found[place] for place in places)
+            tensors = tuple(flat(module(*inputs, **named)))
+            return tensors if places is None else tuple(tensors[place] for place in places)
 
         self.forward = forward
 

@@ -105,10 +105,10 @@ def _of_known_shapes(network: Network, module: tvm.IRModule, node: str) -> tvm.I
     Raises:
         RequestError: One of them is not.
     """
-    found = _first_open(module) and _first_open(relax.transform.FoldConstant()(module))
-    if found:
+    opened = _first_open(module) and _first_open(relax.transform.FoldConstant()(module))
+    if opened:
         raise RequestError(
-            f"network '{network.name}', whose {node or found} has a shape that its values decide",
+            f"network '{network.name}', whose {node or opened} has a shape that its values decide",
             "shapes that are known before the network runs",
             "leave it out of the network, or give it constants",
         )
@@ -141,7 +141,7 @@ def lower(
 
 
 def in_layout(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """The first half of `lower`, the longer one, which all ways of computing convolutions share.
+    """The first half of `lower`, the longer one, which all variants of convolutions share.
 
     Convolutions become NHWC, whose weights MetaSchedule may lay out anew for each program.
     """
@@ -207,8 +207,8 @@ def extract_tasks(lowered: tvm.IRModule, target: tvm.target.Target) -> list[Netw
         WorkFailed: The network has none.
     """
     tasks = [
-        NetworkTask(describe(found.dispatched[0]), found.dispatched[0], int(found.weight))
-        for found in ms.relax_integration.extract_tasks(lowered, target)
+        NetworkTask(describe(task.dispatched[0]), task.dispatched[0], int(task.weight))
+        for task in ms.relax_integration.extract_tasks(lowered, target)
     ]
     if not tasks:
         raise WorkFailed("a network without tensor programs", "at least one task", "check it")
@@ -244,8 +244,8 @@ def load_workload(text: str) -> tvm.IRModule:
 
 def arguments(module: tvm.IRModule) -> list[Any]:
     """What a task's function takes, as a tuning record lists it: `["TENSOR", dtype, shape]`."""
-    found = ms.arg_info.ArgInfo.from_entry_func(module, remove_preproc=True)
-    return [["TENSOR", str(a.dtype), [int(extent) for extent in a.shape]] for a in found]
+    tensors = ms.arg_info.ArgInfo.from_entry_func(module, remove_preproc=True)
+    return [["TENSOR", str(a.dtype), [int(extent) for extent in a.shape]] for a in tensors]
 
 
 def _operator(module: tvm.IRModule) -> str:

@@ -38,15 +38,15 @@ class TfliteModule(torch.nn.Module):
         except ImportError as error:
             raise RequestError("a TFLite network", "LiteRT installed", EXTRA) from error
         try:
-            found = Interpreter(model_content=self.content)
-            found.allocate_tensors()
+            interpreter = Interpreter(model_content=self.content)
+            interpreter.allocate_tensors()
         except (RuntimeError, ValueError) as error:
             raise DataError(
                 f"a TFLite model that LiteRT refuses ({_first_line(error)})",
                 "a model of TFLite's own operators with fixed shapes",
                 "convert it anew",
             ) from error
-        return found
+        return interpreter
 
     def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         """The outputs, in the model's order."""

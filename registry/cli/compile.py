@@ -31,5 +31,5 @@ def command(options: CompileOptions) -> app.Result:
     """
     from registry.jobs.deploy import compile_and_register
 
-    report = compile_and_register(options.journal, options.out, options.network, options.output)
-    return app.Result(report, app.INTERRUPTED if report.get("stopped") else 0)
+    made = compile_and_register(options.journal, options.out, options.network, options.output)
+    return app.Result(made.as_json(), app.INTERRUPTED if made.report.stopped else 0)

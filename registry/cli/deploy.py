@@ -11,27 +11,30 @@ from registry.cli.options import option, output_option, seed_option, unrecorded_
 from registry.cli.params import EFFORT
 
 
-def render(report: Any) -> str:
+def render(result: app.Value) -> str:
     """Latencies side by side, then what they rest on; of several, a row for each."""
-    if "deployments" in report:
-        return output.table(report["deployments"])
-    tuned = report["latency_ms"]
+    from hetfeat.deploy.report import parse_report
+
+    if "deployments" in result:
+        return output.table(result["deployments"])
+    report = parse_report(result, what="the report", action="deploy the network anew")
+    tuned = report.latency_ms
     rows = [{"": "tuned", "ms": tuned, "times tuned": 1.0}]
-    others = {"untuned": report["untuned_ms"], **report["peers_ms"]}
+    others = {"untuned": report.untuned_ms, **report.peers_ms}
     rows += [
         {"": name, "ms": ms, "times tuned": ms / tuned if ms else None}
         for name, ms in others.items()
     ]
-    rows += [{"": f"tuned, batch {b}", "ms": ms} for b, ms in report["batches_ms"].items()]
+    rows += [{"": f"tuned, batch {b}", "ms": ms} for b, ms in report.batches_ms.items()]
     return "\n".join(
         [
             output.table(rows),
             "",
-            f"largest error {report['max_abs_error']:.2g}, {report['tolerance']:.2g} allowed",
-            f"{report['trials']} programs measured in {report['tuning_s']:.0f} s, "
-            f"built in {report['build_s']:.0f} s, "
-            f"with {report['model_version'] or 'no cost model'}",
-            f"bundle {report['bundle']}",
+            f"largest error {report.max_abs_error:.2g}, {report.tolerance:.2g} allowed",
+            f"{report.trials} programs measured in {report.tuning_s:.0f} s, "
+            f"built in {report.build_s:.0f} s, "
+            f"with {report.model_version or 'no cost model'}",
+            f"bundle {result['bundle']}",
         ]
     )
 
@@ -72,19 +75,23 @@ class DeployOptions:
     render=render,
     interrupted="what was measured is kept; the same command goes on",
 )
-def command(options: DeployOptions) -> dict[str, Any] | app.Result:
+def command(options: DeployOptions) -> app.Result:
     """Tune, compile, verify and compare a network on a device; leave and register a bundle.
 
     Ctrl-C ends the tuning: the bundle is of the best so far, the exit code 130, and the same
     command goes on. With --config, several, each in a folder below --out; 1 if one failed.
     """
-    wanted = vars(options) | {}
-    config = wanted.pop("config")
-    if config is None:
-        from registry.jobs.deploy import Wanted, deploy_and_register
+    settings = vars(options) | {}
+    config = settings.pop("config")
+    if config is not None:
+        return _deploy_batch(config, settings)
+    from registry.jobs.deploy import DeployJob, deploy_and_register
 
-        report = deploy_and_register(Wanted(**wanted))
-        return app.Result(report, app.INTERRUPTED if report.get("stopped") else 0)
+    made = deploy_and_register(DeployJob(**settings))
+    return app.Result(made.as_json(), app.INTERRUPTED if made.report.stopped else 0)
+
+
+def _deploy_batch(config: Path, defaults_of_file: dict[str, Any]) -> app.Result:
     from registry.jobs.deploy_batch import deploy_all, read_jobs
 
     context, defaults = click.get_current_context(), DeployOptions()
@@ -96,7 +103,7 @@ def command(options: DeployOptions) -> dict[str, Any] | app.Result:
         parameter = parameters[name]
         return parameter.process_value(context, [text] if parameter.multiple else text)
 
-    rows = deploy_all(read_jobs(config, parse, wanted))
+    rows = deploy_all(read_jobs(config, parse, defaults_of_file))
     failed = sum(row["error"] is not None for row in rows)
     stopped = any(row["stopped"] for row in rows)
     code = app.INTERRUPTED if stopped else 1 if failed else 0

@@ -8,10 +8,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import HetfeatError, WorkFailed
 from registry.tracking.command_run import EXPERIMENT
+
+if TYPE_CHECKING:
+    from registry.jobs.deploy import Deployment
 
 NETWORK = "resnet18"
 OUT = Path(".quickstart") / NETWORK
@@ -31,8 +34,7 @@ def main() -> int:
     _say(f"3/4  {version.uri} to staging and production")
     _promote(version)
     _say(f"4/4  {NETWORK} for this machine, tuned with it")
-    report = _deploy(version)
-    _say(_table(version, report))
+    _say(_table(version, _deploy(version)))
     return 0
 
 
@@ -78,45 +80,33 @@ def _promote(version: Any) -> None:
             promote(version.name, version.version, stage, reason="quickstart")
 
 
-def _deploy(version: Any) -> dict[str, Any]:
-    from registry.jobs.deploy import Wanted, deploy_and_register
+def _deploy(version: Any) -> "Deployment":
+    from registry.jobs.deploy import DeployJob, deploy_and_register
 
-    return deploy_and_register(
-        Wanted(
-            device="local",
-            network=NETWORK,
-            model=version.name,
-            stage="production",
-            effort="quick",
-            trials=None,
-            batch=(1,),
-            refresh=False,
-            out=OUT,
-            seed=0,
-        )
-    )
+    return deploy_and_register(DeployJob(NETWORK, OUT, model=version.name, stage="production"))
 
 
-def _table(version: Any, report: dict[str, Any]) -> str:
+def _table(version: Any, deployment: "Deployment") -> str:
     from registry.cli import output
     from registry.models.version import figure_of
 
-    found = {name: figure_of(version, name) for name in ("pca", "rmse", "r2", "top1", "top5")}
-    figures = [f"{name} {value:.3f}" for name, value in found.items() if value is not None]
+    report = deployment.report
+    of_model = {name: figure_of(version, name) for name in ("pca", "rmse", "r2", "top1", "top5")}
+    figures = [f"{name} {value:.3f}" for name, value in of_model.items() if value is not None]
     latencies = {
-        "untuned": report["untuned_ms"],
-        "tuned": report["latency_ms"],
-        "ONNX Runtime": report["peers_ms"]["onnxruntime"],
-        "OpenVINO": report["peers_ms"]["openvino"],
-        "torch": report["peers_ms"]["torch"],
+        "untuned": report.untuned_ms,
+        "tuned": report.latency_ms,
+        "ONNX Runtime": report.peers_ms["onnxruntime"],
+        "OpenVINO": report.peers_ms["openvino"],
+        "torch": report.peers_ms["torch"],
     }
     rows = [
         ["cost model", version.uri],
         ["its figures", ", ".join(figures)],
         *[[f"{name}, ms", f"{ms:.2f}" if ms else "not run"] for name, ms in latencies.items()],
-        ["max abs error", f"{report['max_abs_error']:.2g} ({report['tolerance']:.2g} allowed)"],
-        ["programs measured", f"{report['trials']} in {report['tuning_s']:.0f} s"],
-        ["bundle", str(report["bundle"])],
+        ["max abs error", f"{report.max_abs_error:.2g} ({report.tolerance:.2g} allowed)"],
+        ["programs measured", f"{report.trials} in {report.tuning_s:.0f} s"],
+        ["bundle", str(deployment.bundle)],
     ]
     return "\n".join(["", output.columns(rows), "", f"compare runs: .venv/bin/{UI}"])
 

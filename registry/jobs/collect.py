@@ -121,7 +121,7 @@ def _tasks(
     imported: dict[str, Any], profile: DeviceProfile, store: RecordStore, tiles: Tiles
 ) -> tuple[dict[str, Task], dict[str, str]]:
     """Distinct tasks of all networks and their modules, by hash; kept in the store."""
-    from hetfeat.workloads.convolution_variants import occurrences, tasks_of_all_ways
+    from hetfeat.workloads.convolution_variants import count_occurrences, extract_variant_tasks
     from hetfeat.workloads.relax import as_target, in_layout, save_workload
 
     target = as_target(profile.target)
@@ -129,11 +129,11 @@ def _tasks(
     modules: dict[str, str] = {}
     for name, module in imported.items():
         with refusals(name):
-            found = tasks_of_all_ways(in_layout(module, target), target, tiles)
-        own = {task.task.hash: save_workload(task.module) for task in found}
-        store.add_network(name, occurrences(found), own)
-        tasks |= {task.task.hash: task.task for task in found}
-        modules |= own
+            in_network = extract_variant_tasks(in_layout(module, target), target, tiles)
+        texts = {task.task.hash: save_workload(task.module) for task in in_network}
+        store.add_network(name, count_occurrences(in_network), texts)
+        tasks |= {task.task.hash: task.task for task in in_network}
+        modules |= texts
     return tasks, modules
 
 

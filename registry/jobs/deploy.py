@@ -2,13 +2,16 @@
 
 import dataclasses
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy.bundle import read_manifest
-from hetfeat.deploy.pipeline import deploy
+from hetfeat.deploy.pipeline import compile_found, deploy
+from hetfeat.deploy.report import DeployReport
 from hetfeat.deploy.request import (
     DeployRequest,
     Imported,
@@ -50,92 +53,117 @@ INTERRUPTED_TAG = "interrupted"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DeployJob:
     """What `hetfeat deploy` was asked for.
 
     Attributes:
-        device: `local`, this machine's name or a profile's file.
         network: Name of the network.
-        model: Registered name, or a pinned version such as `models:/NAME/3`; `FROM_SCRATCH` for no
-            model; None for the one of the device's family.
-        stage: Stage of the model to use; None for production if there is one, else no model.
-        effort: `quick`, `standard` or `full`.
-        trials: Number of programs to measure, or None for what the effort allows.
-        batch: Batch sizes in rows, the one to compare with peers first.
-        refresh: Whether to replace a bundle that is there.
         out: Folder of the bundle.
-        seed: Seed of weights, inputs and search.
+        device: `local`, the default, this machine's name or a profile's file.
+        model: Registered name, or a pinned version such as `models:/NAME/3`; `FROM_SCRATCH` for no
+            model; None, the default, for the one of the device's family.
+        stage: Stage of the model to use; None, the default, for production if there is one, else no
+            model.
+        effort: `quick`, the default, `standard` or `full`.
+        trials: Number of programs to measure; None, the default, for what the effort allows.
+        batch: Batch sizes in rows, the one to compare with peers first; 1 by default.
+        refresh: Whether to replace a bundle that is there, default False.
+        seed: Seed of weights, inputs and search, default 0.
         search: Strategy that proposes programs, default `evolution`.
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
         output: Names of the outputs that are wanted; none, the default, for all.
     """
 
-    device: str
     network: str
-    model: str | None
-    stage: str | None
-    effort: str
-    trials: int | None
-    batch: tuple[int, ...]
-    refresh: bool
     out: Path
-    seed: int
+    device: str = "local"
+    model: str | None = None
+    stage: str | None = None
+    effort: str = "quick"
+    trials: int | None = None
+    batch: tuple[int, ...] = (1,)
+    refresh: bool = False
+    seed: int = 0
     search: str = EVOLUTION
     unrecorded: bool = False
     output: tuple[str, ...] = ()
 
 
-def deploy_and_register(wanted: Wanted) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Deployment:
+    """A bundle that is registered.
+
+    Attributes:
+        report: What deploying it came to.
+        run_id: Id of the MLflow run that logged it, None if the registry does not know it.
+        bundle_version: URI of its registered version.
+        bundle: Folder of the bundle.
+        reused: Whether it was there before.
+    """
+
+    report: DeployReport
+    run_id: str | None
+    bundle_version: str
+    bundle: Path
+    reused: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return self.report.as_json() | {
+            "run_id": self.run_id,
+            "bundle_version": self.bundle_version,
+            "bundle": str(self.bundle),
+            "reused": self.reused,
+        }
+
+
+def deploy_and_register(job: DeployJob) -> Deployment:
     """Does the whole of `hetfeat deploy`.
 
     The model is resolved once; the version found is the one used and recorded. A bundle of the
     same request is found and not made again.
-
-    Returns:
-        The report, as `--json` prints it.
 
     Raises:
         RequestError: No such device, network, model or stage, or a device that cannot be measured.
         WorkFailed: The compiled network is wrong.
     """
     signing_key()  # one that cannot be used shows before anything is tuned
-    check_strategies([wanted.search])
-    slug = network_slug(wanted.network)
-    profile = find_profile(wanted.device)
+    check_strategies([job.search])
+    slug = network_slug(job.network)
+    profile = find_profile(job.device)
     need_measurable(profile)
-    source = _pull_model(_model_to_ask(wanted), wanted.stage, profile, wanted.unrecorded)
+    source = _pull_model(_model_to_ask(job), job.stage, profile, job.unrecorded)
     request = DeployRequest(
-        network=wanted.network,
+        network=job.network,
         slug=slug,
-        batches=wanted.batch,
+        batches=job.batch,
         device=profile.name,
         model=source.version.uri if source else None,
-        effort=wanted.effort,
-        trials=wanted.trials,
-        seed=wanted.seed,
-        search=wanted.search,
-        digest=function_digest(wanted.network, wanted.batch, wanted.seed),
-        outputs=wanted.output,
+        effort=job.effort,
+        trials=job.trials,
+        seed=job.seed,
+        search=job.search,
+        digest=function_digest(job.network, job.batch, job.seed),
+        outputs=job.output,
     )
-    found = None if wanted.refresh else existing(request, wanted.out)
-    if found and (version := _registered(wanted.out, bundle_name(slug, profile.name))):
-        log.info("'%s' is this bundle already; --refresh true makes it anew", wanted.out)
-        known = {"run_id": version.run_id, "bundle_version": version.uri}
-        return {**found, **known, "bundle": wanted.out, "reused": True}
-    return _deploy_in_run(request, profile, source, wanted.out, found, wanted.refresh)
+    report = None if job.refresh else existing(request, job.out)
+    if report and (version := _registered(job.out, bundle_name(slug, profile.name))):
+        log.info("'%s' is this bundle already; --refresh true makes it anew", job.out)
+        return Deployment(report, version.run_id, version.uri, job.out, reused=True)
+    return _deploy_in_run(request, profile, source, job.out, report, job.refresh)
 
 
-def _model_to_ask(wanted: Wanted) -> str | None:
+def _model_to_ask(job: DeployJob) -> str | None:
     """The cost model as it was asked for; none where the search asks none.
 
     Raises:
         RequestError: One was asked for that nobody would ask.
     """
-    if wanted.search == EVOLUTION:
-        return wanted.model
-    if wanted.stage or wanted.model not in (None, FROM_SCRATCH):
+    if job.search == EVOLUTION:
+        return job.model
+    if job.stage or job.model not in (None, FROM_SCRATCH):
         raise RequestError(
-            f"--search {wanted.search} with a cost model",
+            f"--search {job.search} with a cost model",
             f"{EVOLUTION}, the only search that asks one",
             "leave --model and --stage out, or --search",
         )
@@ -144,7 +172,7 @@ def _model_to_ask(wanted: Wanted) -> str | None:
 
 def compile_and_register(
     journal: Path, out: Path, network: str | None = None, outputs: tuple[str, ...] = ()
-) -> dict[str, Any]:
+) -> Deployment:
     """Does the whole of `hetfeat compile`: a bundle of what a deployment has found so far.
 
     Args:
@@ -172,8 +200,8 @@ def compile_and_register(
             "its name on the command line: the code that a journal names is not run unasked",
             f"if you trust it, pass --network {name}",
         )
-    now = function_digest(request.network, request.batches, request.seed)
-    if (network_slug(request.network), now) != (request.slug, request.digest):
+    digest = function_digest(request.network, request.batches, request.seed)
+    if (network_slug(request.network), digest) != (request.slug, request.digest):
         raise RequestError(
             f"network '{request.network}', which has changed since '{journal}' was begun",
             f"the one of then, {request.slug}",
@@ -188,7 +216,11 @@ def compile_and_register(
         )
     source = _pull_model(request.model or FROM_SCRATCH, None, profile)
     request = dataclasses.replace(request, outputs=outputs or request.outputs)
-    return _deploy_in_run(request, profile, source, out, journal=journal)
+    networks = _import_networks(request, profile)
+    with _run_of(request, source) as (run_id, model):
+        report = compile_found(request, networks, profile, model, out, journal)
+        version = _log_bundle(out, report, request, source, run_id)
+    return Deployment(report, run_id, version.uri, out, reused=False)
 
 
 def _deploy_in_run(
@@ -196,43 +228,61 @@ def _deploy_in_run(
     profile: DeviceProfile,
     source: Pulled | None,
     out: Path,
-    found: dict[str, Any] | None = None,
-    refresh: bool = False,
-    journal: Path | None = None,
-) -> dict[str, Any]:
-    """Deploys, unless the bundle was `found`, and registers it; what `--json` prints."""
-    # A wrong name, or what TVM cannot import, shows before there is a run.
-    refuse_unguided(request, source is not None or journal is not None)
-    networks = [_imported(request, batch) for batch in request.batches]
+    kept: DeployReport | None,
+    refresh: bool,
+) -> Deployment:
+    """Deploys, unless there is a bundle with a report that was kept, and registers the bundle."""
+    refuse_unguided(request, source is not None)
+    networks = _import_networks(request, profile)
+    if refresh:
+        refuse_irreplaceable(out)
+    with _run_of(request, source) as (run_id, model):
+        if refresh:
+            discard(out)
+        report = kept or deploy(request, networks, profile, model, out)
+        version = _log_bundle(out, report, request, source, run_id)
+    return Deployment(report, run_id, version.uri, out, reused=kept is not None)
+
+
+def _import_networks(request: DeployRequest, profile: DeviceProfile) -> list[Imported]:
+    """The networks; a wrong name, or what TVM cannot import, shows before there is a run."""
+    from hetfeat.workloads.relax import import_network
+
+    loaded = [
+        (batch, load_network(request.network, batch, request.seed, request.outputs))
+        for batch in request.batches
+    ]
+    networks = [Imported(batch, network, import_network(network)) for batch, network in loaded]
     with refusals(request.network):
         reference_of(networks[0].network, request.seed)
     need_cross_compiler(profile.name, profile.target)
-    if refresh:
-        refuse_irreplaceable(out)
-    slug = request.slug
-    tags = {"device": profile.name, "network": slug}
+    return networks
+
+
+@contextmanager
+def _run_of(
+    request: DeployRequest, source: Pulled | None
+) -> Iterator[tuple[str, SourceModel | None]]:
+    """An MLflow run of a deployment: its id, and the model to tune with."""
+    tags = {"device": request.device, "network": request.slug}
     tags |= {PARENT_TAG: source.version.uri} if source else {}
-    with command_run.tracked_run(f"deploy {slug} {profile.name}", tags) as run:
+    with command_run.tracked_run(f"deploy {request.slug} {request.device}", tags) as run:
         command_run.log_resolved(dataclasses.asdict(request))
         model = None
         if source:
             digest = source.version.tags.get(DATASET_TAG, "")
             model = SourceModel(load_model(source.folder), digest)
-        if refresh:
-            discard(out)
-        report = found or deploy(request, networks, profile, model, out, journal)
-        report |= _log_bundle(out, report, profile, slug, source, run.info.run_id)
-    return {**report, "bundle": out, "reused": found is not None}
+        yield run.info.run_id, model
 
 
 def _pull_model(
-    model: str | None, wanted_stage: str | None, profile: DeviceProfile, unrecorded: bool = False
+    model: str | None, asked_stage: str | None, profile: DeviceProfile, unrecorded: bool = False
 ) -> Pulled | None:
     """The staged cost model; None where there is none and none was asked for."""
     if model == FROM_SCRATCH:
-        if wanted_stage:
+        if asked_stage:
             raise RequestError(
-                f"--model {FROM_SCRATCH} with --stage {wanted_stage}",
+                f"--model {FROM_SCRATCH} with --stage {asked_stage}",
                 "one of the two",
                 "leave --stage out to tune from scratch",
             )
@@ -240,20 +290,13 @@ def _pull_model(
     name = model or cost_model_name(profile.family)
     pinned = "/" in name or "@" in name
     try:
-        stage = wanted_stage if pinned else wanted_stage or DEFAULT_STAGE
+        stage = asked_stage if pinned else asked_stage or DEFAULT_STAGE
         return pull(name, stage, device=profile.name, unrecorded=unrecorded)
     except RequestError as error:
-        if wanted_stage or model or isinstance(error, DataError):
+        if asked_stage or model or isinstance(error, DataError):
             raise
         log.warning("no cost model (%s): tuning from scratch", error.given)
         return None
-
-
-def _imported(request: DeployRequest, batch: int) -> Imported:
-    from hetfeat.workloads.relax import import_network
-
-    network = load_network(request.network, batch, request.seed, request.outputs)
-    return Imported(batch, network, import_network(network))
 
 
 def _registered(out: Path, name: str) -> Version | None:
@@ -267,38 +310,35 @@ def _registered(out: Path, name: str) -> Version | None:
 
 
 def _log_bundle(
-    out: Path,
-    report: dict[str, Any],
-    profile: DeviceProfile,
-    slug: str,
-    source: Pulled | None,
-    run_id: str,
-) -> dict[str, Any]:
-    """Logs a bundle and its figures and registers it; returns what the report gains by it."""
+    out: Path, report: DeployReport, request: DeployRequest, source: Pulled | None, run_id: str
+) -> Version:
+    """Logs a bundle and its figures and registers it."""
     import mlflow
 
-    figures = {key: report[key] for key in _FIGURES} | {
-        f"{peer}_ms": value for peer, value in report["peers_ms"].items()
+    gated = {
+        "latency_ms": report.latency_ms,
+        "max_abs_error": report.max_abs_error,
+        "tolerance": report.tolerance,
     }
-    figures |= {f"batch_{batch}_ms": value for batch, value in report["batches_ms"].items()}
+    figures = gated | {
+        "untuned_ms": report.untuned_ms,
+        "tuning_s": report.tuning_s,
+        "build_s": report.build_s,
+        "trials": report.trials,
+        "leaked_records": report.leaked_records,
+        **{f"{peer}_ms": value for peer, value in report.peers_ms.items()},
+        **{f"batch_{batch}_ms": value for batch, value in report.batches_ms.items()},
+    }
     mlflow.log_metrics({key: float(v) for key, v in figures.items() if v is not None})
-    if report["interrupted"]:
+    if report.interrupted:
         mlflow.set_tag(INTERRUPTED_TAG, "true")
-    tags = {"device": profile.name, "network": slug}
+    tags = {"device": request.device, "network": request.slug}
     info, manifest_sha256 = log_bundle(out, read_manifest(out), tags)
-    version = register(
-        bundle_name(slug, profile.name),
+    return register(
+        bundle_name(request.slug, request.device),
         info,
         folder_manifest_sha256=manifest_sha256,
-        tags=tags | metric_tags({key: report[key] for key in _GATED}),
+        tags=tags | metric_tags(gated),
         parent_uri=source.version.uri if source else None,
         run_id=run_id,
     )
-    return {"run_id": run_id, "bundle_version": version.uri}
-
-
-_FIGURES = (
-    *("latency_ms", "untuned_ms", "tuning_s", "build_s", "trials"),
-    *("max_abs_error", "tolerance", "leaked_records"),
-)
-_GATED = ("latency_ms", "max_abs_error", "tolerance")

@@ -10,7 +10,7 @@ from hetfeat.devices.probe import find_profile
 from hetfeat.errors import DataError, HetfeatError, RequestError
 from hetfeat.parsing import read_yaml
 from hetfeat.workloads.networks import network_slug
-from registry.jobs.deploy import Wanted, deploy_and_register
+from registry.jobs.deploy import DeployJob, deploy_and_register
 
 log = logging.getLogger(__name__)
 
@@ -58,19 +58,20 @@ def deploy_all(jobs: list[Settings]) -> list[dict[str, Any]]:
     for at, job in enumerate(jobs, 1):
         log.info("deployment %d of %d: %s on %s", at, len(jobs), job["network"], job["device"])
         row = {"network": job["network"], "device": job["device"], "bundle": None, "error": None}
-        report: Mapping[str, Any] = {}
+        deployment = None
         try:
             name = f"{network_slug(job['network'])}.{find_profile(job['device']).name}"
             row["bundle"] = job["out"] / name
-            report = deploy_and_register(Wanted(**job | {"out": row["bundle"]}))
+            deployment = deploy_and_register(DeployJob(**job | {"out": row["bundle"]}))
         except HetfeatError as error:
             row["error"] = str(error)
             log.warning("%s", error)
         except Exception as error:  # a defect: shown whole, and the others go on
             row["error"] = f"{type(error).__name__}: {error}"
             log.exception("deployment %d of %d", at, len(jobs))
-        rows.append({**row, **{key: report.get(key) for key in SHOWN}})
-        if report.get("stopped"):
+        printed = deployment.as_json() if deployment else {}
+        rows.append({**row, **{key: printed.get(key) for key in SHOWN}})
+        if deployment and deployment.report.stopped:
             break
     return rows
 

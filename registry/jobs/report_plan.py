@@ -18,7 +18,7 @@ from hetfeat.report.scope import BATCHES, MODELS, NETWORKS, STRATEGIES, Device, 
 from hetfeat.report.searches import searches
 
 if TYPE_CHECKING:
-    from registry.jobs.deploy import Wanted
+    from registry.jobs.deploy import DeployJob
 
 DEPLOY_SEED = 0
 
@@ -136,7 +136,7 @@ def _deployment(
     effort: str,
     source: Source | None,
 ) -> Iterator[ReportStep]:
-    from registry.jobs.deploy import FROM_SCRATCH, Wanted
+    from registry.jobs.deploy import FROM_SCRATCH, DeployJob
 
     done = deployments(
         runs,
@@ -159,29 +159,20 @@ def _deployment(
         number = f"-v{version.rpartition('/')[2]}"  # a bundle of another version is another request
     name = f"{network}-{'.'.join(map(str, batches))}-{effort}-{told}{number}"
     name = name.replace(", ", "-").replace(" ", "-")
-    wanted = Wanted(
-        device="local",
-        network=network,
-        model=model,
-        stage=None,
-        effort=effort,
-        trials=None,
-        batch=batches,
-        refresh=False,
-        out=plan.bundles / name,
-        seed=DEPLOY_SEED,
+    job = DeployJob(
+        network, plan.bundles / name, model=model, effort=effort, batch=batches, seed=DEPLOY_SEED
     )
     yield ReportStep(
         f"deploy {network}, batch {','.join(map(str, batches))}, {effort}, {told}",
-        partial(_deploy, wanted),
+        partial(_deploy, job),
     )
 
 
-def _deploy(wanted: "Wanted") -> None:
+def _deploy(job: "DeployJob") -> None:
     """Deploys; a tuning that the user stops ends the report, too."""
     from registry.jobs.deploy import deploy_and_register
 
-    if deploy_and_register(wanted).get("stopped"):
+    if deploy_and_register(job).report.stopped:
         raise KeyboardInterrupt
 
 

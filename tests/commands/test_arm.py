@@ -16,7 +16,7 @@ from hetfeat.devices.profile import DeviceProfile, save_profile
 from hetfeat.measure import factory
 from hetfeat.measure.remote.measurer import RemoteMeasurer, RemoteOptions
 from hetfeat.measure.remote.session import SessionOptions
-from registry.jobs.deploy import Wanted, deploy_and_register
+from registry.jobs.deploy import DeployJob, deploy_and_register
 
 pytestmark = [pytest.mark.arm, pytest.mark.tvm, pytest.mark.timeout(3600)]
 
@@ -63,25 +63,13 @@ def test_a_network_is_deployed(
     monkeypatch.setenv("PYTHONPATH", child_environment["PYTHONPATH"])
     monkeypatch.setattr(factory, "RemoteMeasurer", partial(RemoteMeasurer, options=OPTIONS))
     save_profile(arm, registry_here / "arm.yaml")
-    report = deploy_and_register(
-        Wanted(
-            device="arm.yaml",
-            network=network,
-            model=None,
-            stage=None,
-            effort="quick",
-            trials=trials,
-            batch=(1,),
-            refresh=False,
-            out=registry_here / "bundle",
-            seed=0,
-        )
-    )
+    job = DeployJob(network, registry_here / "bundle", device="arm.yaml", trials=trials)
+    report = deploy_and_register(job).report
     records = RecordStore.open(registry_here / "bundle.journal").read(["device"])
-    assert len(records) == report["trials"] == trials
+    assert len(records) == report.trials == trials
     assert set(records["device"].to_pylist()) == {"emulated-arm"}
-    assert report["failed"] < trials
-    assert 0 < report["max_abs_error"] <= report["tolerance"]
+    assert report.failed < trials
+    assert 0 < report.max_abs_error <= report.tolerance
     library = (registry_here / "bundle" / "lib_1.so").read_bytes()
     assert library[18:20] == b"\xb7\x00"  # ELF's e_machine of AArch64
     done = subprocess.run(

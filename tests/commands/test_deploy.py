@@ -15,7 +15,9 @@ import pytest
 import trained
 from door import hetfeat
 
-from hetfeat.deploy.pipeline import _leaked
+from hetfeat.deploy import pipeline
+from hetfeat.deploy.check_on_device import CheckOptions
+from hetfeat.deploy.pipeline import count_leaked
 from hetfeat.deploy.request import DeployRequest, SourceModel, existing
 from hetfeat.errors import DataError
 from hetfeat.records import Program, Task
@@ -48,8 +50,10 @@ def registry(tmp_path_factory, project, device, device_file):
 @pytest.fixture(autouse=True)
 def timed_alone_and_once(monkeypatch):
     """But for `deployed`: a process of its own, it compares with all peers as users do."""
-    monkeypatch.setattr("hetfeat.deploy.check_on_device.ROUNDS", {"quick": 1})
-    monkeypatch.setattr("hetfeat.deploy.check_on_device.PEERS", ())
+    check = CheckOptions(rounds={"quick": 1}, peers=())
+    for name in ("deploy", "compile_found"):
+        timed_once = partial(getattr(pipeline, name), check=check)
+        monkeypatch.setattr(f"registry.jobs.deploy.{name}", timed_once)
 
 
 NAMED = ("--network", "nets:tiny")
@@ -126,7 +130,7 @@ class TestDeploying:
         manifest = json.loads((copied / "bundle.json").read_text())
         batches = tuple(manifest["request"]["batches"])
         request = DeployRequest(**manifest["request"] | {"batches": batches})
-        assert existing(request, copied) == manifest["report"]
+        assert existing(request, copied).as_json() == manifest["report"]
         manifest["report"]["interrupted"] = True
         (copied / "bundle.json").write_text(json.dumps(manifest))
         assert existing(request, copied) is None
@@ -146,9 +150,9 @@ class TestDeploying:
         )
         seen = {device.name: {convolution.anchor: 3, "x": 5}, "another": {fused.anchor: 7}}
         source = SourceModel(SimpleNamespace(seen_anchors=seen), "digest")
-        assert _leaked(source, device, [convolution, fused]) == 3
-        assert _leaked(source, device, [other]) == 0
-        assert _leaked(None, device, [convolution]) == 0
+        assert count_leaked(source, device, [convolution, fused]) == 3
+        assert count_leaked(source, device, [other]) == 0
+        assert count_leaked(None, device, [convolution]) == 0
 
     def test_the_report_says_what_was_promised(self, deployed):
         report = deployed.report
@@ -183,7 +187,7 @@ class TestDeploying:
 
     def test_without_trials_the_model_picks_the_programs(self, registry, monkeypatch, capfd):
         monkeypatch.chdir(registry.folder)
-        monkeypatch.setattr("hetfeat.deploy.pipeline.measure_finalists", None)  # nothing ran
+        monkeypatch.setattr("hetfeat.deploy.tuned.measure_finalists", None)  # nothing ran
         pinned = ("--model", f"models:/{trained.MODEL}/1")
         line = deploy_line(registry, "one-shot", "nets:tiny", "--trials", "0", *pinned)
         made = hetfeat(capfd, *line)
@@ -223,7 +227,7 @@ class TestDeploying:
         monkeypatch.chdir(registry.folder)
         guidance = GuidanceConfig(first_fit=32, refit_every=8)
         options = partial(TuningOptions, guidance=guidance)
-        monkeypatch.setattr("hetfeat.deploy.pipeline.TuningOptions", options)
+        monkeypatch.setattr("hetfeat.deploy.tuned.TuningOptions", options)
         verdict = np.full(2, 0.1), np.full(2, 0.9)  # what the gate itself finds is test_judge's
         monkeypatch.setattr(
             "hetfeat.tune.guidance.ModelGuidance._cross_validated", lambda *_: verdict
@@ -313,7 +317,7 @@ class TestDeploying:
         def interrupted(candidates, measurer):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("hetfeat.deploy.pipeline.measure_finalists", interrupted)
+        monkeypatch.setattr("hetfeat.deploy.tuned.measure_finalists", interrupted)
         out = tmp_path / "stopped"
         shutil.copytree(f"{deployed.path}.journal", f"{out}.journal")
         found = hetfeat(capfd, *deploy_line(registry, str(out)))

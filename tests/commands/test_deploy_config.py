@@ -3,13 +3,17 @@
 import json
 import os
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
+from deploy_reports import deployment
 
 import mlproject
 import registry.jobs.deploy
+from hetfeat.deploy import pipeline
+from hetfeat.deploy.check_on_device import CheckOptions
 from hetfeat.devices.profile import save_profile
 from hetfeat.errors import WorkFailed
 from registry.cli import app
@@ -35,8 +39,8 @@ def asked(monkeypatch, device, registry_here):
         if one.network.endswith("broken"):
             raise ZeroDivisionError("a defect")
         if one.network.endswith("stopped"):
-            return {"latency_ms": 9.5, "interrupted": True, "stopped": True}
-        return {"latency_ms": 1.5, "trials": one.trials, "batches_ms": {}}
+            return deployment(latency_ms=9.5, interrupted=True, stopped=True)
+        return deployment(latency_ms=1.5, trials=one.trials or 0)
 
     for name in ("a", "b"):
         save_profile(replace(device, name=f"device-{name}"), registry_here / f"{name}.yaml")
@@ -45,10 +49,10 @@ def asked(monkeypatch, device, registry_here):
 
 
 def test_compile_cut_short_says_so(capfd, monkeypatch, tmp_path):
-    report = {"latency_ms": 9.5, "stopped": True}
-    monkeypatch.setattr(registry.jobs.deploy, "compile_and_register", lambda *given: report)
+    made = deployment(latency_ms=9.5, stopped=True)
+    monkeypatch.setattr(registry.jobs.deploy, "compile_and_register", lambda *given: made)
     assert app.run(mlproject.cli, ["compile", "--from", str(tmp_path), "--json"]) == 130
-    assert json.loads(capfd.readouterr().out) == report
+    assert json.loads(capfd.readouterr().out) == made.as_json()
 
 
 def write(content) -> None:
@@ -155,8 +159,8 @@ class TestAsking:
 @pytest.mark.tvm
 def test_two_networks_for_real(registry_here, device_file, project, capfd, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(project), str(project / "tests")]))
-    monkeypatch.setattr("hetfeat.deploy.check_on_device.ROUNDS", {"quick": 1})
-    monkeypatch.setattr("hetfeat.deploy.check_on_device.PEERS", ())
+    timed_once = partial(pipeline.deploy, check=CheckOptions(rounds={"quick": 1}, peers=()))
+    monkeypatch.setattr(registry.jobs.deploy, "deploy", timed_once)
     write(
         {
             "device": str(device_file),

@@ -9,27 +9,12 @@ import nets
 import numpy as np
 import pytest
 import trained
+from deploy_reports import REPORT
 from door import hetfeat
 
 from hetfeat.deploy.request import DeployRequest
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
-
-
-REPORT = {
-    "interrupted": False,
-    "latency_ms": 1.0,
-    "untuned_ms": None,
-    "peers_ms": {},
-    "batches_ms": {},
-    "tuning_s": 0.0,
-    "build_s": 0.0,
-    "trials": 0,
-    "max_abs_error": 0.0,
-    "tolerance": 1.0,
-    "leaked_records": 0,
-    "model_version": None,
-}
 
 
 @pytest.fixture(scope="module")
@@ -61,23 +46,25 @@ def test_a_function_finds_its_bundle_until_it_is_edited(device, device_file, tmp
         return request, found
 
     monkeypatch.setattr(deploy, "_deploy_in_run", instead)
-    wanted = deploy.Wanted(
-        *(str(device_file), "nets:dense", "none", None, "quick", 8, (1, 2), False),
-        out=tmp_path / "bundle",
-        seed=0,
+    job = deploy.DeployJob(
+        "nets:dense",
+        tmp_path / "bundle",
+        device=str(device_file),
+        model="none",
+        trials=8,
+        batch=(1, 2),
     )
-    request, found = deploy.deploy_and_register(wanted)
+    request, found = deploy.deploy_and_register(job)
     assert found is None
     executable = SimpleNamespace(export_library=lambda path, fcompile: Path(path).touch())
     value = np.ones((1, 1), np.float32)
-    report = REPORT
-    facts = {"request": request.as_json(), "report": report}
+    facts = {"request": request.as_json(), "report": REPORT.as_json()}
     variants = [Variant(1, executable, [value])]
-    write_bundle(wanted.out, variants, device, Sample([value], [Output("y", value, 0.0)]), facts)
-    assert deploy.deploy_and_register(wanted) == (request, report)
+    write_bundle(job.out, variants, device, Sample([value], [Output("y", value, 0.0)]), facts)
+    assert deploy.deploy_and_register(job) == (request, REPORT)
     monkeypatch.setattr(nets, "dense", nets.mixed)
     with pytest.raises(RequestError, match="--refresh true"):
-        deploy.deploy_and_register(wanted)
+        deploy.deploy_and_register(job)
 
 
 @pytest.mark.parametrize(

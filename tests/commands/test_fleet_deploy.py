@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 import subprocess
 import sys
+from functools import partial
 
 import fleets
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 
 from hetfeat.dataset import sidecar_files
 from hetfeat.dataset.store import RecordStore
-from hetfeat.deploy import bundle
+from hetfeat.deploy import bundle, pipeline
+from hetfeat.deploy.check_on_device import CheckOptions
 from hetfeat.deploy.compile import compile_network
 from hetfeat.deploy.remote import device as remote
 from hetfeat.deploy.verify import sample_of
@@ -21,9 +23,11 @@ from hetfeat.measure.base import DeviceLost
 from hetfeat.measure.remote import session
 from hetfeat.workloads.networks import load_network
 from hetfeat.workloads.relax import as_target, import_network, lower
-from registry.jobs.deploy import Wanted, deploy_and_register
+from registry.jobs.deploy import DeployJob, deploy_and_register
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+
+SOON = remote.BundleSessionOptions(rest_s=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -44,50 +48,40 @@ def children_find_the_package(child_environment, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", child_environment["PYTHONPATH"])
 
 
-def wanted(there, folder, **given) -> Wanted:
+def job(there, folder) -> DeployJob:
     save_profile(there, folder / "there.yaml")
-    asked = Wanted(
-        device=str(folder / "there.yaml"),
-        network="nets:tiny",
-        model=None,
-        stage=None,
-        effort="quick",
-        trials=8,
-        batch=(1, 3),
-        refresh=False,
-        out=folder / "bundle",
-        seed=0,
-    )
-    return dataclasses.replace(asked, **given)
+    device = str(folder / "there.yaml")
+    return DeployJob("nets:tiny", folder / "bundle", device=device, trials=8, batch=(1, 3))
 
 
 def test_deploying_over_rpc(there, registry_here, monkeypatch):
     """Once as if the server had become another while the bundle was verified there."""
-    monkeypatch.setattr(remote, "REST_S", 0.1)
+    check = CheckOptions(session=SOON)
+    monkeypatch.setattr("registry.jobs.deploy.deploy", partial(pipeline.deploy, check=check))
     verdicts = iter(["3 GFLOP/s"])
     monkeypatch.setattr(remote, "last_probe", lambda worker, profile: next(verdicts, None))
-    report = deploy_and_register(wanted(there, registry_here))
+    report = deploy_and_register(job(there, registry_here)).report
     (kept_apart,) = sidecar_files.noted(registry_here / "bundle.journal", sidecar_files.QUARANTINE)
     assert kept_apart["reason"] == "3 GFLOP/s"
-    assert report["device"] == "there"
-    assert report["trials"] == 8
-    assert report["max_abs_error"] <= report["tolerance"]
-    assert report["latency_ms"] > 0 and report["untuned_ms"] > 0
-    assert set(report["batches_ms"]) == {"3"}
-    assert report["peers_ms"] == dict.fromkeys(("torch", "onnxruntime", "openvino"))
+    assert report.device == "there"
+    assert report.trials == 8
+    assert report.max_abs_error <= report.tolerance
+    assert report.latency_ms > 0 and report.untuned_ms > 0
+    assert set(report.batches_ms) == {"3"}
+    assert report.peers_ms == dict.fromkeys(("torch", "onnxruntime", "openvino"))
     journal = RecordStore.open(registry_here / "bundle.journal")
     assert set(journal.read()["device"].to_pylist()) == {"there"}
     # The device is this machine, so that the bundle runs here as well.
     done = subprocess.run([sys.executable, registry_here / "bundle" / "run.py", "--check"])
     assert done.returncode == 0
-    assert deploy_and_register(wanted(there, registry_here))["reused"]
+    assert deploy_and_register(job(there, registry_here)).reused
 
 
 def test_no_tracker(there, registry_here):
     route = there.route | {"tracker": f"127.0.0.1:{fleets.free_port()}"}
     nowhere = dataclasses.replace(there, route=route)
     with pytest.raises(WorkFailed, match="hetfeat fleet start-tracker"):
-        deploy_and_register(wanted(nowhere, registry_here))
+        deploy_and_register(job(nowhere, registry_here))
 
 
 @pytest.fixture(scope="module")
@@ -117,27 +111,26 @@ def keep(quarantined):
 def test_what_the_last_probe_discredits_does_not_count(
     there, deployed, monkeypatch, keep, quarantined, fails
 ):
-    monkeypatch.setattr(remote, "REST_S", 0.1)
     verdicts = iter(["3 GFLOP/s, not within 2 times 100"])
     monkeypatch.setattr(session, "slow_or_fast", lambda profile, gflops: next(verdicts, None))
     tried = []
 
-    def prove(on):
+    def check(on):
         tried.append(on.run(bundle.sample_inputs(deployed)))
         if fails and len(tried) == 1:
             raise WorkFailed("an output that is off", "a right one", "deploy anew")
         return len(tried)
 
-    assert remote.on_device(there, deployed, prove, keep) == 2
+    assert remote.on_device(there, deployed, check, keep, SOON) == 2
     assert quarantined == ["3 GFLOP/s, not within 2 times 100"]
 
 
 def test_a_failure_on_the_device_itself_counts(there, deployed, keep, quarantined):
-    def prove(on):
+    def check(on):
         raise WorkFailed("an output that is off", "a right one", "deploy anew")
 
     with pytest.raises(WorkFailed, match="off"):
-        remote.on_device(there, deployed, prove, keep)
+        remote.on_device(there, deployed, check, keep)
     assert quarantined == []
 
 
@@ -160,19 +153,18 @@ def test_a_server_that_dies_while_a_bundle_is_verified(there, fleet, deployed, k
 
 
 @pytest.mark.fleet
-def test_nobody_to_verify_on(there, deployed, monkeypatch, keep, quarantined):
-    monkeypatch.setattr(remote, "ATTEMPTS", 2)
-    monkeypatch.setattr(remote, "REST_S", 0.1)
+def test_nobody_to_verify_on(there, deployed, keep, quarantined):
+    options = dataclasses.replace(SOON, attempts=2)
     other = dataclasses.replace(there, threads=there.threads + 1)
     with pytest.raises(DeviceLost, match="not 3 on as many or more"):
-        remote.on_device(other, deployed, lambda on: on, keep)
+        remote.on_device(other, deployed, lambda on: on, keep, options)
     assert quarantined == ["2 threads on 2 cores, not 3 on as many or more"] * 2
 
 
 @pytest.mark.fleet
-def test_a_changed_bundle_is_not_sent(there, deployed, tmp_path, monkeypatch, keep):
-    monkeypatch.setattr(remote, "ATTEMPTS", 1)
+def test_a_changed_bundle_is_not_sent(there, deployed, tmp_path, keep):
     copied = shutil.copytree(deployed, tmp_path / "bundle")
     (copied / "sample_output.npy").write_bytes(b"changed")
     with pytest.raises(WorkFailed, match="has changed"):
-        remote.on_device(there, copied, lambda on: on, keep)
+        once = dataclasses.replace(SOON, attempts=1)
+        remote.on_device(there, copied, lambda on: on, keep, once)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import report_runs as made
+from deploy_reports import deployment
 
 from hetfeat.report.deployments import BATCHES
 from hetfeat.report.scope import STRATEGIES, Device
@@ -97,22 +98,24 @@ class TestDeployments:
 
         asked = []
         monkeypatch.setattr(
-            registry.jobs.deploy, "deploy_and_register", lambda wanted: asked.append(wanted) or {}
+            registry.jobs.deploy,
+            "deploy_and_register",
+            lambda job: asked.append(job) or deployment(),
         )
         for step in report_plan.missing_deployments(plan(), [made.training(1)]):
             step.run()
-        models = [wanted.model for wanted in asked]
+        models = [job.model for job in asked]
         assert models == ["none", "models:/m/1", *["none", "models:/m/1"] * 3]
         assert asked[1].out.name == "resnet50-1.2.4.8-quick-with-xgb-v1"
-        assert len({wanted.out for wanted in asked}) == len(asked)
-        assert {wanted.out.parent for wanted in asked} == {Path("bundles")}
-        assert all(wanted.stage is None for wanted in asked)
+        assert len({job.out for job in asked}) == len(asked)
+        assert {job.out.parent for job in asked} == {Path("bundles")}
+        assert all(job.stage is None for job in asked)
 
     def test_a_tuning_that_the_user_stops_ends_the_report(self, monkeypatch):
         import registry.jobs.deploy
 
         monkeypatch.setattr(
-            registry.jobs.deploy, "deploy_and_register", lambda wanted: {"stopped": True}
+            registry.jobs.deploy, "deploy_and_register", lambda job: deployment(stopped=True)
         )
         first = next(report_plan.missing_deployments(plan(), [made.training(1)]))
         with pytest.raises(KeyboardInterrupt):

@@ -6,6 +6,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -23,14 +24,30 @@ from hetfeat.parsing import PositiveFloat, parse
 log = logging.getLogger(__name__)
 
 CHILD = "hetfeat.deploy.remote.child"
-SESSION_S = 1800.0
-LOAD_TIMEOUT_S, RUN_TIMEOUT_S = 300.0, 300.0
-"""Longest waits in seconds: all parameters cross the link; under emulation a run may take a minute,
-and its timing four."""
-ATTEMPTS, REST_S = 4, 5.0
 
 T = TypeVar("T")
 _Seconds = Annotated[list[PositiveFloat], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class BundleSessionOptions:
+    """Settings of the session in which a bundle is checked on a server.
+
+    Attributes:
+        session_s: Age in seconds at which the server ends it; 1,800 by default.
+        load_timeout_s: Longest that loading the bundle may take, in seconds, 300 by default: all
+            parameters cross the link.
+        run_timeout_s: Longest that a run or its timing may take, in seconds, 300 by default: under
+            emulation a run may take a minute, and its timing four.
+        attempts: Servers that are tried before the check fails; 4 by default.
+        rest_s: Pause in seconds before another attempt; 5 by default.
+    """
+
+    session_s: float = 1800.0
+    load_timeout_s: float = 300.0
+    run_timeout_s: float = 300.0
+    attempts: int = 4
+    rest_s: float = 5.0
 
 
 class _Broken(Exception):
@@ -44,18 +61,21 @@ class _Discredited(Exception):
 class DeviceBundle:
     """A bundle that a server of its device has loaded."""
 
-    def __init__(self, worker: Worker, folder: Path, work: Path) -> None:
+    def __init__(
+        self, worker: Worker, folder: Path, work: Path, options: BundleSessionOptions
+    ) -> None:
         self._worker, self._folder, self._work = worker, folder, work
-        self._ask({"do": "load", "folder": str(folder)}, LOAD_TIMEOUT_S)
+        self._run_timeout_s = options.run_timeout_s
+        self._ask({"do": "load", "folder": str(folder)}, options.load_timeout_s)
 
     def run(self, inputs: Sequence[Array]) -> Array | tuple[Array, ...]:
         """The output for inputs, or all of several, computed on the device."""
         output = self._work / "output.npz"
         request = {"do": "run", "inputs": self._written(inputs), "output": str(output)}
-        self._ask(request, RUN_TIMEOUT_S)
+        self._ask(request, self._run_timeout_s)
         with np.load(output, allow_pickle=False) as stored:
-            found = tuple(stored.values())
-        return found if len(found) > 1 else found[0]
+            outputs = tuple(stored.values())
+        return outputs if len(outputs) > 1 else outputs[0]
 
     def latency(self, rounds: int, batch: int | None = None) -> Latency:
         """Latency on the device, on the sample, its rows repeated to fill another batch size."""
@@ -64,7 +84,7 @@ class DeviceBundle:
             inputs = [np.resize(value, (batch, *value.shape[1:])) for value in inputs]
         request = {"do": "time", "inputs": self._written(inputs), "rounds": rounds}
         seconds = parse(
-            self._ask(request, RUN_TIMEOUT_S),
+            self._ask(request, self._run_timeout_s),
             _Seconds,
             what="the times of a bundle",
             action="update and restart the server, and set its clock right",
@@ -94,7 +114,8 @@ def on_device(
     profile: DeviceProfile,
     folder: Path,
     do: Callable[[DeviceBundle], T],
-    quarantine: Quarantine,
+    put_aside: Quarantine,
+    options: BundleSessionOptions = BundleSessionOptions(),
 ) -> T:
     """What `do` returns for a bundle on a server of the device; from the start if one is lost.
 
@@ -105,7 +126,8 @@ def on_device(
         profile: Profile of the device.
         folder: Folder of the bundle.
         do: Callable that takes the bundle on a server, perhaps several times.
-        quarantine: Callable that is told why a server was turned away.
+        put_aside: Callable that is told why a server was turned away.
+        options: Settings of the session; those of `BundleSessionOptions` by default.
 
     Raises:
         DeviceLost: No server held out, in so many attempts.
@@ -115,20 +137,21 @@ def on_device(
     trouble, failed = "", False
     with tempfile.TemporaryDirectory(prefix="hetfeat-bundle-") as work:
         try:
-            for attempt in range(ATTEMPTS):
-                time.sleep(REST_S if attempt else 0.0)
-                met = connect(worker, profile, SESSION_S)
+            for attempt in range(options.attempts):
+                time.sleep(options.rest_s if attempt else 0.0)
+                met = connect(worker, profile, options.session_s)
                 trouble = met.trouble or ""
                 if met.report is not None:
                     try:
-                        return _believed(worker, profile, folder, Path(work), do)
+                        bundle = DeviceBundle(worker, folder, Path(work), options)
+                        return _believed(worker, profile, bundle, do)
                     except _Broken as broken:
                         trouble, failed = str(broken), True
                     except (_Discredited, DataError) as mismatch:
                         trouble = str(mismatch)
-                        quarantine((), trouble)
+                        put_aside((), trouble)
                 elif met.turned_away is not None:
-                    quarantine((), trouble)
+                    put_aside((), trouble)
                 log.warning("device '%s': %s", profile.name, trouble)
         finally:
             worker.stop()
@@ -142,11 +165,7 @@ def on_device(
 
 
 def _believed(
-    worker: Worker,
-    profile: DeviceProfile,
-    folder: Path,
-    work: Path,
-    do: Callable[[DeviceBundle], T],
+    worker: Worker, profile: DeviceProfile, bundle: DeviceBundle, do: Callable[[DeviceBundle], T]
 ) -> T:
     """What `do` returns, or the failure that it tells of.
 
@@ -155,7 +174,7 @@ def _believed(
         _Broken: As `DeviceBundle`.
     """
     try:
-        done = do(DeviceBundle(worker, folder, work))
+        done = do(bundle)
     except WorkFailed:
         _probe_again(worker, profile)
         raise

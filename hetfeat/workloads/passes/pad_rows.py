@@ -36,8 +36,8 @@ def tileable(rows: int, spare: float = 0.05) -> int:
         spare: Largest share of rows that may be added; 0.05 by default. Where it takes more, the
             answer is `rows`.
     """
-    found = next(n for n in range(rows, rows + TILES[0]) if any(n % tile == 0 for tile in TILES))
-    return found if found <= (1 + spare) * rows else rows
+    padded = next(n for n in range(rows, rows + TILES[0]) if any(n % tile == 0 for tile in TILES))
+    return padded if padded <= (1 + spare) * rows else rows
 
 
 @mutator

@@ -82,20 +82,7 @@ def convolution(data: te.Tensor, filters: te.Tensor, tile: int, padding: list[in
     per_image = rows * columns
     positions, channels = count * per_image, int(filters.shape[3])
 
-    below = rows * tile + 2 - height - top
-    beside = columns * tile + 2 - width - left
-    padded = topi.nn.pad(data, [0, top, left, 0], [0, below, beside, 0], name="data_pad")
-    tiles = te.compute(
-        (side, side, positions, depth),
-        lambda y, x, p, c: padded[
-            p // per_image,
-            p // columns % rows * tile + y,
-            p % columns * tile + x,
-            c,
-        ],
-        name="input_tile",
-        attrs={"schedule_rule": "None"},
-    )
+    tiles = _input_tiles(data, tile, (rows, columns), (top, left))
     into = _constant(transforms.inputs.T, "B")
     a, b = te.reduce_axis((0, side), "r_a"), te.reduce_axis((0, side), "r_b")
     packed = te.compute(
@@ -124,6 +111,35 @@ def convolution(data: te.Tensor, filters: te.Tensor, tile: int, padding: list[in
             y % tile, x % tile, n * per_image + y // tile * columns + x // tile, o
         ],
         name="conv2d_winograd",
+    )
+
+
+def _input_tiles(
+    data: te.Tensor, tile: int, grid: tuple[int, int], before: tuple[int, int]
+) -> te.Tensor:
+    """The overlapping tiles of the padded input, [tile+2, tile+2, positions, channels in].
+
+    Args:
+        data: Input, float32 [n, height, width, channels in].
+        tile: Side of an output tile in elements.
+        grid: Output tiles of an image: rows, columns.
+        before: Padding in elements: top, left.
+    """
+    (rows, columns), (top, left), side = grid, before, tile + 2
+    count, height, width, depth = (int(extent) for extent in data.shape)
+    below = rows * tile + 2 - height - top
+    beside = columns * tile + 2 - width - left
+    padded = topi.nn.pad(data, [0, top, left, 0], [0, below, beside, 0], name="data_pad")
+    return te.compute(
+        (side, side, count * rows * columns, depth),
+        lambda y, x, p, c: padded[
+            p // (rows * columns),
+            p // columns % rows * tile + y,
+            p % columns * tile + x,
+            c,
+        ],
+        name="input_tile",
+        attrs={"schedule_rule": "None"},
     )
 
 

@@ -3,6 +3,7 @@
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from hetfeat.deploy import bench, bundle, check_on_device, engines
-from hetfeat.deploy.bench import compare
+from hetfeat.deploy.bench import TurnOptions, compare
 from hetfeat.errors import RequestError, WorkFailed
 
 RUN_S = 0.02
@@ -18,7 +19,7 @@ RUN_S = 0.02
 
 @pytest.fixture
 def service(monkeypatch):
-    """An engine that takes `RUN_S`, and how often it ran."""
+    """Makes an engine that takes `RUN_S`, and counts how often it ran."""
     runs = []
 
     def run():
@@ -26,11 +27,12 @@ def service(monkeypatch):
         time.sleep(RUN_S)
 
     monkeypatch.setitem(engines.ENGINES, "sleeper", lambda settings: run)
-    return engines.EngineService({"engine": "sleeper"}), runs
+    return partial(engines.EngineService, {"engine": "sleeper"}), runs
 
 
 def test_an_engine_is_warmed_up_and_timed_for_a_while(service):
-    engine, runs = service
+    make, runs = service
+    engine = make()
     engine.hello()
     assert len(runs) == 2
     latencies = engine.time(3.5 * RUN_S)
@@ -39,9 +41,9 @@ def test_an_engine_is_warmed_up_and_timed_for_a_while(service):
     assert sum(latencies) >= 3.5 * RUN_S
 
 
-def test_a_slow_one_runs_once_whatever_is_asked(service, monkeypatch):
-    monkeypatch.setattr(engines, "SLOW_S", RUN_S)
-    engine, runs = service
+def test_a_slow_one_runs_once_whatever_is_asked(service):
+    make, runs = service
+    engine = make(slow_s=RUN_S)
     engine.hello()
     assert engine.time(1.0) == engine.time(1.0)
     assert len(runs) == 1
@@ -93,15 +95,15 @@ def test_nobody_else_times_or_builds_during_a_turn(monkeypatch):
 
     monkeypatch.setattr(bench, "Worker", Engine)
     monkeypatch.setattr(bench, "timing", timing)
-    monkeypatch.setattr(bench, "SETTLE_S", 0.0)
-    found = compare({"one": {}, "other": {}}, 1, 2)
+    at_once = TurnOptions(settle_s=0.0)
+    found = compare({"one": {}, "other": {}}, 1, 2, options=at_once)
     assert {name: latency.turns_ms for name, latency in found.items()} == {
         "one": (1e3, 1e3),
         "other": (1e3, 1e3),
     }
     assert len(held) == 4
     with pytest.raises(WorkFailed, match="while being timed"):
-        compare({"one": {}}, 1, 3)
+        compare({"one": {}}, 1, 3, options=at_once)
 
 
 def test_a_bundle_that_names_no_network_is_timed_without_peers(monkeypatch):
@@ -143,5 +145,5 @@ def test_an_untuned_network_that_is_too_slow_there_costs_no_deployment(monkeypat
     monkeypatch.setattr(check_on_device, "on_device", fail)
     there = replace(device, route={"kind": "rpc"})
     reference = SimpleNamespace(tells=True)
-    assert check_on_device.try_untuned(there, Path("untuned"), reference, lambda *_: None) is None
+    assert check_on_device.check_untuned(there, Path("untuned"), reference, lambda *_: None) is None
     assert "was not timed" in caplog.text

@@ -7,13 +7,14 @@ import torch
 from nets import tiny
 
 from hetfeat.deploy.verify import (
-    RANDOM_INPUTS,
     reference_of,
     rows_are_independent,
     verify,
 )
 from hetfeat.errors import WorkFailed
 from hetfeat.workloads.network import Network
+
+RANDOM_INPUTS = 3
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def compiled(network, change, from_call=0):
 
 def test_the_same_output_passes(network):
     loaded = compiled(network, lambda output: None)
-    found = verify(loaded, reference_of(network, seed=0))
+    found = verify(loaded, reference_of(network, seed=0, random_inputs=RANDOM_INPUTS))
     assert found.max_abs_error == 0.0 < found.tolerance
     assert len(loaded.calls) == RANDOM_INPUTS + 1
 
@@ -59,7 +60,10 @@ def test_one_wrong_element_on_any_input_is_refused(network, wrong, from_call):
         output[0, 3] += wrong
 
     with pytest.raises(WorkFailed, match="off by"):
-        verify(compiled(network, change, from_call), reference_of(network, seed=0))
+        verify(
+            compiled(network, change, from_call),
+            reference_of(network, seed=0, random_inputs=RANDOM_INPUTS),
+        )
 
 
 class Computing(torch.nn.Module):

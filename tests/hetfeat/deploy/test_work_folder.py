@@ -15,7 +15,7 @@ import sys, time
 from pathlib import Path
 from hetfeat.deploy.work import work_folder
 with work_folder(Path(sys.argv[1])) as work:
-    (work / "draft").mkdir()
+    (work / "tuned").mkdir()
     print(work, flush=True)
     time.sleep(300)
 """

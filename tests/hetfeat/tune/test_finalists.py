@@ -4,7 +4,7 @@ import stores
 
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.tune.finalists import measure_finalists, select_finalists
-from hetfeat.workloads.winograd.variants import competing
+from hetfeat.workloads.winograd.variants import select_alternatives
 
 FINALISTS, MARGIN, LEAST_SHARE = 3, 1.1, 0.005
 
@@ -45,7 +45,7 @@ class TestFinalists:
         level = leaders(TASKS[0], *[1.0] * (FINALISTS + 2))
         assert len(select_finalists(level, {TASKS[0]: 1}, {})) == FINALISTS
 
-    def test_small_tasks_are_taken_as_they_are_unless_there_are_several_ways(self):
+    def test_small_tasks_are_taken_as_they_are_unless_there_are_several_variants(self):
         small = LEAST_SHARE / 3
         found = leaders(TASKS[0], 1.0) | leaders(TASKS[1], small, small)
         weights = dict.fromkeys(TASKS[:2], 1)
@@ -57,14 +57,14 @@ class TestFinalists:
         often = {TASKS[0]: 1, TASKS[1]: 9}
         assert len(select_finalists(found, often, {})) == 3
 
-    def test_small_is_by_the_network_and_not_by_all_the_ways_of_its_convolutions(self):
+    def test_small_is_by_the_network_and_not_by_all_the_variants_of_its_convolutions(self):
         data, _, output = CONVOLUTION
         direct = Task("direct", "conv2d", CONVOLUTION, "float32", 1e6)
         other = Task("2", "winograd", (data, (4, 4, 4, 6), output), "float32", 1e6)
         small = 1.5 * LEAST_SHARE
         found = leaders(direct, 1.0) | leaders(other, 1.0) | leaders(TASKS[0], small, small)
         weights = dict.fromkeys([direct, other, TASKS[0]], 1)
-        assert len(select_finalists(found, weights, competing(weights))) == 4
+        assert len(select_finalists(found, weights, select_alternatives(weights))) == 4
 
 
 class TestChoosing:

@@ -10,7 +10,7 @@ from torch import nn
 from hetfeat.records import Task
 from hetfeat.workloads.network import Network
 from hetfeat.workloads.winograd import TRANSFORMS, transformed_filters
-from hetfeat.workloads.winograd.variants import choose_fastest, competing, network_s
+from hetfeat.workloads.winograd.variants import choose_fastest, network_s, select_alternatives
 
 LARGEST_ERROR = {2: 1e-6, 4: 1e-5}
 """Relative to the largest output, beside float64."""
@@ -124,16 +124,16 @@ def test_only_what_fits_is_replaced_and_the_numbers_stay(tile, device):
 
 
 @pytest.mark.tvm
-def test_the_ways_leave_what_they_share_as_it_was(device):
+def test_the_variants_leave_what_they_share_as_it_was(device):
     import tvm_ffi
 
-    from hetfeat.workloads.convolution_variants import lower_fastest, tasks_of_all_ways
+    from hetfeat.workloads.convolution_variants import extract_variant_tasks, lower_fastest
     from hetfeat.workloads.relax import as_target, import_network, in_layout, into_kernels, lower
 
     imported = import_network(Network("n", Several().eval(), (torch.randn(1, 4, 9, 9),)))
     target = as_target(device.target)
     prepared = in_layout(imported, target)
-    tasks = tasks_of_all_ways(prepared, target, TRANSFORMS)
+    tasks = extract_variant_tasks(prepared, target, TRANSFORMS)
     slow_s = {t.task.hash: 1.0 for t in tasks}
     small_s = slow_s | {t.task.hash: 0.1 for t in tasks if t.task.shapes[1] == (4, 4, 4, 8)}
     small = lower_fastest(prepared, target, tasks, small_s)
@@ -153,12 +153,12 @@ OTHER = task("other", "conv2d", (1, 1, 4, 6))
 CONVOLUTION = ((1, 8, 8, 4), (3, 3, 4, 6), (1, 8, 8, 6))
 
 
-def test_ways_of_one_convolution_compete():
-    found = competing([*DIRECT, *SMALL, *LARGE, OTHER])
+def test_variants_of_one_convolution_compete():
+    found = select_alternatives([*DIRECT, *SMALL, *LARGE, OTHER])
     assert set(found) == {t.hash for t in (*DIRECT, *SMALL, *LARGE)}
     assert {what for what, _ in found.values()} == {CONVOLUTION}
     assert [found[t.hash][1] for t in (DIRECT[0], SMALL[0], LARGE[0])] == [None, 2, 4]
-    assert competing([*DIRECT, OTHER]) == {}
+    assert select_alternatives([*DIRECT, OTHER]) == {}
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_ways_of_one_convolution_compete():
         ({"direct": 1.0, "with relu": 1.0, "4": 1.0, "4 with relu": 1.0}, None),
     ],
 )
-def test_the_way_that_is_fastest_over_the_network_is_chosen(latencies, chosen):
+def test_the_variant_that_is_fastest_over_the_network_is_chosen(latencies, chosen):
     weights = {t: 1 + (" with" in t.hash or "with" in t.hash) for t in (*DIRECT, *SMALL, *LARGE)}
-    found = choose_fastest({**weights, OTHER: 1}, latencies, competing([*weights, OTHER]))
+    found = choose_fastest({**weights, OTHER: 1}, latencies, select_alternatives([*weights, OTHER]))
     assert found == ({} if chosen is None else {CONVOLUTION: chosen})
 
 
@@ -183,17 +183,17 @@ def test_a_strided_convolution_of_the_same_input_and_weights_is_another():
     shapes = (*CONVOLUTION[:2], (1, 4, 4, 6))
     strided = Task("strided", "conv2d", shapes, "float32", 1.0)
     tasks = [*DIRECT, *SMALL, strided]
-    assert strided.hash not in competing(tasks)
+    assert strided.hash not in select_alternatives(tasks)
     latencies = {"direct": 3.0, "with relu": 1.0, "2": 3.0, "2 with relu": 1.5, "strided": 1.0}
-    assert choose_fastest(dict.fromkeys(tasks, 1), latencies, competing(tasks)) == {}
+    assert choose_fastest(dict.fromkeys(tasks, 1), latencies, select_alternatives(tasks)) == {}
 
 
-def test_a_network_s_kernels_add_up_each_convolution_in_its_fastest_way():
+def test_a_network_s_kernels_add_up_each_convolution_by_its_fastest_variant():
     weights = {DIRECT[0]: 1, DIRECT[1]: 2, SMALL[0]: 1, SMALL[1]: 2, LARGE[0]: 1, OTHER: 3}
     latencies = {"direct": 3.0, "with relu": 1.0, "2": 2.0, "2 with relu": 0.5, "other": 0.1}
-    ways = competing(weights)
-    assert network_s(weights, latencies, ways) == pytest.approx((2.0 + 2 * 0.5) + 3 * 0.1)
-    assert network_s(weights, {"other": 0.1, "2": 1.0}, ways) == pytest.approx(0.3)
+    alternatives = select_alternatives(weights)
+    assert network_s(weights, latencies, alternatives) == pytest.approx((2.0 + 2 * 0.5) + 3 * 0.1)
+    assert network_s(weights, {"other": 0.1, "2": 1.0}, alternatives) == pytest.approx(0.3)
 
 
 class Dilated(torch.nn.Module):
@@ -210,16 +210,16 @@ class Dilated(torch.nn.Module):
 
 @pytest.mark.tvm
 def test_a_dilated_convolution_has_no_rivals(device):
-    from hetfeat.workloads.convolution_variants import contested, tasks_of_all_ways
+    from hetfeat.workloads.convolution_variants import extract_variant_tasks, find_alternatives
     from hetfeat.workloads.relax import as_target, import_network, in_layout
 
     network = Network("n", Dilated().eval(), (torch.randn(1, 8, 9, 9),))
     target = as_target(device.target)
-    tasks = tasks_of_all_ways(in_layout(import_network(network), target), target, TRANSFORMS)
+    tasks = extract_variant_tasks(in_layout(import_network(network), target), target, TRANSFORMS)
     direct = [task for task in tasks if task.task.operator == "conv2d"]
     assert len({task.task.shapes[:2] for task in direct}) == 1
     (dilated,) = [task for task in direct if task.fixed]
-    ways = contested(tasks)
-    assert dilated.task.hash not in ways
-    assert {tile for _, tile in ways.values()} == {None, 2, 4}
-    assert len(ways) == 3
+    alternatives = find_alternatives(tasks)
+    assert dilated.task.hash not in alternatives
+    assert {tile for _, tile in alternatives.values()} == {None, 2, 4}
+    assert len(alternatives) == 3

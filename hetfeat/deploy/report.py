@@ -1,0 +1,104 @@
+"""What a deployment came to, as the manifest of its bundle and `--json` tell it."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from hetfeat.parsing import Count, PositiveFloat, Schema, parse
+
+
+@dataclass(frozen=True)
+class DeployReport:
+    """What a deployment came to; None for a latency of what did not run.
+
+    Attributes:
+        network: Slug of the network.
+        device: Name of the device's profile.
+        latency_ms: Median latency of the first batch size, in milliseconds.
+        latency_range_ms: Medians of its fastest and of its slowest turn, in milliseconds.
+        peers_ms: Median latency of the network in other engines, in milliseconds, by engine.
+        untuned_ms: Median latency of the network compiled without tuning, in milliseconds.
+        batches_ms: Median latency of the other batch sizes, in milliseconds, by batch size in rows,
+            as text.
+        tuning_s: Wall time of tuning in seconds, that of earlier runs included.
+        build_s: Wall time of compiling and writing the bundle, in seconds.
+        total_s: Wall time of the deployment in seconds, tuning in earlier runs included.
+        trials: Number of programs measured, in earlier runs, too.
+        failed: Number of programs measured in this run that have no latency.
+        resumed: Number of programs that earlier runs had measured.
+        interrupted: Whether there is more to find than was found: tuning ended before its budget.
+        stopped: Whether the user ended the tuning.
+        max_abs_error: Largest error over all inputs, of the output that is furthest off, in its
+            units.
+        tolerance: Largest error that was allowed there.
+        model_version: URI of the cost model's version, None if there was no model.
+        leaked_records: Number of the model's training records that are this device's, of these
+            tasks.
+    """
+
+    network: str
+    device: str
+    latency_ms: float
+    latency_range_ms: tuple[float, float]
+    peers_ms: dict[str, float | None]
+    untuned_ms: float | None
+    batches_ms: dict[str, float | None]
+    tuning_s: float
+    build_s: float
+    total_s: float
+    trials: int
+    failed: int
+    resumed: int
+    interrupted: bool
+    stopped: bool
+    max_abs_error: float
+    tolerance: float
+    model_version: str | None
+    leaked_records: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as a manifest keeps it."""
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return plain
+
+
+class _KeptReport(Schema):
+    """A report as a manifest keeps it."""
+
+    network: str
+    device: str
+    latency_ms: PositiveFloat
+    latency_range_ms: Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)]
+    peers_ms: dict[str, PositiveFloat | None]
+    untuned_ms: PositiveFloat | None
+    batches_ms: dict[str, PositiveFloat | None]
+    tuning_s: float
+    build_s: float
+    total_s: float
+    trials: Count
+    failed: Count
+    resumed: Count
+    interrupted: bool
+    stopped: bool = False  # older bundles do not say it
+    max_abs_error: float
+    tolerance: float
+    model_version: str | None
+    leaked_records: Count
+
+
+def parse_report(value: object, *, what: str, action: str) -> DeployReport:
+    """The report that a manifest, or the result of another process, holds.
+
+    Args:
+        value: JSON of the report; keys beside those of `DeployReport` are passed over.
+        what: Words for the report in the error.
+        action: Words for what to do where it is none.
+
+    Raises:
+        DataError: It is no report.
+    """
+    kept = parse(value, _KeptReport, what=what, action=action).model_dump()
+    return DeployReport(**kept | {"latency_range_ms": tuple(kept["latency_range_ms"])})
