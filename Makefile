@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo python3)
 VENV_PYTHON := .venv/bin/python
 
-.PHONY: help env quickstart test lint docs mlproject format gate clean distclean \
+.PHONY: help env demo quickstart test lint docs mlproject packaged-models format gate clean distclean \
 	services services-stop test-services races crashes interruptions scale maintenance store-scale searches test-fleet \
 	fleet-faults test-arm mutants fuzz
 .DEFAULT_GOAL := help
@@ -12,6 +12,9 @@ help: ## Says what there is to make
 
 env: ## .venv with the hetfeat command in it; quick when nothing changed
 	@sh tools/environment.sh "$(PYTHON)"
+
+demo: env ## A first result: ResNet-18 compiled by the packaged cost model, beside other engines
+	$(VENV_PYTHON) -m mlproject demo
 
 quickstart: env ## The whole loop on this machine: train, promote, deploy ResNet-18
 	$(VENV_PYTHON) -m registry.cli.quickstart
@@ -28,6 +31,9 @@ lint: env ## What the gate checks without running tests
 
 docs: env ## The documentation as a site in site/; a broken link or anchor is an error
 	NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict
+
+packaged-models: env ## Trains the cost models that come with the package, minutes each
+	$(VENV_PYTHON) tools/packaged_models.py
 
 mlproject: env ## Writes MLproject of the commands' options
 	$(VENV_PYTHON) tools/mlproject_file.py

@@ -45,7 +45,7 @@ def entry_point(name: str) -> Iterator[str]:
     yield f"  {name}:"
     yield "    parameters:"
     for parameter in cli.load(name).params:
-        if parameter.name == "as_json":
+        if parameter.name == "as_json" or not parameter.expose_value:
             continue
         yield f"      {parameter.name}: {{type: string{default(parameter)}}}"
         flags = [parameter.opts[0]] if isinstance(parameter, click.Option) else []

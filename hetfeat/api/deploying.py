@@ -66,7 +66,7 @@ def deploy_network(
         network: Network from `load_network`, or a name that it takes.
         device: Profile from `probe`; or `local` (the default), a preset's name or a profile's file.
         model: Cost model to tune with, or the folder of one; `none` to tune without one; default
-            None for that of the packaged records of the device's family, trained once.
+            None for the packaged one of the device's family, if there is one.
         effort: `quick` (the default), `standard` or `full`: for ResNet-50 on 2 cores at most 5, 25,
             60 minutes.
         trials: Number of programs to measure; default None for what the effort allows, 0 to trust

@@ -9,19 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.splits import split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy.request import SourceModel
 from hetfeat.devices.families import common_family, devices_of_family
-from hetfeat.devices.probe import home
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
 from hetfeat.features.assemble import assemble, no_records
-from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.features.out_of_core import room_bytes
 from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import build
+from hetfeat.models.packaged import packaged_model, packaged_records_digest
 from hetfeat.models.persist import HEAD
 from hetfeat.models.registry import load_model as load_any
 from hetfeat.progress import OnProgress, progress, reported_to
@@ -30,7 +28,8 @@ log = logging.getLogger(__name__)
 
 FROM_SCRATCH = "none"
 """Word given instead of a model to tune without one."""
-_PACKAGED_KIND, _PACKAGED_EFFORT, _SEED = "xgb", "quick", 0
+_DIGITS = 16
+_SEED = 0
 _SPLIT_OF_FEW_TASKS = "within_task"
 """Split of records that are of too few tasks to leave some out."""
 
@@ -149,7 +148,7 @@ def source_model(
     if model == FROM_SCRATCH:
         return None, None
     if model is None:
-        return _packaged(device)
+        return packaged_source(device.family)
     if isinstance(model, str | Path):
         model = load_model(model)
     with tempfile.TemporaryDirectory() as folder:
@@ -158,37 +157,16 @@ def source_model(
     return f"sha256:{digest}", SourceModel(model, "")
 
 
-def _packaged(device: DeviceProfile) -> tuple[str | None, SourceModel | None]:
-    """The model of the packaged records of a device's family, trained once and then kept."""
-    store = RecordStore.open(packaged_store())
-    if device.family not in {profile.family for profile in store.devices().values()}:
-        log.info("no packaged records of %s: tuning without a cost model", device.family)
+def packaged_source(family: str) -> tuple[str | None, SourceModel | None]:
+    """The model that comes with the package for a family of devices.
+
+    Returns:
+        A name of its contents and the model; twice None where there is none of the family.
+    """
+    folder = packaged_model(family)
+    if folder is None:
+        log.info("no packaged cost model of %s: tuning without one", family)
         return None, None
-    digest = store.digest()
-    untrained = _untrained(_PACKAGED_KIND, _PACKAGED_EFFORT, _SEED, {})
-    facts = [
-        digest,
-        device.family,
-        str(FEATURES_VERSION),
-        str(sorted(untrained.parameters.items())),
-    ]
-    key = hashlib.sha256("\n".join([*facts, *_versions(untrained)]).encode()).hexdigest()[:16]
-    folder = home() / "models" / f"packaged-{device.family}-{key}"
-    if not folder.exists():
-        log.info("training the packaged cost model of %s, once: minutes at most", device.family)
-        _keep(_trained(store, untrained, device.family), folder)
-    return f"packaged:{key}", SourceModel(load_model(folder), digest)
-
-
-def _keep(model: CostModel, folder: Path) -> None:
-    try:
-        model.save(folder)
-    except (OSError, DataError):
-        if not folder.exists():  # or another process was first
-            raise
-
-
-def _versions(model: CostModel) -> list[str]:
-    from importlib.metadata import version
-
-    return [f"{name} {version(name)}" for name in model.packages]
+    digest = hashlib.sha256((folder / HEAD).read_bytes()).hexdigest()
+    name = f"packaged:{digest[:_DIGITS]}"
+    return name, SourceModel(load_model(folder), packaged_records_digest())

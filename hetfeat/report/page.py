@@ -41,6 +41,16 @@ class Page:
 
 def render(page: Page, sections: Sequence[Section]) -> str:
     """The page as HTML: style and figures inside, no script, no address to fetch."""
+    return rendered("page.html", page=page, sections=sections, not_run=NOT_RUN)
+
+
+def rendered(template: str, **values: object) -> str:
+    """A template of this folder as HTML, with the page's style.
+
+    Args:
+        template: Name of the template's file.
+        **values: Values of the template's variables.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     here = Path(__file__).parent
@@ -54,8 +64,7 @@ def render(page: Page, sections: Sequence[Section]) -> str:
     environment.filters |= {"number": number, "seeds": seeds, "data_uri": _data_uri}
     environment.tests["ran"] = ran
     style = (here / "page.css").read_text()
-    template = environment.get_template("page.html")
-    return template.render(page=page, sections=sections, style=style, not_run=NOT_RUN)
+    return environment.get_template(template).render(style=style, **values)
 
 
 def number(value: float, digits: int = 4) -> str:

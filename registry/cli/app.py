@@ -1,11 +1,8 @@
 """What every command shares: one result on standard output, one line for what went wrong."""
 
-import contextlib
 import errno
 import functools
-import logging
 import pkgutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +10,11 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+import hetfeat
 from hetfeat.errors import HetfeatError, RequestError, WorkFailed
-from registry.cli import output, signals
+from registry.cli import logs, output, signals
 from registry.cli.options import click_parameters, read_options
+from registry.cli.params import Command
 
 PROGRAM = "hetfeat"
 INTERRUPTED = 130
@@ -50,6 +49,7 @@ def command(
     options: type[Any] | None = None,
     *,
     render: Render = output.as_text,
+    example: str = "",
     interrupted: str = "",
     **settings: Any,
 ) -> Callable[[Callable[..., Value | Result | None]], click.Command]:
@@ -63,6 +63,8 @@ def command(
             Default None.
         render: Callable that gives the result as text for people, default `output.as_text`; control
             characters in it are escaped before.
+        example: A command line that does something useful, shown at the end of the help; default
+            empty.
         interrupted: Text that says what is left when a signal ends the work, and how to go on;
             default empty.
         **settings: Settings of `click.Command`, passed to `click.command`.
@@ -86,7 +88,9 @@ def command(
             click.get_current_context().exit(result.exit_code)
 
         parameters = [*(click_parameters(options) if options else []), _json_option()]
-        decorator = click.command(name, cls=click.Command, params=parameters, **settings)
+        parameters += logs.log_options()
+        epilog = f"\b\nExample:\n  {example}" if example else None
+        decorator = click.command(name, cls=Command, params=parameters, epilog=epilog, **settings)
         made: click.Command = decorator(run_and_print)
         return made
 
@@ -96,6 +100,23 @@ def command(
 def _json_option() -> click.Option:
     help_text = "Print one JSON object and nothing else on standard output."
     return click.Option(["--json", "as_json"], is_flag=True, help=help_text)
+
+
+def _version_option() -> click.Option:
+    def tell(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+        if given:
+            click.echo(f"{PROGRAM} {hetfeat.__version__}")
+            context.exit()
+
+    help_text = "Print the version."
+    return click.Option(
+        ["--version"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=tell,
+        help=help_text,
+    )
 
 
 class Group(click.Group):
@@ -115,13 +136,19 @@ class LazyGroup(Group):
     """A group that imports a command when it runs, never to list it.
 
     Args:
-        table: Name of a command -> its import string `module:attribute`, its line in the help.
+        sections: Heading in the help -> name of a command -> its import string `module:attribute`,
+            its line in the help.
         **settings: Settings of `click.Group`.
     """
 
-    def __init__(self, table: Mapping[str, tuple[str, str]], **settings: Any) -> None:
-        super().__init__(**settings)
-        self.table = table
+    def __init__(
+        self, sections: Mapping[str, Mapping[str, tuple[str, str]]], **settings: Any
+    ) -> None:
+        names = {"help_option_names": ["-h", "--help"]}
+        parameters = [_version_option(), *logs.log_options()]
+        super().__init__(context_settings=names, params=parameters, **settings)
+        self.sections = sections
+        self.table = {name: line for table in sections.values() for name, line in table.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every name, in the table's order."""
@@ -149,8 +176,9 @@ class LazyGroup(Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the list of commands from the table alone."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
+        for heading, table in self.sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, line) for name, (_, line) in table.items()])
 
 
 def run(group: click.Command, arguments: Sequence[str] | None = None) -> int:
@@ -167,7 +195,7 @@ def run(group: click.Command, arguments: Sequence[str] | None = None) -> int:
         129 or 143 interrupted by Ctrl-C, SIGHUP or SIGTERM.
     """
     output.open_closed_streams()
-    log_to_stderr()
+    logs.log_to_stderr()
     with signals.stopped_as_by_ctrl_c() as stop:
         code = _run(group, arguments)
     return stop.exit_code if code == INTERRUPTED else code
@@ -233,31 +261,3 @@ def _fail(message: str, exit_code: int) -> int:
     one_line = output.escaped(" ".join(message.split()))
     click.echo(f"{PROGRAM}: {one_line}", err=True)
     return exit_code
-
-
-def log_to_stderr() -> None:
-    """Shows our own progress, and leaves other libraries' loggers as they are."""
-    for package in ("hetfeat", "registry"):
-        logger = logging.getLogger(package)
-        logger.setLevel(logging.INFO)
-        if not any(isinstance(handler, _StderrHandler) for handler in logger.handlers):
-            logger.addHandler(_StderrHandler())
-
-
-class _StderrHandler(logging.StreamHandler[Any]):
-    """Writes to what standard error is at that moment, so that a redirected one is honoured."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The message as one line, then the traceback if there is one."""
-        text = super().format(record)
-        first, traceback = record.message, text[len(record.message) :]
-        return "\n".join(map(output.escaped, [first, *traceback.splitlines()[1:]]))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.stream = sys.stderr
-        with contextlib.ExitStack() as stack:
-            if "tqdm" in sys.modules:  # a bar steps aside for the line
-                from tqdm import tqdm
-
-                stack.enter_context(tqdm.external_write_mode(file=sys.stderr))
-            super().emit(record)

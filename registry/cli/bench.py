@@ -25,7 +25,12 @@ class BenchOptions:
     rounds: int = option(20, "Turns of each engine.", type=click.IntRange(1))
 
 
-@app.command("bench", BenchOptions, render=_render)
+@app.command(
+    "bench",
+    BenchOptions,
+    example="hetfeat bench bundle --peers onnxruntime,openvino",
+    render=_render,
+)
 def command(options: BenchOptions) -> dict[str, Any]:
     """Time a bundle, each engine in a process of its own, taking turns."""
     from hetfeat.deploy.bench import bench_bundle

@@ -22,7 +22,7 @@ class CachePruneOptions:
     max_gb: float = option(5.0, "What may stay, in 1e9 bytes.", type=click.FloatRange(0))
 
 
-@app.command("prune", CachePruneOptions)
+@app.command("prune", CachePruneOptions, example="hetfeat cache prune --max-gb 5")
 def prune(options: CachePruneOptions) -> dict[str, Any]:
     """Remove copies used longest ago until the rest fits, and what interrupted pulls left.
 

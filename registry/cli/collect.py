@@ -35,7 +35,10 @@ class CollectOptions:
 
 
 @app.command(
-    "collect", CollectOptions, interrupted="what was measured is kept; the same command goes on"
+    "collect",
+    CollectOptions,
+    example="hetfeat collect --network resnet18,vgg16 --programs-per-task 64 --out records",
+    interrupted="what was measured is kept; the same command goes on",
 )
 def command(options: CollectOptions) -> dict[str, Any]:
     """Measure programs of networks; what the store holds already is not measured again."""

@@ -27,7 +27,13 @@ class CompareOptions:
     system: bool = option(False, "Give samples of the machine, too.")
 
 
-@app.command("compare", CompareOptions, render=_as_text, short_help="Print runs side by side.")
+@app.command(
+    "compare",
+    CompareOptions,
+    example="hetfeat compare RUN_ID RUN_ID",
+    render=_as_text,
+    short_help="Print runs side by side.",
+)
 def command(options: CompareOptions) -> Mapping[str, Any]:
     """Prints figures of runs side by side, and the parameters in which they differ.
 

@@ -18,7 +18,12 @@ class CompileOptions:
     output: tuple[str, ...] = output_option()
 
 
-@app.command("compile", CompileOptions, render=render)
+@app.command(
+    "compile",
+    CompileOptions,
+    example="hetfeat compile --from bundle.journal --out so-far",
+    render=render,
+)
 def command(options: CompileOptions) -> app.Result:
     """Compile, verify, compare and register what a deployment has found so far.
 

@@ -71,6 +71,7 @@ class DeployOptions:
 @app.command(
     "deploy",
     DeployOptions,
+    example="hetfeat deploy --network mine.onnx --out bundle",
     render=render,
     interrupted="what was measured is kept; the same command goes on",
 )

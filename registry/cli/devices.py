@@ -18,7 +18,7 @@ def command() -> None:
     """Profiles of devices, and probing this machine."""
 
 
-@app.command("list")
+@app.command("list", example="hetfeat devices list")
 def list_devices() -> dict[str, Any]:
     """List the devices that can be named."""
     from hetfeat.devices.presets import preset, preset_names
@@ -41,7 +41,7 @@ class ShowOptions:
     name: str = argument()
 
 
-@app.command("show", ShowOptions)
+@app.command("show", ShowOptions, example="hetfeat devices show local")
 def show(options: ShowOptions) -> dict[str, Any]:
     """Show the profile of a device: local, its name, a preset, or a profile's file."""
     from hetfeat.devices.probe import find_profile
@@ -67,7 +67,7 @@ class ProbeCommandOptions:
     out: Path | None = option(None, "YAML file to write.  [default: this machine's cache]")
 
 
-@app.command("probe", ProbeCommandOptions)
+@app.command("probe", ProbeCommandOptions, example="hetfeat devices probe --out here.yaml")
 def probe_machine(options: ProbeCommandOptions) -> dict[str, Any]:
     """Detect this machine and measure its figures anew, or describe its GPU."""
     from hetfeat.devices.fleet.route import Address, rpc_route

@@ -48,7 +48,11 @@ class DoctorOptions:
 
 
 @app.command(
-    "doctor", DoctorOptions, render=_as_text, short_help="Find and repair inconsistencies."
+    "doctor",
+    DoctorOptions,
+    example="hetfeat doctor --repair",
+    render=_as_text,
+    short_help="Find and repair inconsistencies.",
 )
 def command(options: DoctorOptions) -> app.Result:
     """Finds what is inconsistent in the registry: in all models, or in those called NAME.

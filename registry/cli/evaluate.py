@@ -23,7 +23,11 @@ class EvaluateOptions:
     seed: int = seed_option()
 
 
-@app.command("evaluate", EvaluateOptions)
+@app.command(
+    "evaluate",
+    EvaluateOptions,
+    example="hetfeat evaluate --model costmodel.cpu-x86@production --records records",
+)
 def command(options: EvaluateOptions) -> dict[str, Any]:
     """Judge a stored model on records; nothing is logged or changed."""
     from registry.jobs.evaluate import evaluate_stored

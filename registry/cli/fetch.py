@@ -19,7 +19,12 @@ class FetchOptions:
     out: Path = option(REQUIRED, "A new folder.", type=click.Path(path_type=Path))
 
 
-@app.command("fetch", FetchOptions, short_help="Bring a shared version here, without MLflow.")
+@app.command(
+    "fetch",
+    FetchOptions,
+    example="hetfeat fetch shared.json --out model",
+    short_help="Bring a shared version here, without MLflow.",
+)
 def command(options: FetchOptions) -> Mapping[str, Any]:
     """Fetches what a file of `hetfeat share` names, each file checked against its digest."""
     from registry.files.presigned_fetch import fetch_presigned, read_request

@@ -25,7 +25,7 @@ class TrackerOptions:
     port: int = option(9190, type=PORT)
 
 
-@app.command("start-tracker", TrackerOptions)
+@app.command("start-tracker", TrackerOptions, example="hetfeat fleet start-tracker --host 0.0.0.0")
 def start_tracker(options: TrackerOptions) -> app.Result:
     """Run a tracker until it is interrupted."""
     from hetfeat.devices.fleet import control
@@ -51,7 +51,11 @@ class ServerOptions:
     )
 
 
-@app.command("start-server", ServerOptions)
+@app.command(
+    "start-server",
+    ServerOptions,
+    example="hetfeat fleet start-server --device board.yaml --tracker 10.0.0.1:9190 --key board",
+)
 def start_server(options: ServerOptions) -> app.Result:
     """Serve this machine as a device, until it is interrupted."""
     from hetfeat.devices.fleet import control
@@ -80,7 +84,7 @@ class StatusOptions:
     tracker: str = option(DEFAULT_TRACKER, "HOST:PORT.")
 
 
-@app.command("status", StatusOptions)
+@app.command("status", StatusOptions, example="hetfeat fleet status --tracker 10.0.0.1:9190")
 def status(options: StatusOptions) -> dict[str, Any]:
     """List the devices of a tracker and their free servers."""
     from hetfeat.devices.fleet import control

@@ -41,6 +41,7 @@ class HistoryOptions:
 @app.command(
     "history",
     HistoryOptions,
+    example="hetfeat history costmodel.cpu-x86",
     render=_as_text,
     short_help="Print who moved which version, and why.",
 )

@@ -24,7 +24,12 @@ class HpoOptions(DataSetOptions):
     seed: int = seed_option()
 
 
-@app.command("hpo", HpoOptions, interrupted="trials that ended are kept; the same command goes on")
+@app.command(
+    "hpo",
+    HpoOptions,
+    example="hetfeat hpo --model xgb --trials 20",
+    interrupted="trials that ended are kept; the same command goes on",
+)
 def command(options: HpoOptions) -> dict[str, Any]:
     """Search hyperparameters; go on with a study that is there, alone or beside others."""
     from registry.jobs.hpo import HyperparameterSearch, search_and_register

@@ -24,7 +24,12 @@ class ImportOptions:
     out: Path = option(Path("records"), "Record store; made, or added to.")
 
 
-@app.command("import", ImportOptions, interrupted="what was read is kept")
+@app.command(
+    "import",
+    ImportOptions,
+    example="hetfeat import log.json --format ansor --device board.yaml --out records",
+    interrupted="what was read is kept",
+)
 def command(options: ImportOptions) -> dict[str, Any]:
     """Read records that other tools have measured: files, plain or gzip, and folders of them."""
     from hetfeat.dataset.importers.import_records import Counts, import_records

@@ -26,6 +26,7 @@ class LineageOptions:
 @app.command(
     "lineage",
     LineageOptions,
+    example="hetfeat lineage models:/costmodel.cpu-x86/3",
     render=_as_text,
     short_help="Print what a version comes from and led to.",
 )

@@ -1,6 +1,7 @@
 """Options as MLflow can pass them: always `--key value`, where an empty value means unset."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import click
@@ -35,6 +36,29 @@ class _Switch(click.ParamType[bool]):
         if value in ("true", "false"):
             return bool(value == "true")
         self.fail(f"{value!r} is not true or false", param, ctx)
+
+
+_VALUES = {"true", "false", "yes", "no", "on", "off", ""}
+"""Words after a switch that are no argument of the command, if they are wrong."""
+
+
+class Command(click.Command):
+    """A command whose switches may stand alone: `--force` is `--force true`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Reads the arguments."""
+        switches = {name for p in self.params if p.type is SWITCH for name in p.opts}
+        takes_words = any(isinstance(p, click.Argument) for p in self.params)
+        return super().parse_args(ctx, list(_spelled_out(args, switches, takes_words)))
+
+
+def _spelled_out(args: Sequence[str], switches: Set[str], takes_words: bool) -> Iterator[str]:
+    """The arguments, with `true` after each switch that stands alone."""
+    for word, after in itertools.zip_longest(args, args[1:]):
+        yield word
+        is_value = str(after).lower() in _VALUES or not takes_words
+        if word in switches and (after is None or after.startswith("-") or not is_value):
+            yield "true"
 
 
 class _Names(click.ParamType[tuple[str, ...]]):

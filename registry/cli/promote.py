@@ -25,6 +25,7 @@ class PromoteOptions:
 @app.command(
     "promote",
     PromoteOptions,
+    example="hetfeat promote costmodel.cpu-x86 3 --to production",
     short_help="Move a model version to another stage.",
     interrupted="the next command on the model finishes or drops what this one began",
 )

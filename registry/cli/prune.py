@@ -32,7 +32,13 @@ class PruneOptions:
     seed: int = seed_option()
 
 
-@app.command("prune", PruneOptions, render=_render, interrupted="nothing was written")
+@app.command(
+    "prune",
+    PruneOptions,
+    example="hetfeat prune records --fraction 0.5 --out pruned",
+    render=_render,
+    interrupted="nothing was written",
+)
 def command(options: PruneOptions) -> dict[str, Any]:
     """Keep the records that teach most; failures and older duplicates go first."""
     if not 0 < options.fraction <= 1:

@@ -23,7 +23,12 @@ class PullOptions:
     unrecorded: bool = unrecorded_option()
 
 
-@app.command("pull", PullOptions, short_help="Bring a version's verified files to this machine.")
+@app.command(
+    "pull",
+    PullOptions,
+    example="hetfeat pull costmodel.cpu-x86 --stage production --out model",
+    short_help="Bring a version's verified files to this machine.",
+)
 def command(options: PullOptions) -> Mapping[str, Any]:
     """Brings the files of a version here, each checked against the digest it was registered with.
 

@@ -117,9 +117,9 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    from registry.cli import app
+    from registry.cli import logs
 
-    app.log_to_stderr()
+    logs.log_to_stderr()
     try:
         sys.exit(main())
     except HetfeatError as error:

@@ -23,7 +23,7 @@ class StoreOptions:
     store: Path = argument(metavar="DIR")
 
 
-@app.command("stats", StoreOptions)
+@app.command("stats", StoreOptions, example="hetfeat records stats records")
 def stats(options: StoreOptions) -> dict[str, Any]:
     """Count records by device and operator."""
     from hetfeat.dataset.stats import counts
@@ -39,7 +39,7 @@ def stats(options: StoreOptions) -> dict[str, Any]:
     }
 
 
-@app.command("verify", StoreOptions)
+@app.command("verify", StoreOptions, example="hetfeat records verify records")
 def verify(options: StoreOptions) -> app.Result:
     """Compare every shard with its digest; exits with 1 if one differs or is gone."""
     from hetfeat.dataset.store import RecordStore
@@ -50,7 +50,12 @@ def verify(options: StoreOptions) -> app.Result:
     return app.Result(value, exit_code=1 if damaged else 0)
 
 
-@app.command("repair", StoreOptions, interrupted="nothing is lost; the same call goes on")
+@app.command(
+    "repair",
+    StoreOptions,
+    example="hetfeat records repair records",
+    interrupted="nothing is lost; the same call goes on",
+)
 def repair(options: StoreOptions) -> dict[str, Any]:
     """Keep whatever is whole, and put bad lines and damaged shards beside it."""
     from hetfeat.dataset import repair as repairing
@@ -72,7 +77,7 @@ class ExportOptions(StoreOptions):
     out: Path = option(REQUIRED, "Folder of the database.")
 
 
-@app.command("export", ExportOptions)
+@app.command("export", ExportOptions, example="hetfeat records export records --out database")
 def export(options: ExportOptions) -> dict[str, Any]:
     """Write MetaSchedule JSON databases, which TVM loads and compiles from."""
     from hetfeat.dataset.export import export_metaschedule
@@ -91,7 +96,7 @@ class StudyOptions(StoreOptions):
     seed: int = seed_option()
 
 
-@app.command("study", StudyOptions)
+@app.command("study", StudyOptions, example="hetfeat records study records")
 def study(options: StudyOptions) -> dict[str, Any]:
     """Tabulate operators by device and rank the features; logged as a run."""
     from registry.jobs.explore_records import study_records

@@ -32,6 +32,7 @@ class ReportOptions:
 @app.command(
     "report",
     ReportOptions,
+    example="hetfeat report --out report",
     render=_render,
     interrupted="runs that ended are kept; the same command goes on",
 )

@@ -22,6 +22,7 @@ class RetentionOptions:
 @app.command(
     "retention",
     RetentionOptions,
+    example="hetfeat retention costmodel.cpu-x86 --older-than 90",
     short_help="Remove old archived versions that nothing needs.",
     interrupted="what was deleted is in the history; the same command goes on",
 )

@@ -19,6 +19,7 @@ class RollbackOptions:
 @app.command(
     "rollback",
     RollbackOptions,
+    example="hetfeat rollback costmodel.cpu-x86 --reason 'slower on the lab board'",
     short_help="Put production back as it was before.",
     interrupted="the next command on the model finishes or drops what this one began",
 )

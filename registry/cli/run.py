@@ -17,7 +17,7 @@ class RunOptions:
     output: Path = option(REQUIRED, ".npy, or .npz for several.")
 
 
-@app.command("run", RunOptions)
+@app.command("run", RunOptions, example="hetfeat run bundle --input image.npy --output scores.npy")
 def command(options: RunOptions) -> dict[str, Any]:
     """Run a bundle on inputs in .npy files."""
     import time

@@ -27,7 +27,11 @@ class SearchOptions:
     seed: int = seed_option()
 
 
-@app.command("search", SearchOptions)
+@app.command(
+    "search",
+    SearchOptions,
+    example="hetfeat search --gemm 256,256,256 --strategy gbfs,na2c --budget 100",
+)
 def command(options: SearchOptions) -> dict[str, Any]:
     """Compare searches at an equal budget; each is a run with its best-so-far curve."""
     from registry.jobs.search import SearchRequest, search_and_log

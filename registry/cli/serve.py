@@ -21,7 +21,7 @@ class ServeOptions:
     unrecorded: bool = unrecorded_option()
 
 
-@app.command("serve", ServeOptions)
+@app.command("serve", ServeOptions, example="hetfeat serve bundle --port 8080")
 def command(options: ServeOptions) -> None:
     """Serve a bundle as `mlflow models serve` does, verified by the code installed here.
 

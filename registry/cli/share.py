@@ -31,7 +31,12 @@ class ShareOptions:
     unrecorded: bool = unrecorded_option()
 
 
-@app.command("share", ShareOptions, short_help="Put a version in S3, for devices without MLflow.")
+@app.command(
+    "share",
+    ShareOptions,
+    example="hetfeat share costmodel.cpu-x86 --bucket models --out shared.json",
+    short_help="Put a version in S3, for devices without MLflow.",
+)
 def command(options: ShareOptions) -> Mapping[str, Any]:
     """Uploads a verified version and writes a file from which `hetfeat fetch` brings it.
 

@@ -57,6 +57,7 @@ class TrainOptions(DataSetOptions):
 @app.command(
     "train",
     TrainOptions,
+    example="hetfeat train --records records --model xgb",
     render=_render,
     interrupted="nothing was registered; the same command begins anew",
 )

@@ -39,6 +39,7 @@ class TransferOptions:
 @app.command(
     "transfer",
     TransferOptions,
+    example="hetfeat transfer --source costmodel.cpu-x86@production --budget-per-task 8",
     interrupted="nothing was registered; what was measured is kept",
 )
 def command(options: TransferOptions) -> dict[str, Any]:

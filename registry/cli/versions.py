@@ -23,6 +23,7 @@ class VersionsOptions:
 @app.command(
     "versions",
     VersionsOptions,
+    example="hetfeat versions",
     render=_as_text,
     short_help="List registered models and versions.",
 )

@@ -1,14 +1,19 @@
 import json
+import logging
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import pytest
 
+import hetfeat
 import mlproject
 from hetfeat.errors import DataError, GateRefused, RequestError, WorkFailed
 from registry.cli import app, output
@@ -73,9 +78,17 @@ def fail(options):
     }[how]
 
 
-group = app.LazyGroup(
-    {name: (f"{__name__}:{name}", f"Does {name}.") for name in ["measure", "noisy", "fail"]}
-)
+@app.command("talk")
+def talk():
+    """Logs a line of each level."""
+    log = logging.getLogger("hetfeat.talk")
+    log.debug("a detail")
+    log.info("a step")
+    log.warning("a doubt")
+
+
+NAMES = ("measure", "noisy", "fail", "talk")
+group = app.LazyGroup({"All": {name: (f"{__name__}:{name}", f"Does {name}.") for name in NAMES}})
 
 
 def run(capfd, *arguments: str) -> tuple[int, str, str]:
@@ -115,6 +128,11 @@ class TestParameters:
             "name": "NAME",
             "seed": 1,
         }
+
+    @pytest.mark.parametrize("line", ["--force NAME", "NAME --force", "--force true NAME"])
+    def test_a_switch_may_stand_alone(self, capfd, line):
+        given = json.loads(run(capfd, "measure", *line.split(), "--json")[1])
+        assert given == DEFAULTS | {"force": True, "name": "NAME"}
 
     @pytest.mark.parametrize(
         "line",
@@ -203,6 +221,45 @@ class TestExitCodes:
         assert "Does noisy." in out
 
 
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of each command that is no group."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(None):
+            yield from leaves(command.get_command(None, name), (*path, name))
+    else:
+        yield path
+
+
+class TestLog:
+    @pytest.mark.parametrize(
+        ("flag", "lines"),
+        [
+            ([], ["a step", "a doubt"]),
+            (["-q"], ["a doubt"]),
+            (["--verbose"], ["a detail", "a step", "a doubt"]),
+        ],
+    )
+    def test_as_much_as_was_asked_for(self, capfd, flag, lines):
+        code, out, err = run(capfd, "talk", *flag)
+        assert (code, out) == (0, "")
+        assert [
+            line[-len(text) :] for line, text in zip(err.splitlines(), lines, strict=True)
+        ] == lines
+
+    def test_with_times(self, capfd):
+        first = run(capfd, "talk", "-v")[2].splitlines()[0]
+        assert re.fullmatch(r"\d\d:\d\d:\d\d hetfeat.talk a detail", first)
+
+    def test_as_json(self, capfd):
+        step, doubt = map(json.loads, run(capfd, "talk", "--log-format", "json")[2].splitlines())
+        assert (step["level"], step["logger"], step["message"]) == (
+            "info",
+            "hetfeat.talk",
+            "a step",
+        )
+        assert 0 <= time.time() - doubt["time_unix_s"] < 60
+
+
 class TestDoor:
     def test_help_imports_click_and_nothing_else(self, project):
         done = subprocess.run(
@@ -230,6 +287,22 @@ class TestDoor:
         for name, (_, line) in mlproject.COMMANDS.items():
             assert name in out
             assert line in out
+
+    @pytest.mark.parametrize("path", [*leaves(mlproject.cli)], ids=" ".join)
+    def test_help_ends_with_an_example_that_can_be_read(self, path, capfd):
+        assert app.run(mlproject.cli, [*path, "-h"]) == 0
+        *_, heading, example = capfd.readouterr().out.rstrip().splitlines()
+        assert heading.strip() == "Example:"
+        program, *words = shlex.split(example)
+        assert [program, *words[: len(path)]] == ["hetfeat", *path]
+        command = mlproject.cli
+        for name in path:
+            command = command.get_command(None, name)
+        command.make_context(path[-1], words[len(path) :])
+
+    def test_the_version(self, capfd):
+        assert app.run(mlproject.cli, ["--version"]) == 0
+        assert capfd.readouterr().out == f"hetfeat {hetfeat.__version__}\n"
 
     def test_python_m_exits_with_the_code(self, project):
         command = [sys.executable, "-m", "mlproject", "nothing"]

@@ -38,7 +38,7 @@ def values(project, words: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("hetfeat de", ["devices", "deploy"]),
+        ("hetfeat de", ["demo", "deploy", "devices"]),
         ("hetfeat devices p", ["probe"]),
         ("hetfeat deploy --ef", ["--effort"]),
         ("hetfeat deploy --effort q", ["quick"]),

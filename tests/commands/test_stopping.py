@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hetfeat.errors import RequestError
-from registry.cli import app, output
+from registry.cli import app, logs, output
 
 EVIL = "v2\n1  \x1b]0;owned\x07\x9b31m\u202eevil\x7f"
 STOPPABLE = """
@@ -188,13 +188,13 @@ class TestEscaping:
         assert is_safe(err) and err.count("\n") == 1
 
     def test_a_line_of_the_log(self, capfd):
-        app.log_to_stderr()
+        logs.log_to_stderr()
         logging.getLogger("registry.any").warning("holder %s", EVIL)
         err = capfd.readouterr().err
         assert is_safe(err) and err.count("\n") == 1
 
     def test_a_traceback_in_the_log_keeps_its_lines(self, capfd):
-        app.log_to_stderr()
+        logs.log_to_stderr()
         try:
             raise ValueError(EVIL)
         except ValueError:

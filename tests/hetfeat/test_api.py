@@ -15,6 +15,7 @@ from stores import make_store
 
 import hetfeat
 from hetfeat.api import models
+from hetfeat.dataset.packaged import packaged_store
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
 
@@ -173,16 +174,12 @@ class TestModels:
         with pytest.raises(RequestError, match=says):
             hetfeat.train_cost_model("records", **options)
 
-    def test_the_packaged_model_is_trained_once(self, folder, device, monkeypatch, caplog):
-        monkeypatch.setattr(models, "packaged_store", lambda: folder / "records")
-        caplog.set_level("INFO", "hetfeat")
-        name, first = models.source_model(None, device)
-        assert "training the packaged cost model of cpu-x86" in caplog.text
-        caplog.clear()
-        again, second = models.source_model(None, device)
-        assert (caplog.text, again) == ("", name)
-        assert first is not None and second is not None
-        assert first.model.parameters == second.model.parameters
+    def test_the_packaged_model_is_of_the_packaged_records(self, device):
+        name, source = models.source_model(None, device)
+        assert name is not None and source is not None
+        assert name.startswith("packaged:")
+        assert source.dataset_digest == hetfeat.RecordStore.open(packaged_store()).digest()
+        assert source.model.valid_pca > 0.7
 
     def test_a_family_without_packaged_records_has_no_model(self, folder):
         board = DeviceProfile("board", "cpu-arm", {"kind": "llvm"}, 4)

@@ -15,7 +15,7 @@ import stores
 import mlproject
 from hetfeat import progress as module
 from hetfeat.progress import as_line, progress
-from registry.cli import app
+from registry.cli import app, logs
 
 
 class Terminal(io.StringIO):
@@ -26,7 +26,7 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def not_quiet(monkeypatch):
     monkeypatch.delenv("HETFEAT_QUIET", raising=False)
-    app.log_to_stderr()
+    logs.log_to_stderr()
 
 
 @pytest.fixture

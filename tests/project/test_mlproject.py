@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import mlproject
+from registry.cli.logs import log_options
 from registry.cli.params import SWITCH
 
 ENTRY_POINTS: dict[str, dict[str, Any]] = yaml.safe_load(
@@ -29,7 +30,9 @@ def command_of(name: str) -> click.Command:
 
 
 def parameters_of(name: str) -> dict[str, click.Parameter]:
-    return {p.name: p for p in command_of(name).params if p.name and p.name != "as_json"}
+    """Those of the command's own work."""
+    everyones = {"as_json", *(option.name for option in log_options())}
+    return {p.name: p for p in command_of(name).params if p.name and p.name not in everyones}
 
 
 def defaults_of(name: str) -> dict[str, str]:

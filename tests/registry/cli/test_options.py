@@ -119,7 +119,8 @@ def test_what_is_given_is_read_as_annotated():
 def test_a_command_has_the_parameters_of_its_options(command):
     options = options_of(command)
     fields = dataclasses.fields(options) if options else ()
-    assert [one.name for one in command.params] == [*(f.name for f in fields), "as_json"]
+    everyones = ["as_json", "verbose", "quiet", "log_format"]
+    assert [one.name for one in command.params] == [*(f.name for f in fields), *everyones]
 
 
 @every_command

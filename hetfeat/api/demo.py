@@ -1,0 +1,67 @@
+"""A first result without measuring: the packaged model picks the programs of ResNet-18."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hetfeat.api.devices import Device, as_profile
+from hetfeat.api.models import packaged_source
+from hetfeat.deploy.pipeline import deploy
+from hetfeat.deploy.request import DeployRequest, Imported, discard, refuse_unguided
+from hetfeat.devices.host import need_cross_compiler
+from hetfeat.measure.base import need_measurable
+from hetfeat.report.first_result import write_page
+from hetfeat.workloads.networks import load_network, network_slug
+from hetfeat.workloads.seeded_resnet18 import write_resnet18
+
+log = logging.getLogger(__name__)
+
+NETWORK, BUNDLE, PAGE = "resnet18.onnx", "bundle", "index.html"
+
+
+def show_first_result(folder: Path, device: Device = "local") -> Mapping[str, Any]:
+    """Compiles a ResNet-18 with drawn weights by the packaged model's picks, and times it.
+
+    Nothing is measured before: each task gets the program that the model ranks first. The outputs
+    are compared with ONNX Runtime's, and the latency with that of the engines installed.
+
+    Args:
+        folder: Folder for the network, the bundle and the page; it is made. A bundle that is there
+            is replaced.
+        device: Profile, or what `deploy_network` takes; default this machine.
+
+    Returns:
+        The deployment's report, as `hetfeat deploy` prints it, and the `page`.
+
+    Raises:
+        RequestError: A device that cannot be measured, or one of a family without a packaged model.
+        WorkFailed: The compiled network is wrong.
+    """
+    from hetfeat.workloads.relax import import_network
+
+    profile = as_profile(device)
+    need_measurable(profile)
+    need_cross_compiler(profile.name, profile.target)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / NETWORK
+    write_resnet18(path)
+    name, source = packaged_source(profile.family)
+    request = DeployRequest(
+        network=str(path),
+        slug=network_slug(str(path)),
+        batches=(1,),
+        device=profile.name,
+        model=name,
+        effort="quick",
+        trials=0,
+        seed=0,
+    )
+    refuse_unguided(request, source is not None)
+    network = load_network(str(path))
+    imported = Imported(1, network, import_network(network))
+    discard(folder / BUNDLE)
+    report = deploy(request, [imported], profile, source, folder / BUNDLE)
+    page = folder / PAGE
+    write_page(page, report, path)
+    return {**report, "bundle": folder / BUNDLE, "page": page}
