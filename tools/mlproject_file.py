@@ -45,7 +45,7 @@ def entry_point(name: str) -> Iterator[str]:
     yield f"  {name}:"
     yield "    parameters:"
     for parameter in cli.load(name).params:
-        if parameter.name == "as_json" or not parameter.expose_value:
+        if parameter.name == "as_json" or not parameter.expose_value or is_alone(parameter):
             continue
         yield f"      {parameter.name}: {{type: string{default(parameter)}}}"
         flags = [parameter.opts[0]] if isinstance(parameter, click.Option) else []
@@ -61,6 +61,13 @@ def entry_point(name: str) -> Iterator[str]:
         break_long_words=False,
     )
     yield from (line.replace(TOGETHER, " ") for line in lines)
+
+
+def is_alone(parameter: click.Parameter) -> bool:
+    """Whether it is an option's value without the option's name."""
+    from registry.cli.params import Positional
+
+    return isinstance(parameter, Positional)
 
 
 def default(parameter: click.Parameter) -> str:

@@ -1,13 +1,11 @@
 """A first result without measuring: the packaged model picks the programs of ResNet-18."""
 
-import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from hetfeat.api.devices import Device, as_profile
 from hetfeat.api.models import packaged_source
 from hetfeat.deploy.pipeline import deploy
+from hetfeat.deploy.report import DeployReport
 from hetfeat.deploy.request import DeployRequest, Imported, discard, refuse_unguided
 from hetfeat.devices.host import need_cross_compiler
 from hetfeat.measure.base import need_measurable
@@ -15,12 +13,10 @@ from hetfeat.report.first_result import write_page
 from hetfeat.workloads.networks import load_network, network_slug
 from hetfeat.workloads.seeded_resnet18 import write_resnet18
 
-log = logging.getLogger(__name__)
-
 NETWORK, BUNDLE, PAGE = "resnet18.onnx", "bundle", "index.html"
 
 
-def show_first_result(folder: Path, device: Device = "local") -> Mapping[str, Any]:
+def show_first_result(folder: Path, device: Device = "local") -> DeployReport:
     """Compiles a ResNet-18 with drawn weights by the packaged model's picks, and times it.
 
     Nothing is measured before: each task gets the program that the model ranks first. The outputs
@@ -32,7 +28,7 @@ def show_first_result(folder: Path, device: Device = "local") -> Mapping[str, An
         device: Profile, or what `deploy_network` takes; default this machine.
 
     Returns:
-        The deployment's report, as `hetfeat deploy` prints it, and the `page`.
+        The deployment's report.
 
     Raises:
         RequestError: A device that cannot be measured, or one of a family without a packaged model.
@@ -62,6 +58,5 @@ def show_first_result(folder: Path, device: Device = "local") -> Mapping[str, An
     imported = Imported(1, network, import_network(network))
     discard(folder / BUNDLE)
     report = deploy(request, [imported], profile, source, folder / BUNDLE)
-    page = folder / PAGE
-    write_page(page, report, path)
-    return {**report, "bundle": folder / BUNDLE, "page": page}
+    write_page(folder / PAGE, report, path)
+    return report

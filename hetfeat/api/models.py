@@ -19,7 +19,7 @@ from hetfeat.features.assemble import assemble, no_records
 from hetfeat.features.out_of_core import room_bytes
 from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import build
-from hetfeat.models.packaged import packaged_model, packaged_records_digest
+from hetfeat.models.packaged import packaged_model
 from hetfeat.models.persist import HEAD
 from hetfeat.models.registry import load_model as load_any
 from hetfeat.progress import OnProgress, progress, reported_to
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 FROM_SCRATCH = "none"
 """Word given instead of a model to tune without one."""
-_DIGITS = 16
 _SEED = 0
 _SPLIT_OF_FEW_TASKS = "within_task"
 """Split of records that are of too few tasks to leave some out."""
@@ -163,10 +162,8 @@ def packaged_source(family: str) -> tuple[str | None, SourceModel | None]:
     Returns:
         A name of its contents and the model; twice None where there is none of the family.
     """
-    folder = packaged_model(family)
-    if folder is None:
+    found = packaged_model(family)
+    if found is None:
         log.info("no packaged cost model of %s: tuning without one", family)
         return None, None
-    digest = hashlib.sha256((folder / HEAD).read_bytes()).hexdigest()
-    name = f"packaged:{digest[:_DIGITS]}"
-    return name, SourceModel(load_model(folder), packaged_records_digest())
+    return found.name, SourceModel(load_model(found.folder), found.dataset_digest)

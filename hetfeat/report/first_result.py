@@ -3,8 +3,9 @@
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from hetfeat.deploy.report import DeployReport
 from hetfeat.durable import write_file
 from hetfeat.report.drawings import drawn
 from hetfeat.report.figures import new_figure
@@ -23,16 +24,16 @@ LABELS = {
 _OURS_COLOUR, _PEERS_COLOUR = "#0058a3", "#9aa3ad"
 
 
-def latencies_of(report: Mapping[str, Any]) -> dict[str, float]:
+def latencies_of(report: DeployReport) -> dict[str, float]:
     """Milliseconds of this bundle and of each engine that ran, by the name shown."""
-    engines = {LABELS.get(name, name): ms for name, ms in report["peers_ms"].items()}
-    return {name: ms for name, ms in {OURS: report["latency_ms"], **engines}.items() if ms}
+    engines = {LABELS.get(name, name): ms for name, ms in report.peers_ms.items()}
+    return {name: ms for name, ms in {OURS: report.latency_ms, **engines}.items() if ms}
 
 
-def verdict(report: Mapping[str, Any]) -> str:
+def verdict(report: DeployReport) -> str:
     """One sentence: how the bundle compares with the fastest peer that ran."""
-    ms = report["latency_ms"]
-    ran = {name: peer for name, peer in report["peers_ms"].items() if peer}
+    ms = report.latency_ms
+    ran = {name: peer for name, peer in report.peers_ms.items() if peer}
     if not ran:
         return "No other engine ran here."
     name = min(ran, key=lambda name: ran[name])
@@ -42,7 +43,7 @@ def verdict(report: Mapping[str, Any]) -> str:
     return f"Slower than {shown} by {1 / ratio:.2f}: tuning measures programs to change that."
 
 
-def write_page(path: Path, report: Mapping[str, Any], network: Path) -> None:
+def write_page(path: Path, report: DeployReport, network: Path) -> None:
     """Writes the page, which needs nothing but itself.
 
     Args:
@@ -54,7 +55,7 @@ def write_page(path: Path, report: Mapping[str, Any], network: Path) -> None:
     page = rendered(
         "first_result.html",
         report=report,
-        title=f"{network.name} on {report['device']}",
+        title=f"{network.name} on {report.device}",
         latencies=figures,
         verdict=verdict(report),
         tuning=f"hetfeat deploy {shlex.quote(str(network))}",

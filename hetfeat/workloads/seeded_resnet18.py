@@ -18,7 +18,7 @@ CLASSES = 1000
 OPSET, IR_VERSION = 17, 8
 
 
-class _Graph:
+class _GraphWriter:
     """Nodes and weights, added from the input to the output."""
 
     def __init__(self, seed: int) -> None:
@@ -70,7 +70,7 @@ def write_resnet18(path: Path, seed: int = 0, side: int = 224) -> None:
     """
     from onnx import TensorProto, helper
 
-    graph = _Graph(seed)
+    graph = _GraphWriter(seed)
     x = graph.add("Relu", [graph.convolution("image", 3, CHANNELS[0], 7, 2)])
     x = graph.add("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     before = CHANNELS[0]

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from hetfeat.errors import RequestError
 from registry.cli import app, output
 from registry.cli.options import option, output_option, seed_option, unrecorded_option
 from registry.cli.params import EFFORT
@@ -45,13 +46,15 @@ class DeployOptions:
 
     config: Path | None = option(None, "YAML file of several deployments; its values go first.")
     device: str = option("local", "local, a device's name or a profile's file.")
-    network: str = option("resnet18", "torchvision name, file or module:function.")
+    network: str | None = option(
+        None, "torchvision name, file or module:function.", positional=True
+    )
     model: str | None = option(
         None,
         "Registered cost model, one version of it, or none.  [default: that of the family]",
     )
     stage: str | None = option(
-        None, "Stage of the cost model.  [default: production, or from scratch]"
+        None, "Stage of the cost model.  [default: production, or the packaged model]"
     )
     search: str = option(
         "evolution", "Strategy of `hetfeat search`; only evolution asks the model."
@@ -71,7 +74,7 @@ class DeployOptions:
 @app.command(
     "deploy",
     DeployOptions,
-    example="hetfeat deploy --network mine.onnx --out bundle",
+    example="hetfeat deploy mine.onnx --out bundle",
     render=render,
     interrupted="what was measured is kept; the same command goes on",
 )
@@ -85,6 +88,8 @@ def command(options: DeployOptions) -> app.Result:
     config = settings.pop("config")
     if config is not None:
         return _deploy_batch(config, settings)
+    if options.network is None:
+        raise RequestError("a deployment without a network", "its name or file", "name one")
     from registry.jobs.deploy import DeployJob, deploy_and_register
 
     made = deploy_and_register(DeployJob(**settings))

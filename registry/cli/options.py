@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 import click
 
-from registry.cli.params import COUNTS, NAMES, SWITCH, Argument, Option
+from registry.cli.params import COUNTS, NAMES, SWITCH, Argument, Option, Positional
 
 Options = TypeVar("Options")
 
 REQUIRED: Any = dataclasses.MISSING
 """Default of an option or argument that must be given."""
 
-_MADE, _FLAG, _SETTINGS = "made", "flag", "settings"
+_MADE, _FLAG, _SETTINGS, _POSITIONAL = "made", "flag", "settings", "positional"
 _OWN_TYPES: Mapping[Any, click.ParamType[Any]] = {
     bool: SWITCH,
     tuple[str, ...]: NAMES,
@@ -28,16 +28,20 @@ _OWN_TYPES: Mapping[Any, click.ParamType[Any]] = {
 }
 
 
-def option(default: Any, help: str = "", *, flag: str = "", **settings: Any) -> Any:
+def option(
+    default: Any, help: str = "", *, flag: str = "", positional: bool = False, **settings: Any
+) -> Any:
     """A field that is an option, for which an empty text is the same as not given.
 
     Args:
         default: Value of an option that is not given; `REQUIRED` for one that must be.
         help: Line of the help, default empty.
         flag: Name on the command line, default empty for `--` and the field's, with dashes.
+        positional: Whether the value may also be given without the option's name; default False.
         **settings: Settings of `click.Option`; by default the type is made of the annotation.
     """
-    return _field(default, Option, flag, {"help": help or None, "show_default": True} | settings)
+    settings = {"help": help or None, "show_default": True} | settings
+    return _field(default, Option, flag, settings, positional)
 
 
 def argument(default: Any = REQUIRED, **settings: Any) -> Any:
@@ -73,17 +77,42 @@ def _joined(context: click.Context, option: click.Parameter, values: Any) -> tup
 
 def click_parameters(options: type[Any]) -> list[click.Parameter]:
     """The parameters of a command, in the order of the fields of its options."""
-    return [_click_parameter(field) for field in dataclasses.fields(options)]
+    fields = dataclasses.fields(options)
+    positional = [_positional(field) for field in fields if field.metadata[_POSITIONAL]]
+    return [*positional, *map(_click_parameter, fields)]
 
 
 def read_options(options: type[Options], values: Mapping[str, Any]) -> Options:
-    """The options of click's values; a field whose value is None has its default."""
-    return options(**{name: value for name, value in values.items() if value is not None})
+    """The options of click's values; a field whose value is None has its default.
+
+    Raises:
+        UsageError: A value is given twice, with its option's name and without.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    for field in dataclasses.fields(options):  # type: ignore[arg-type]
+        if (alone := given.pop(_name_alone(field), None)) is None:
+            continue
+        if given.get(field.name, alone) != alone:
+            raise click.UsageError(
+                f"{field.name} is given twice, as {given[field.name]} and {alone}"
+            )
+        given[field.name] = alone
+    return options(**given)
 
 
-def _field(default: Any, made: type[click.Parameter], flag: str, settings: Any) -> Any:
-    metadata = {_MADE: made, _FLAG: flag, _SETTINGS: settings}
+def _field(
+    default: Any, made: type[click.Parameter], flag: str, settings: Any, positional: bool = False
+) -> Any:
+    metadata = {_MADE: made, _FLAG: flag, _SETTINGS: settings, _POSITIONAL: positional}
     return dataclasses.field(default=default, kw_only=True, metadata=metadata)
+
+
+def _positional(field: dataclasses.Field[Any]) -> Positional:
+    return Positional([_name_alone(field)], required=False, metavar=f"[{field.name.upper()}]")
+
+
+def _name_alone(field: dataclasses.Field[Any]) -> str:
+    return f"{field.name}_alone"
 
 
 def _click_parameter(field: dataclasses.Field[Any]) -> click.Parameter:

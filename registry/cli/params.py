@@ -27,6 +27,10 @@ class Argument(_EmptyIsUnset, click.Argument):
     """An argument for which an empty text is the same as not given."""
 
 
+class Positional(Argument):
+    """The value of an option, given without the option's name."""
+
+
 class _Switch(click.ParamType[bool]):
     name = "true|false"
 

@@ -28,6 +28,7 @@ from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
 from hetfeat.measure.base import need_measurable
+from hetfeat.models.packaged import PREFIX, packaged_model
 from hetfeat.models.registry import load_model
 from hetfeat.parsing import printable
 from hetfeat.search.strategies import EVOLUTION, check_strategies
@@ -35,7 +36,7 @@ from hetfeat.workloads.exported import function_digest
 from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.networks import is_function, load_network, network_slug
 from registry.files.manifest import MANIFEST, sha256_of
-from registry.files.pull import Pulled, pull
+from registry.files.pull import pull
 from registry.models.mlflow_client import condition, connect, translated
 from registry.models.names import bundle_name, cost_model_name
 from registry.models.version import DATASET_TAG, MANIFEST_TAG, PARENT_TAG, Version
@@ -62,8 +63,8 @@ class DeployJob:
         device: `local`, the default, this machine's name or a profile's file.
         model: Registered name, or a pinned version such as `models:/NAME/3`; `FROM_SCRATCH` for no
             model; None, the default, for the one of the device's family.
-        stage: Stage of the model to use; None, the default, for production if there is one, else no
-            model.
+        stage: Stage of the model to use; None, the default, for production if there is one, else
+            the packaged model.
         effort: `quick`, the default, `standard` or `full`.
         trials: Number of programs to measure; None, the default, for what the effort allows.
         batch: Batch sizes in rows, the one to compare with peers first; 1 by default.
@@ -87,6 +88,23 @@ class DeployJob:
     search: str = EVOLUTION
     unrecorded: bool = False
     output: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ChosenModel:
+    """The cost model of a deployment.
+
+    Attributes:
+        name: URI of its version, or the name of a packaged model.
+        folder: Folder of the model.
+        dataset_digest: Digest of its training records; empty where it is not known.
+        parent_uri: URI of its version, None for a packaged model.
+    """
+
+    name: str
+    folder: Path
+    dataset_digest: str
+    parent_uri: str | None
 
 
 @dataclass(frozen=True)
@@ -132,13 +150,13 @@ def deploy_and_register(job: DeployJob) -> Deployment:
     slug = network_slug(job.network)
     profile = find_profile(job.device)
     need_measurable(profile)
-    source = _pull_model(_model_to_ask(job), job.stage, profile, job.unrecorded)
+    source = _find_source(_model_to_ask(job), job.stage, profile, job.unrecorded)
     request = DeployRequest(
         network=job.network,
         slug=slug,
         batches=job.batch,
         device=profile.name,
-        model=source.version.uri if source else None,
+        model=source.name if source else None,
         effort=job.effort,
         trials=job.trials,
         seed=job.seed,
@@ -214,7 +232,7 @@ def compile_and_register(
             "the journal as `hetfeat deploy` wrote it",
             "deploy again with the same --out",
         )
-    source = _pull_model(request.model or FROM_SCRATCH, None, profile)
+    source = _find_source(request.model or FROM_SCRATCH, None, profile)
     request = dataclasses.replace(request, outputs=outputs or request.outputs)
     networks = _import_networks(request, profile)
     with _run_of(request, source) as (run_id, model):
@@ -226,7 +244,7 @@ def compile_and_register(
 def _deploy_in_run(
     request: DeployRequest,
     profile: DeviceProfile,
-    source: Pulled | None,
+    source: ChosenModel | None,
     out: Path,
     kept: DeployReport | None,
     refresh: bool,
@@ -261,24 +279,23 @@ def _import_networks(request: DeployRequest, profile: DeviceProfile) -> list[Imp
 
 @contextmanager
 def _run_of(
-    request: DeployRequest, source: Pulled | None
+    request: DeployRequest, source: ChosenModel | None
 ) -> Iterator[tuple[str, SourceModel | None]]:
     """An MLflow run of a deployment: its id, and the model to tune with."""
     tags = {"device": request.device, "network": request.slug}
-    tags |= {PARENT_TAG: source.version.uri} if source else {}
+    tags |= {PARENT_TAG: source.parent_uri} if source and source.parent_uri else {}
     with command_run.tracked_run(f"deploy {request.slug} {request.device}", tags) as run:
         command_run.log_resolved(dataclasses.asdict(request))
         model = None
         if source:
-            digest = source.version.tags.get(DATASET_TAG, "")
-            model = SourceModel(load_model(source.folder), digest)
+            model = SourceModel(load_model(source.folder), source.dataset_digest)
         yield run.info.run_id, model
 
 
-def _pull_model(
+def _find_source(
     model: str | None, asked_stage: str | None, profile: DeviceProfile, unrecorded: bool = False
-) -> Pulled | None:
-    """The staged cost model; None where there is none and none was asked for."""
+) -> ChosenModel | None:
+    """The cost model that was asked for, the staged one, or the packaged one; None for none."""
     if model == FROM_SCRATCH:
         if asked_stage:
             raise RequestError(
@@ -287,16 +304,38 @@ def _pull_model(
                 "leave --stage out to tune from scratch",
             )
         return None
+    if model and model.startswith(PREFIX):
+        return _packaged(model, profile.family)
     name = model or cost_model_name(profile.family)
     pinned = "/" in name or "@" in name
     try:
         stage = asked_stage if pinned else asked_stage or DEFAULT_STAGE
-        return pull(name, stage, device=profile.name, unrecorded=unrecorded)
+        pulled = pull(name, stage, device=profile.name, unrecorded=unrecorded)
     except RequestError as error:
         if asked_stage or model or isinstance(error, DataError):
             raise
-        log.warning("no cost model (%s): tuning from scratch", error.given)
-        return None
+        packaged = _packaged(None, profile.family)
+        instead = packaged.name if packaged else "tuning from scratch"
+        log.warning("no cost model in the registry (%s): %s", error.given, instead)
+        return packaged
+    version = pulled.version
+    return ChosenModel(version.uri, pulled.folder, version.tags.get(DATASET_TAG, ""), version.uri)
+
+
+def _packaged(name: str | None, family: str) -> ChosenModel | None:
+    """The packaged model of a family; None where there is none.
+
+    Raises:
+        RequestError: It is not the one of that name.
+    """
+    found = packaged_model(family)
+    if name and (found is None or found.name != name):
+        raise RequestError(
+            f"cost model '{printable(name)}'",
+            f"the one that comes with this version, {found.name if found else 'none'}",
+            "install the version that it came with, or deploy anew",
+        )
+    return ChosenModel(found.name, found.folder, found.dataset_digest, None) if found else None
 
 
 def _registered(out: Path, name: str) -> Version | None:
@@ -310,7 +349,7 @@ def _registered(out: Path, name: str) -> Version | None:
 
 
 def _log_bundle(
-    out: Path, report: DeployReport, request: DeployRequest, source: Pulled | None, run_id: str
+    out: Path, report: DeployReport, request: DeployRequest, source: ChosenModel | None, run_id: str
 ) -> Version:
     """Logs a bundle and its figures and registers it."""
     import mlflow
@@ -339,6 +378,6 @@ def _log_bundle(
         info,
         folder_manifest_sha256=manifest_sha256,
         tags=tags | metric_tags(gated),
-        parent_uri=source.version.uri if source else None,
+        parent_uri=source.parent_uri if source else None,
         run_id=run_id,
     )

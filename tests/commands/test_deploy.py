@@ -19,11 +19,13 @@ from hetfeat.deploy import pipeline
 from hetfeat.deploy.check_on_device import CheckOptions
 from hetfeat.deploy.pipeline import count_leaked
 from hetfeat.deploy.request import DeployRequest, SourceModel, existing
-from hetfeat.errors import DataError
+from hetfeat.errors import DataError, RequestError
+from hetfeat.models.packaged import packaged_model
 from hetfeat.records import Program, Task
 from hetfeat.search.evolution import Evolution
 from hetfeat.tune.guidance import GuidanceConfig
 from hetfeat.tune.tuner import TuningOptions
+from registry.jobs.deploy import _find_source
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
@@ -340,15 +342,33 @@ class TestDeploying:
         assert not (tmp_path / "running").exists()
 
 
+def test_without_a_model_in_the_registry_the_packaged_one_guides(
+    registry_here, device_file, monkeypatch, capfd
+):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    made = hetfeat(capfd, "deploy", "nets:tiny", "--device", str(device_file), "--trials", "0")
+    assert made.code == 0, made.errors
+    packaged = packaged_model("cpu-x86")
+    assert packaged is not None
+    assert made.value["model_version"] == packaged.name
+    assert packaged.name in made.errors
+    manifest = json.loads((registry_here / "bundle" / "bundle.json").read_text())
+    assert manifest["dataset_digest"] == packaged.dataset_digest
+
+
+def test_a_packaged_model_of_another_version_is_refused(device):
+    with pytest.raises(RequestError, match="packaged:0"):
+        _find_source("packaged:0", None, device)
+
+
 def test_without_a_model_it_tunes_from_scratch_for_several_batches(
     registry_here, device_file, monkeypatch, capfd
 ):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
     line = ["deploy", "--device", str(device_file), "--network", "nets:tiny", "--trials", "4"]
-    line += ["--batch", "1,4", "--out", "scratch"]
+    line += ["--model", "none", "--batch", "1,4", "--out", "scratch"]
     made = hetfeat(capfd, *line)
     assert made.code == 0, made.errors
-    assert "tuning from scratch" in made.errors
     assert made.value["model_version"] is None
     assert set(made.value["batches_ms"]) == {"4"}
     manifest = json.loads((registry_here / "scratch" / "bundle.json").read_text())

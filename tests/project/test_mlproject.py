@@ -12,7 +12,7 @@ import yaml
 
 import mlproject
 from registry.cli.logs import log_options
-from registry.cli.params import SWITCH
+from registry.cli.params import SWITCH, Positional
 
 ENTRY_POINTS: dict[str, dict[str, Any]] = yaml.safe_load(
     (Path(__file__).parents[2] / "MLproject").read_text()
@@ -32,7 +32,8 @@ def command_of(name: str) -> click.Command:
 def parameters_of(name: str) -> dict[str, click.Parameter]:
     """Those of the command's own work."""
     everyones = {"as_json", *(option.name for option in log_options())}
-    return {p.name: p for p in command_of(name).params if p.name and p.name not in everyones}
+    own = [p for p in command_of(name).params if not isinstance(p, Positional)]
+    return {p.name: p for p in own if p.name and p.name not in everyones}
 
 
 def defaults_of(name: str) -> dict[str, str]:

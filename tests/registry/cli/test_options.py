@@ -1,6 +1,7 @@
 """A command's options are the fields of its dataclass: names, types, defaults, order, help."""
 
 import dataclasses
+import json
 import typing
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import click
 import pytest
 
 import mlproject
+from registry.cli import app
 from registry.cli.options import (
     REQUIRED,
     argument,
@@ -18,7 +20,7 @@ from registry.cli.options import (
     read_options,
     seed_option,
 )
-from registry.cli.params import COUNTS, NAMES, SWITCH
+from registry.cli.params import COUNTS, NAMES, SWITCH, Positional
 
 
 def commands_of(command: click.Command) -> list[click.Command]:
@@ -120,7 +122,8 @@ def test_a_command_has_the_parameters_of_its_options(command):
     options = options_of(command)
     fields = dataclasses.fields(options) if options else ()
     everyones = ["as_json", "verbose", "quiet", "log_format"]
-    assert [one.name for one in command.params] == [*(f.name for f in fields), *everyones]
+    named = [one.name for one in command.params if not isinstance(one, Positional)]
+    assert named == [*(f.name for f in fields), *everyones]
 
 
 @every_command
@@ -138,3 +141,24 @@ def test_defaults_of_the_command_line_are_those_of_the_dataclass(command):
 def test_options_cannot_be_changed(command):
     options = options_of(command)
     assert options is None or options.__dataclass_params__.frozen
+
+
+@dataclass(frozen=True)
+class NamedOptions:
+    network: str | None = option(None, "What.", positional=True)
+
+
+@app.command("named", NamedOptions)
+def named(options):
+    return vars(options)
+
+
+@pytest.mark.parametrize("words", [["x"], ["--network", "x"], ["x", "--network", "x"]])
+def test_an_option_s_value_may_stand_alone(capfd, words):
+    assert app.run(named, [*words, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == {"network": "x"}
+
+
+def test_an_option_s_value_stands_once(capfd):
+    assert app.run(named, ["x", "--network", "y"]) == 2
+    assert "network is given twice, as y and x" in capfd.readouterr().err
