@@ -18,6 +18,8 @@ from registry.cli.params import Command
 
 PROGRAM = "hetfeat"
 INTERRUPTED = 130
+HELP = {"help_option_names": ["-h", "--help"]}
+"""Settings of click for each command: it keeps the names that it was first asked by."""
 _OWN = ("hetfeat", "registry", "mlproject")
 _OF_THE_MACHINE = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
@@ -90,7 +92,8 @@ def command(
         parameters = [*(click_parameters(options) if options else []), _json_option()]
         parameters += logs.log_options()
         epilog = f"\b\nExample:\n  {example}" if example else None
-        decorator = click.command(name, cls=Command, params=parameters, epilog=epilog, **settings)
+        settings_of_all = {"cls": Command, "epilog": epilog, "context_settings": HELP}
+        decorator = click.command(name, params=parameters, **settings_of_all | settings)
         made: click.Command = decorator(run_and_print)
         return made
 
@@ -144,9 +147,8 @@ class LazyGroup(Group):
     def __init__(
         self, sections: Mapping[str, Mapping[str, tuple[str, str]]], **settings: Any
     ) -> None:
-        names = {"help_option_names": ["-h", "--help"]}
         parameters = [_version_option(), *logs.log_options()]
-        super().__init__(context_settings=names, params=parameters, **settings)
+        super().__init__(context_settings=HELP, params=parameters, **settings)
         self.sections = sections
         self.table = {name: line for table in sections.values() for name, line in table.items()}
 

@@ -45,7 +45,7 @@ def here(tmp_path: Path, device, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("records verify ../mine", "hetfeat collect"),
         ("run bundle --input x.npy --output y.npy", "hetfeat deploy"),
         ("run bundle --input x.npy", "--output"),
-        ("deploy --device laptop", "'local', 'here'"),
+        ("deploy resnet18 --device laptop", "'local', 'here'"),
         ("deploy --trials -1", "--trials"),
         ("deploy --effort heroic", "heroic"),
     ],
