@@ -5,6 +5,7 @@ out, since inference folds it into the convolutions before it.
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,21 +61,25 @@ class _GraphWriter:
         return self.add("Relu", [self.add("Add", [residual, shortcut])])
 
 
-def write_resnet18(path: Path, seed: int = 0, side: int = 224) -> None:
+def write_resnet18(
+    path: Path, seed: int = 0, side: int = 224, stages: Sequence[int] = CHANNELS
+) -> None:
     """Writes ResNet-18 with weights drawn by a seed (47 MB).
 
     Args:
         path: Path of the ONNX file.
         seed: Seed of the weights, default 0.
         side: Height and width of the image in pixels, default 224.
+        stages: Number of channels of each stage, default those of ResNet-18; fewer make a smaller
+            network.
     """
     from onnx import TensorProto, helper
 
     graph = _GraphWriter(seed)
-    x = graph.add("Relu", [graph.convolution("image", 3, CHANNELS[0], 7, 2)])
+    x = graph.add("Relu", [graph.convolution("image", 3, stages[0], 7, 2)])
     x = graph.add("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-    before = CHANNELS[0]
-    for stage, channels in enumerate(CHANNELS):
+    before = stages[0]
+    for stage, channels in enumerate(stages):
         for number in range(BLOCKS):
             x = graph.block(x, before, channels, 2 if stage and not number else 1)
             before = channels
