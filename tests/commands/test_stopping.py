@@ -23,12 +23,18 @@ STOPPABLE = """
     @app.command("wait", interrupted="nothing is kept")
     def wait():
         with tracking.tracked_run("train slowly", {}), tracking.nested_run("part", {}):
-            if (child := os.fork()) == 0:
-                try:
-                    time.sleep(60)
-                finally:
-                    os.write(2, b"the child cleaned up")
+            told, tells = os.pipe()
+            child = 0
             try:
+                if (child := os.fork()) == 0:
+                    try:
+                        os.write(tells, b"!")  # a signal during the fork itself would be lost
+                        time.sleep(60)
+                        os.write(2, b"the child was not stopped")
+                    finally:
+                        os.write(2, b"the child cleaned up")
+                        os._exit(1)
+                os.read(told, 1)
                 os.write(2, b"ready")
                 time.sleep(60)
             finally:
