@@ -57,7 +57,7 @@ MISTAKES = {
     "import nowhere --format ansor --device lab": "'nowhere'; expected a file or a folder of "
     "records; correct the path",
     "deploy --network missing.onnx": "network 'missing.onnx' (No such file or directory); ...",
-    "deploy --device missing.yaml": "device profile missing.yaml; expected a readable YAML file; "
+    "deploy resnet18 --device missing.yaml": "device profile missing.yaml; expected a readable YAML file; "
     "...",
     # devices that cannot be measured
     "deploy --device nvidia-t4 --network nets:tiny": "device 'nvidia-t4', whose target is cuda; "
@@ -104,7 +104,7 @@ MISTAKES = {
     "exists; ...",
     "rollback costmodel.cpu-x86": "rollback of ...; expected an earlier version that was in "
     "production ...",
-    "deploy --stage staging": "'costmodel.cpu-x86@staging'; ...; `hetfeat promote "
+    "deploy resnet18 --stage staging": "'costmodel.cpu-x86@staging'; ...; `hetfeat promote "
     "costmodel.cpu-x86 VERSION --to staging` puts one there",
     "transfer --records records --device lab": "device 'lab'; expected a device of the records (a, "
     "b); ...",
