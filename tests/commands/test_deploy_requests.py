@@ -89,7 +89,8 @@ def test_a_function_finds_its_bundle_until_it_is_edited(device, device_file, tmp
         (("--network", "nothing.tflite"), "a file that exists"),
         (("--seed", "-1"), "--seed"),
         (("--effort", "heroic"), "heroic"),
-        (("--refresh", "maybe"), "true or false"),
+        (("--refresh", "no"), "true or false"),
+        (("--refresh", "maybe"), "twice"),
     ],
 )
 def test_wrong_requests_are_one_line_and_write_nothing(

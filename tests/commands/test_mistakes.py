@@ -57,8 +57,8 @@ MISTAKES = {
     "import nowhere --format ansor --device lab": "'nowhere'; expected a file or a folder of "
     "records; correct the path",
     "deploy --network missing.onnx": "network 'missing.onnx' (No such file or directory); ...",
-    "deploy resnet18 --device missing.yaml": "device profile missing.yaml; expected a readable YAML file; "
-    "...",
+    "deploy resnet18 --device missing.yaml": "device profile missing.yaml; expected a readable "
+    "YAML file; ...",
     # devices that cannot be measured
     "deploy --device nvidia-t4 --network nets:tiny": "device 'nvidia-t4', whose target is cuda; "
     "expected a CPU (llvm), or this machine's own NVIDIA GPU: ...; choose another --device, or "
