@@ -272,6 +272,7 @@ class TestDoor:
         imported = done.stdout.split("IMPORTED")[1].split()
         assert set(imported) == {"click", "hetfeat", "mlproject", "registry"}
 
+    @pytest.mark.clock
     def test_help_is_quick(self, project):
         def seconds() -> float:
             start = time.perf_counter()

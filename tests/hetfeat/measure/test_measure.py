@@ -87,6 +87,7 @@ def test_each_bad_candidate_costs_itself_only(measurer):
     assert all(len(m.latencies_s) == 3 for m in found if m.error is None)
 
 
+@pytest.mark.clock
 def test_cold_runs_fetch_their_weights_from_memory(measurer):
     large = kernels.known_to(measurer, kernels.weighted(1024))
     crashing = kernels.known_to(measurer, kernels.calling("abort"))
@@ -97,19 +98,20 @@ def test_cold_runs_fetch_their_weights_from_memory(measurer):
     assert cold[large].latency_s > 1.5 * warm.latency_s
 
 
+@pytest.mark.clock
 def test_one_build_serves_devices_that_differ_in_threads_only(device, tmp_path, asked):
     single = dataclasses.replace(
         device, name="single", threads=1, target=device.target | {"num-cores": 1}
     )
-    sleeping = [kernels.in_parallel(kernels.calling("usleep", 500 + i)) for i in range(3)]
+    sleeping = [kernels.in_parallel(kernels.calling("usleep", 5000 + i)) for i in range(3)]
     with contextlib.ExitStack() as stack:
         pair = [stack.enter_context(m) for m in measurers_of([device, single], tmp_path)]
         programs = [kernels.known_to(pair[0], module) for module in sleeping]
         both, alone, again = (m.measure(programs) for m in (*pair, pair[0]))
     assert {m.device for m in both} == {"here"} and {m.device for m in alone} == {"single"}
     for fast, slow, repeated in zip(both, alone, again, strict=True):
-        assert slow.latency_s > 1.7 * fast.latency_s  # half of the threads: all sleep alike
-        assert slow.latency_s > 1.7 * repeated.latency_s
+        assert slow.latency_s > 1.5 * fast.latency_s  # half of the threads: all sleep alike
+        assert slow.latency_s > 1.5 * repeated.latency_s
     assert asked.count("build") == 2 * len(programs)  # both; let go; again
 
 

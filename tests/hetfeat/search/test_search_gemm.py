@@ -139,6 +139,7 @@ def test_a_measurer_of_states_ranks_them_as_it_is_told(device):
 
 
 @pytest.mark.tvm
+@pytest.mark.clock
 def test_a_state_that_takes_too_long_is_killed_and_nothing_else_is_lost(measuring):
     fast, slow = (16, 4, 1, 16, 16, 64, 16, 4, 1, 16), gemm_space(1024, 1024, 1024).start()
     others = [(8, 8, 1, 16, 16, 64, 16, 4, 1, 16), (4, 16, 1, 16, 16, 64, 16, 4, 1, 16)]
