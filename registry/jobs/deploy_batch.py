@@ -82,11 +82,12 @@ def _expanded(
     if unknown := sorted(set(map(str, group)) - set(defaults)):
         raise _unreadable(path, f"no option is called {', '.join(unknown)}")
     lists = {key: _listed(group.get(key, defaults[key])) for key in ("network", "device")}
-    if None in lists["network"]:
-        raise _unreadable(path, "a deployment without a network")
     for network, device in itertools.product(lists["network"], lists["device"]):
         given = {**group, "network": network, "device": device}
-        yield defaults | {key: parse(key, _text(value)) for key, value in given.items()}
+        job = defaults | {key: parse(key, _text(value)) for key, value in given.items()}
+        if job["network"] is None:
+            raise _unreadable(path, "a deployment without a network")
+        yield job
 
 
 def _listed(value: Any) -> list[Any]:

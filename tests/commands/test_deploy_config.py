@@ -94,10 +94,16 @@ class TestAsking:
 
     def test_every_option_but_config_is_a_key(self, asked, capfd):
         keys = [field.name for field in fields(DeployOptions) if field.name != "config"]
-        write(dict.fromkeys(keys) | {"device": "a.yaml"})
+        write(dict.fromkeys(keys) | {"device": "a.yaml", "network": "vgg16"})
         assert deploy(capfd, "--config", "jobs.yaml")[0] == 0
-        defaults = vars(DeployOptions(device="a.yaml"))
+        defaults = vars(DeployOptions(device="a.yaml", network="vgg16"))
         assert {**vars(asked[0]), "config": None, "out": defaults["out"]} == defaults
+
+    def test_a_deployment_without_a_network_is_none(self, asked, capfd):
+        write({"device": "a.yaml"})
+        code, line = deploy(capfd, "--config", "jobs.yaml")
+        assert (code, asked) == (2, [])
+        assert "a deployment without a network" in line
 
     def test_one_that_fails_does_not_stop_the_others(self, asked, capfd):
         write({"device": "a.yaml", "network": ["m:bad", "m:broken", "no.onnx", "resnet18"]})
