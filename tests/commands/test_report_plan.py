@@ -133,8 +133,8 @@ class TestDeployments:
 
 def test_no_model_means_no_model(device):
     from hetfeat.errors import RequestError
-    from registry.jobs.deploy import FROM_SCRATCH, _pull_model
+    from registry.jobs.deploy import FROM_SCRATCH, _find_source
 
-    assert _pull_model(FROM_SCRATCH, None, device) is None
+    assert _find_source(FROM_SCRATCH, None, device) is None
     with pytest.raises(RequestError, match="--model none with --stage staging"):
-        _pull_model(FROM_SCRATCH, "staging", device)
+        _find_source(FROM_SCRATCH, "staging", device)
