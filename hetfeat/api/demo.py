@@ -6,8 +6,9 @@ from hetfeat.api.devices import Device, as_profile
 from hetfeat.api.models import packaged_source
 from hetfeat.deploy.pipeline import deploy
 from hetfeat.deploy.report import DeployReport
-from hetfeat.deploy.request import DeployRequest, Imported, discard, refuse_unguided
+from hetfeat.deploy.request import DeployRequest, Imported, discard
 from hetfeat.devices.host import need_cross_compiler
+from hetfeat.errors import RequestError
 from hetfeat.measure.base import need_measurable
 from hetfeat.report.first_result import write_page
 from hetfeat.workloads.networks import load_network, network_slug
@@ -31,7 +32,8 @@ def show_first_result(folder: Path, device: Device = "local") -> DeployReport:
         The deployment's report.
 
     Raises:
-        RequestError: A device that cannot be measured, or one of a family without a packaged model.
+        RequestError: A device that cannot be measured, or one of a family without a packaged model;
+            or something else lies in the folder.
         WorkFailed: The compiled network is wrong.
     """
     from hetfeat.workloads.relax import import_network
@@ -39,10 +41,21 @@ def show_first_result(folder: Path, device: Device = "local") -> DeployReport:
     profile = as_profile(device)
     need_measurable(profile)
     need_cross_compiler(profile.name, profile.target)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / NETWORK
-    write_resnet18(path)
     name, source = packaged_source(profile.family)
+    if source is None:
+        raise RequestError(
+            f"a demo on '{profile.name}', of family {profile.family}",
+            "a device of a family with a packaged cost model",
+            "tune a network there with `hetfeat deploy`",
+        )
+    path = folder / NETWORK
+    if folder.exists() and any(folder.iterdir()) and not path.is_file():
+        raise RequestError(
+            f"'{folder}'", "a new or empty folder, or a demo's", "choose another --out"
+        )
+    discard(folder / BUNDLE)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_resnet18(path)
     request = DeployRequest(
         network=str(path),
         slug=network_slug(str(path)),
@@ -53,10 +66,8 @@ def show_first_result(folder: Path, device: Device = "local") -> DeployReport:
         trials=0,
         seed=0,
     )
-    refuse_unguided(request, source is not None)
     network = load_network(str(path))
     imported = Imported(1, network, import_network(network))
-    discard(folder / BUNDLE)
     report = deploy(request, [imported], profile, source, folder / BUNDLE)
     write_page(folder / PAGE, report, path)
     return report

@@ -101,7 +101,10 @@ def log_options() -> list[click.Parameter]:
 
 def _verbose(context: click.Context, parameter: click.Parameter, given: bool) -> None:
     if given:
-        _set(logging.DEBUG, LineFormatter(with_time=True))
+        _set(logging.DEBUG)
+        for handler in _handlers():
+            if isinstance(handler.formatter, LineFormatter):
+                handler.setFormatter(LineFormatter(with_time=True))
 
 
 def _quiet(context: click.Context, parameter: click.Parameter, given: bool) -> None:
@@ -112,6 +115,11 @@ def _quiet(context: click.Context, parameter: click.Parameter, given: bool) -> N
 def _format(context: click.Context, parameter: click.Parameter, given: str | None) -> None:
     if given == "json":
         _set(None, JsonFormatter())
+
+
+def _handlers() -> list[StderrHandler]:
+    handlers = [h for name in PACKAGES for h in logging.getLogger(name).handlers]
+    return [handler for handler in handlers if isinstance(handler, StderrHandler)]
 
 
 def _set(level: int | None, formatter: logging.Formatter | None = None) -> None:

@@ -250,6 +250,11 @@ class TestLog:
         first = run(capfd, "talk", "-v")[2].splitlines()[0]
         assert re.fullmatch(r"\d\d:\d\d:\d\d hetfeat.talk a detail", first)
 
+    @pytest.mark.parametrize("flags", ["-v --log-format json", "--log-format json -v"])
+    def test_more_as_json(self, capfd, flags):
+        lines = run(capfd, "talk", *flags.split())[2].splitlines()
+        assert [json.loads(line)["message"] for line in lines] == ["a detail", "a step", "a doubt"]
+
     def test_as_json(self, capfd):
         step, doubt = map(json.loads, run(capfd, "talk", "--log-format", "json")[2].splitlines())
         assert (step["level"], step["logger"], step["message"]) == (
