@@ -55,14 +55,11 @@ def no_store_of_another_test() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def no_log_of_another_test() -> Iterator[None]:
-    """A command that ran in this process leaves its handlers."""
-    loggers = [logging.getLogger(name) for name in ("hetfeat", "registry")]
-    before = [(logger.level, logger.handlers[:]) for logger in loggers]
-    yield
-    for logger, (level, handlers) in zip(loggers, before, strict=True):
-        logger.setLevel(level)
-        logger.handlers = handlers
+def no_log_of_another_test() -> None:
+    """A command that ran in this process, perhaps for a whole module's tests, left its handlers."""
+    for logger in map(logging.getLogger, ("hetfeat", "registry")):
+        logger.setLevel(logging.NOTSET)
+        logger.handlers.clear()
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from tests import stores
 PROJECT = Path(__file__).parents[2]
 MODEL = "costmodel.cpu-x86"
 QUICK = ("--effort", "quick")
-PATIENCE_S = 600.0
+PATIENCE_S = 1800.0
 CHILDREN_S = 30.0
 """How long children may outlive a command that was killed."""
 MARK = "HETFEAT_INTERRUPTED"
