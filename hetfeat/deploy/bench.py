@@ -14,6 +14,7 @@ from hetfeat.errors import RequestError, WorkFailed, not_one_of
 from hetfeat.measure.machine_lock import timing
 from hetfeat.measure.messages import Hello, RequestFailed
 from hetfeat.measure.worker import Lost, Worker
+from hetfeat.workloads.networks import is_plain_name, network_slug
 
 CHILD = "hetfeat.deploy.engines"
 PEERS = ("torch", "onnxruntime", "openvino")
@@ -78,8 +79,6 @@ def bench_bundle(
         RequestError: An unknown peer, or another network than the bundle's.
         WorkFailed: The bundle does not run.
     """
-    from hetfeat.workloads.networks import is_plain_name, network_slug
-
     manifest = read_manifest(folder)
     on_gpu = manifest["target"]["kind"] == "cuda"
     choices = GPU_PEERS if on_gpu else (*PEERS, *MORE_PEERS)

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.deploy import gemm_engines
+from hetfeat.deploy.bundle import load_bundle, sample_inputs
 from hetfeat.deploy.messages import TimeEngine
 from hetfeat.errors import RequestError
 from hetfeat.measure.messages import Handlers, Hello
 from hetfeat.measure.worker_loop import serve
+from hetfeat.workloads.networks import load_network
 
 if TYPE_CHECKING:
     from hetfeat.workloads.network import Network
@@ -32,8 +34,6 @@ Run = Callable[[], Any]
 def bundle(settings: dict[str, Any]) -> Run:
     """A bundle on its sample input, its rows repeated where another batch is asked for."""
     import numpy as np
-
-    from hetfeat.deploy.bundle import load_bundle, sample_inputs
 
     folder = Path(settings["bundle"])
     loaded = load_bundle(folder)
@@ -155,8 +155,6 @@ def _torch(settings: dict[str, Any], compiled: Callable[[Any], Any]) -> Run:
 
 
 def _network(settings: dict[str, Any]) -> "Network":
-    from hetfeat.workloads.networks import load_network
-
     name, batch, seed = (settings[key] for key in ("network", "batch", "seed"))
     return load_network(name, batch, seed, settings.get("outputs", ()))
 

@@ -13,6 +13,7 @@ import torch
 
 from hetfeat.errors import DataError, RequestError
 from hetfeat.workloads.network import Network
+from hetfeat.workloads.tflite import tflite_network
 
 if TYPE_CHECKING:
     import onnx
@@ -38,8 +39,6 @@ def load_file(path: Path, name: str, batch: int) -> Network:
         return _onnx_network(path, name, batch)
     if path.suffix.lower() == ".pt2":
         return _exported_program(path, name, batch)
-    from hetfeat.workloads.tflite import tflite_network
-
     return tflite_network(path, _bytes(path), name, batch)
 
 

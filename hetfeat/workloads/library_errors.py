@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from hetfeat.devices.probe import home
 from hetfeat.errors import HetfeatError, RequestError, WorkFailed
 from hetfeat.parsing import printable
 
@@ -87,8 +88,6 @@ def _is_own(error: Exception) -> bool:
 
 def _keep(error: Exception) -> Path:
     """The file with an error's traceback, the same for the same traceback."""
-    from hetfeat.devices.probe import home
-
     text = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")
     name = f"{hashlib.sha256(text).hexdigest()[:12]}.txt"
     folder = home() / "errors"

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
+from hetfeat.workloads.example_inputs import exercised
 from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.network import DIGEST_DIGITS, Network
 
@@ -70,7 +71,6 @@ def _loaded(name: str, batch: int, seed: int) -> Network:
     import torch
 
     if is_file_name(name):
-        from hetfeat.workloads.example_inputs import exercised
         from hetfeat.workloads.files import load_file
 
         network = of_float32(load_file(Path(name), network_slug(name), batch))

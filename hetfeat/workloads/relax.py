@@ -21,6 +21,7 @@ from hetfeat.records import Task
 from hetfeat.workloads.exported import exported, importing
 from hetfeat.workloads.library_errors import said
 from hetfeat.workloads.network import Network
+from hetfeat.workloads.onnx_static import open_node, static
 from hetfeat.workloads.operators import anchor_operator
 from hetfeat.workloads.passes.combine_matmuls import combine_siblings
 from hetfeat.workloads.passes.fold_constants import fold_constants
@@ -83,8 +84,6 @@ def import_network(network: Network) -> tvm.IRModule:
 def _from_onnx(network: Network) -> tvm.IRModule:
     """A module of an ONNX model as it is, or as `static` writes it where that is no use."""
     from tvm.relax.frontend.onnx import from_onnx
-
-    from hetfeat.workloads.onnx_static import open_node, static
 
     try:
         module = from_onnx(network.onnx)

@@ -17,6 +17,7 @@ from hetfeat.progress import progress as progress_of
 from hetfeat.records import Task
 from hetfeat.tune.collect import CollectProgress, Plan, collect
 from hetfeat.tune.drift import drift
+from hetfeat.workloads.convolution_variants import count_occurrences, extract_variant_tasks
 from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.networks import load_network, split_batch
 from registry.tracking import command_run
@@ -121,7 +122,6 @@ def _tasks(
     imported: dict[str, Any], profile: DeviceProfile, store: RecordStore, tiles: Tiles
 ) -> tuple[dict[str, Task], dict[str, str]]:
     """Distinct tasks of all networks and their modules, by hash; kept in the store."""
-    from hetfeat.workloads.convolution_variants import count_occurrences, extract_variant_tasks
     from hetfeat.workloads.relax import as_target, in_layout, save_workload
 
     target = as_target(profile.target)

@@ -18,7 +18,7 @@ from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import HetfeatError, RequestError
 from hetfeat.features.columns import FEATURES_VERSION
-from hetfeat.report import deployments, epochs, operators, searches, trainings
+from hetfeat.report import deployments, drawings, epochs, operators, searches, trainings
 from hetfeat.report.cells import Table
 from hetfeat.report.files import as_data, write_csv
 from hetfeat.report.page import Page, Section, render
@@ -213,8 +213,6 @@ def _write_files(
     store: RecordStore,
 ) -> list[Section]:
     """Writes CSV, PNG and SVG of each table; returns the page's sections."""
-    from hetfeat.report import drawings
-
     by_id = {run.id: run for run in runs}
     sections = []
     for table in tables:

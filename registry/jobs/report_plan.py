@@ -16,6 +16,9 @@ from hetfeat.report.deployments import (
 from hetfeat.report.run import Run
 from hetfeat.report.scope import BATCHES, MODELS, NETWORKS, STRATEGIES, Device, Scope
 from hetfeat.report.searches import searches
+from registry.models.mlflow_client import condition, connect, translated
+from registry.models.version import Version
+from registry.models.versions import search_versions
 
 if TYPE_CHECKING:
     from registry.jobs.deploy import DeployJob
@@ -190,10 +193,6 @@ def _source_run(plan: ReportPlan, runs: Sequence[Run], source: Source) -> Run | 
 
 def _version_of(run: Run) -> str | None:
     """The version that a training registered, pinned."""
-    from registry.models.mlflow_client import condition, connect, translated
-    from registry.models.version import Version
-    from registry.models.versions import search_versions
-
     with translated(f"find the version of run {run.id}"):
         found = search_versions(connect(), condition("run_id", run.id))
         return next((Version.of(version).uri for version in found), None)

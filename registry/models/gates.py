@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import DataError
+from hetfeat.features.columns import FEATURES_VERSION
 from registry.models.digests import ReadFiles, registered_digest
 from registry.models.gate_rules import FigureRule, Gate, Rules, load_rules
 from registry.models.version import (
@@ -167,8 +168,6 @@ def _impossible(gate: str, name: str, value: float | None) -> GateResult | None:
 
 
 def _features(at: Candidate) -> Iterator[GateResult]:
-    from hetfeat.features.columns import FEATURES_VERSION
-
     found = at.version.tags.get(FEATURES_TAG)
     if found is None:
         yield GateResult("features", SKIPPED, "no feature version recorded")

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import math
 import os
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -226,8 +227,6 @@ class Curve:
 
     def log(self, run_id: str) -> None:
         """Logs every point at its own step."""
-        import time
-
         from mlflow import MlflowClient
         from mlflow.entities import Metric
 

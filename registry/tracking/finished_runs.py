@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from hetfeat.errors import RequestError
 from hetfeat.report.run import Run
 from registry.models.mlflow_client import RUNS_A_PAGE, connect, pages, translated
 from registry.models.version import PARENT_TAG
@@ -52,8 +53,6 @@ def _every(client: "MlflowClient") -> Iterator[Any]:
 
 def _makers(client: "MlflowClient", runs: Any) -> dict[str, str | None]:
     """Which run made each version that a run began with; None where it is gone."""
-    from hetfeat.errors import RequestError
-
     made: dict[str, str | None] = {}
     for uri in {run.data.tags[PARENT_TAG] for run in runs if PARENT_TAG in run.data.tags}:
         try:

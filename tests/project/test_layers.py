@@ -1,4 +1,5 @@
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,27 +47,57 @@ TORCH_AT_MODULE_LEVEL = {
 }
 """What trains a network may import torch at once; everything else imports it where it is used."""
 
+HEAVY = {
+    *("boto3", "botocore", "dask", "distributed", "lightgbm", "matplotlib", "mlflow", "onnx"),
+    *("onnxruntime", "openvino", "optuna", "pandas", "pyarrow", "scipy", "sklearn", "torch"),
+    *("torchvision", "tvm", "tvm_ffi", "xgboost"),
+}
+"""Libraries that take long to load."""
 
-def sources(project: Path) -> Iterator[tuple[str, ast.Module]]:
+LAZY = {
+    "registry.api": "importing the public names loads nothing that is not called",
+    "registry.tracking.pyfunc_bundle": "a served bundle runs where hetfeat is not installed",
+}
+"""Modules that import light ones within functions, too, and why; beside those of the commands,
+whose help loads nothing."""
+
+
+@functools.cache
+def sources(project: Path) -> list[tuple[str, ast.Module]]:
     paths = [*project.glob("hetfeat/**/*.py"), *project.glob("registry/**/*.py")]
-    for path in [*sorted(paths), project / "mlproject.py"]:
-        yield path.relative_to(project).as_posix(), ast.parse(path.read_text())
+    paths = [*sorted(paths), project / "mlproject.py"]
+    return [(path.relative_to(project).as_posix(), ast.parse(path.read_text())) for path in paths]
+
+
+def imports(node: ast.AST) -> Iterator[str]:
+    """What an import statement imports: `a.b` and `a.b.c` for `from a.b import c`."""
+    match node:
+        case ast.Import(names=names):
+            yield from (alias.name for alias in names)
+        case ast.ImportFrom(module=str(module), names=names, level=0):
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in names)
 
 
 def imported_at_module_level(tree: ast.AST) -> Iterator[str]:
-    """Top names of what a module imports when it is imported itself."""
+    """What a module imports when it is imported itself."""
     for node in ast.iter_child_nodes(tree):
         match node:
-            case ast.Import(names=names):
-                yield from (alias.name.split(".")[0] for alias in names)
-            case ast.ImportFrom(module=str(module), level=0):
-                yield module.split(".")[0]
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                 pass
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                 pass
             case _:
+                yield from imports(node)
                 yield from imported_at_module_level(node)
+
+
+def imported_in_functions(tree: ast.AST) -> Iterator[str]:
+    """The modules that functions import, by the names that stand in the source."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                yield from imports(node)
 
 
 @pytest.mark.slow
@@ -107,7 +138,7 @@ def test_tvm_is_imported_where_it_is_used(project: Path):
     importers = {
         path
         for path, tree in sources(project)
-        if {"tvm", "tvm_ffi"} & set(imported_at_module_level(tree))
+        if any(name.split(".")[0] in ("tvm", "tvm_ffi") for name in imported_at_module_level(tree))
     }
     assert importers == TVM_AT_MODULE_LEVEL
 
@@ -116,9 +147,32 @@ def test_torch_is_imported_where_it_is_used(project: Path):
     importers = {
         path
         for path, tree in sources(project)
-        if {"torch", "torchvision"} & set(imported_at_module_level(tree))
+        if any(
+            name.split(".")[0] in ("torch", "torchvision")
+            for name in imported_at_module_level(tree)
+        )
     }
     assert importers <= TORCH_AT_MODULE_LEVEL
+
+
+def test_what_is_imported_within_functions_is_heavy(project: Path):
+    """All else stands at the top, where a reader looks for what a module needs."""
+    trees = {module_name(path): tree for path, tree in sources(project)}
+    graph = {name: set(imported_at_module_level(tree)) for name, tree in trees.items()}
+    heavy = {name for name, loaded in graph.items() if HEAVY & {n.split(".")[0] for n in loaded}}
+    while more := {n for n, loaded in graph.items() if n not in heavy and heavy & loaded}:
+        heavy |= more
+    light = {module_name(path) for path, _ in sources(project) if "__init__" not in path} - heavy
+    importers = {
+        name: sorted(light & set(imported_in_functions(tree)))
+        for name, tree in trees.items()
+        if not name.startswith(("registry.cli", "mlproject"))
+    }
+    assert {name for name, modules in importers.items() if modules} == set(LAZY), importers
+
+
+def module_name(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def test_nothing_imports_the_door(project: Path):

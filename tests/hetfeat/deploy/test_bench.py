@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hetfeat.deploy import bench, bundle, check_on_device, engines
+from hetfeat.deploy import bench, check_on_device, engines
 from hetfeat.deploy.bench import TurnOptions, compare
 from hetfeat.deploy.messages import TimeEngine
 from hetfeat.errors import RequestError, WorkFailed
@@ -66,8 +66,8 @@ def test_the_sample_stays_as_it_is_at_its_own_batch(monkeypatch):
         manifest={"variants": [{"batch": 1}, {"batch": 2}]},
         prepare=lambda inputs: shapes.extend(value.shape for value in inputs),
     )
-    monkeypatch.setattr(bundle, "load_bundle", lambda folder: loaded)
-    monkeypatch.setattr(bundle, "sample_inputs", lambda folder: [np.zeros((5, 3))])
+    monkeypatch.setattr(engines, "load_bundle", lambda folder: loaded)
+    monkeypatch.setattr(engines, "sample_inputs", lambda folder: [np.zeros((5, 3))])
     for asked in ({}, {"batch": 1}, {"batch": 2}):
         engines.bundle({"bundle": "x", **asked})
     assert shapes == [(5, 3), (5, 3), (2, 3)]
