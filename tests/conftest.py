@@ -136,6 +136,17 @@ def new_registry(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], s
     return make
 
 
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with records and a registry in which a model of them is in production; to copy."""
+    import trained
+
+    base = tmp_path_factory.getbasetemp()
+    # pytest-xdist's workers have a folder each within the run's.
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return trained.made_once(run / "trained")
+
+
 @pytest.fixture
 def registry_here(
     new_registry: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
