@@ -14,7 +14,7 @@ from door import hetfeat
 
 from hetfeat.deploy.request import DeployRequest
 
-pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+pytestmark = pytest.mark.tvm
 
 
 @pytest.fixture(scope="module")
