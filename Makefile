@@ -1,8 +1,12 @@
 # Every path is relative, so that the clone may lie under a path with spaces.
 PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo python3)
 VENV_PYTHON := .venv/bin/python
+# A file is one worker's, as fixtures are made for files; tests/conftest.py says in which order.
+PYTEST_ON_TWO = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# None of these tests may be among those that ARGS asks for.
+MAY_BE_NONE = || [ $$? -eq 5 ]
 
-.PHONY: help env demo quickstart test lint docs mlproject packaged-models format gate clean distclean \
+.PHONY: help env demo quickstart test test-rest test-all lint docs mlproject packaged-models format gate clean distclean \
 	services services-stop test-services races crashes interruptions scale maintenance store-scale searches test-fleet \
 	fleet-faults test-arm mutants fuzz
 .DEFAULT_GOAL := help
@@ -19,9 +23,14 @@ demo: env ## A first result: ResNet-18 compiled by the packaged cost model, besi
 quickstart: env ## The whole loop on this machine: train, promote, deploy ResNet-18
 	$(VENV_PYTHON) -m registry.cli.quickstart
 
-test: env ## The tests, on two cores; make test ARGS="-k store" runs some of them
-	$(VENV_PYTHON) -m pytest -n 2 -m "not fleet and not arm and not clock" $(ARGS)
-	$(VENV_PYTHON) -m pytest $(ARGS) -m clock || [ $$? -eq 5 ] # none of them is among those asked for
+test: env ## All but slow tests, on two cores; make test ARGS="-k store" runs some of them
+	$(PYTEST_ON_TWO) -m "not slow and not clock and not fleet and not arm" $(ARGS)
+
+test-rest: env ## What `make test` leaves to it: slow tests, and alone, those that compare times
+	$(PYTEST_ON_TWO) $(ARGS) -m "slow and not clock and not fleet and not arm" $(MAY_BE_NONE)
+	$(VENV_PYTHON) -m pytest $(ARGS) -m "clock and not fleet and not arm" $(MAY_BE_NONE)
+
+test-all: test test-rest ## All but what test-services, test-fleet and test-arm say that they need
 
 lint: env ## What the gate checks without running tests
 	.venv/bin/ruff check .
@@ -43,7 +52,7 @@ format: env ## Rewrites the sources as the gate wants them
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-gate: lint test ## What must pass before a change lands, here and in CI
+gate: lint test-all ## What must pass before a change lands, here and in CI
 
 services: env ## PostgreSQL, S3 and MLflow with basic auth on loopback, without root or Docker
 	$(VENV_PYTHON) tools/services start

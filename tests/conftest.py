@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,21 +24,22 @@ os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker runs all files in which TVM measures, which a lock of the machine allows one."""
-    from xdist.scheduler import LoadScopeScheduling
+def pytest_configure(config: pytest.Config) -> None:
+    """Each worker of pytest-xdist has its own folder of temporary files.
 
-    @functools.cache
-    def measures(path: str) -> bool:
-        return "pytest.mark.tvm" in (config.rootpath / path).read_text()
+    The lock of who measures lies there: it would let one worker measure and keep the others
+    waiting. What compares times is marked `clock` and runs in one process.
+    """
+    if hasattr(config, "workerinput"):
+        folder = tempfile.mkdtemp(prefix="hetfeat-tests-")
+        config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
 
-    class OneMeasures(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            path = nodeid.partition("::")[0]
-            return "tvm" if measures(path) else path
 
-    return OneMeasures(config, log)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose tests measure come first: a long one at the end would leave a worker idle."""
+    measuring = {item.path for item in items if item.get_closest_marker("tvm")}
+    items.sort(key=lambda item: item.path not in measuring)
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +134,17 @@ def new_registry(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], s
         return f"sqlite:///{database}"
 
     return make
+
+
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with records and a registry in which a model of them is in production; to copy."""
+    import trained
+
+    base = tmp_path_factory.getbasetemp()
+    # pytest-xdist's workers have a folder each within the run's.
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return trained.made_once(run / "trained")
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ import mlproject
 from hetfeat.devices.probe import remember
 from registry.cli import app
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def here(tmp_path: Path, device, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -44,8 +44,8 @@ sys.meta_path.insert(0, Block())
 
 
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory, project, device, device_file):
-    with trained.registry_with_a_model(tmp_path_factory.mktemp("registry"), project) as folder:
+def registry(tmp_path_factory, trained_once, device, device_file):
+    with trained.registry_with_a_model(tmp_path_factory.mktemp("registry"), trained_once) as folder:
         yield SimpleNamespace(folder=folder, device_file=str(device_file))
 
 

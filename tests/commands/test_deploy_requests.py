@@ -14,12 +14,12 @@ from door import hetfeat
 
 from hetfeat.deploy.request import DeployRequest
 
-pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+pytestmark = pytest.mark.tvm
 
 
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory, project):
-    with trained.registry_with_a_model(tmp_path_factory.mktemp("registry"), project) as folder:
+def registry(tmp_path_factory, trained_once):
+    with trained.registry_with_a_model(tmp_path_factory.mktemp("registry"), trained_once) as folder:
         yield folder
 
 

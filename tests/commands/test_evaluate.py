@@ -13,8 +13,6 @@ from hetfeat.models.evaluate import evaluate
 from hetfeat.models.gbdt import XgbModel
 from registry.jobs.train import TrainingRequest, load_data
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def model(registry_here):

@@ -1,6 +1,5 @@
 """What a new user may get wrong, and the line that says so: `...` stands for anything."""
 
-import os
 import re
 import shlex
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 import spaces
 import stores
+import trained
 
 import mlproject
 from hetfeat.devices.probe import remember
@@ -25,7 +25,8 @@ MISTAKES = {
     "devices prob": "command 'prob'; expected probe; `hetfeat devices --help` lists them all",
     "train --modle xgb": "No such option '--modle'. Did you mean '--model'?; see ...",
     "train --model xgbb": "model 'xgbb'; expected one of xgb, ...; did you mean 'xgb'?",
-    "train --split by-task": "split 'by-task'; expected one of ...; did you mean 'by_task'?",
+    "train --records records --split by-task": "split 'by-task'; expected one of ...; "
+    "did you mean 'by_task'?",
     "train --records records --family cpux86": "family 'cpux86'; ...; did you mean 'cpu-x86'?",
     "import notes.txt --format anzor --device lab": "format 'anzor'; ...; did you mean 'ansor'?",
     "search --space space.json --strategy gbsf": "strategy 'gbsf'; ...; did you mean 'gbfs'?",
@@ -115,15 +116,9 @@ MISTAKES = {
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory, device, new_registry) -> Iterator[Path]:
+def here(tmp_path_factory, device, trained_once) -> Iterator[Path]:
     """A folder with one of everything, sound and torn."""
-    folder = tmp_path_factory.mktemp("here")
-    with pytest.MonkeyPatch.context() as patch:
-        for variable in [name for name in os.environ if name.startswith("MLFLOW_")]:
-            patch.delenv(variable)
-        patch.chdir(folder)
-        patch.setenv("MLFLOW_TRACKING_URI", new_registry(folder))
-        patch.setenv("HETFEAT_HOME", str(folder / "home"))
+    with trained.registry_with_a_model(tmp_path_factory.mktemp("here"), trained_once) as folder:
         remember(device)
         (folder / "empty").mkdir()
         (folder / "notes.txt").write_text("dear diary\n")
@@ -132,10 +127,8 @@ def here(tmp_path_factory, device, new_registry) -> Iterator[Path]:
         (folder / "torn.onnx").write_bytes(b"\x08\x07garbage")
         (folder / "net.tflite").write_bytes(b"TFL3")
         spaces.write(folder / "space.json", spaces.whole())
-        stores.make_store(folder / "records", tasks=6, per_task=8)
         stores.make_store(folder / "torn", tasks=1, per_task=2)
         (folder / "torn" / "shards.jsonl").write_text("{\n")
-        assert app.run(mlproject.cli, ["train", "--records", "records", "--effort", "quick"]) == 0
         yield folder
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from door import hetfeat
 
-pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+pytestmark = pytest.mark.tvm
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from PIL import Image
 
 from registry.tracking import pyfunc_bundle
 
-pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+pytestmark = pytest.mark.tvm
 
 NAME = "network.nets_tiny.here"
 START_S = 500
@@ -216,6 +216,7 @@ def own_server(tmp_path_factory, child_environment):
         server.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.services
 class TestOwnServer:
     def test_it_computes_and_runs_nothing_of_the_bundle(self, own_server):
@@ -352,6 +353,7 @@ def expected(served, images) -> np.ndarray:
     return load_bundle(served.bundle).run([images])
 
 
+@pytest.mark.slow
 @pytest.mark.services
 class TestServer:
     def test_tensors_as_json(self, served, images, expected):

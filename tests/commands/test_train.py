@@ -24,8 +24,6 @@ from registry.cli import app
 from registry.jobs.train import TrainingRequest, evaluation_digest, load_data
 from registry.tracking.cost_model_flavor import input_example
 
-pytestmark = pytest.mark.slow
-
 
 def client_in(folder: Path):
     from registry.models.mlflow_client import connect

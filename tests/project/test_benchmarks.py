@@ -99,6 +99,7 @@ def sides(tmp_path_factory):
     return [examples.take(side) for side in (split.train, split.valid, split.test)]
 
 
+@pytest.mark.slow
 class TestTunedBaselines:
     def test_the_best_of_so_many_trials_is_trained_again(self, sides):
         tried = []

@@ -42,6 +42,7 @@ def as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
             del sys.modules[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("section", SECTIONS)
 def test_the_example_runs_as_it_stands(section: str) -> None:
     scope: dict[str, object] = {"__name__": "example"}

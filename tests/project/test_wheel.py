@@ -11,8 +11,6 @@ import pytest
 
 SHIPPED = ("hetfeat", "registry")
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def wheel(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

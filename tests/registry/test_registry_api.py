@@ -15,10 +15,10 @@ from hetfeat.errors import RequestError
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, project: Path, device: DeviceProfile) -> Iterator[Path]:
+def folder(tmp_path_factory, trained_once: Path, device: DeviceProfile) -> Iterator[Path]:
     from hetfeat.devices.probe import remember
 
-    with registry_with_a_model(tmp_path_factory.mktemp("registry"), project) as folder:
+    with registry_with_a_model(tmp_path_factory.mktemp("registry"), trained_once) as folder:
         remember(device)
         yield folder
 

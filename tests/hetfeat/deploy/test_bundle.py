@@ -23,7 +23,7 @@ from hetfeat.deploy.runtime import BundleError, LoadedBundle, check_cpu
 from hetfeat.deploy.verify import Reference, rows_are_independent
 from hetfeat.errors import RequestError
 
-pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+pytestmark = pytest.mark.tvm
 
 FILES = {"bundle.json", "bundle.json.sig", "run.py", "params.npz", "lib_1.so", "lib_2.so"} | {
     *("sample_input_0.npy", "sample_output.npy"),

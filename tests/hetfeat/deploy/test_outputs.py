@@ -32,7 +32,7 @@ from hetfeat.workloads.example_inputs import computed, values_of
 from hetfeat.workloads.network import Network
 from hetfeat.workloads.networks import load_network
 
-pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+pytestmark = pytest.mark.tvm
 
 
 def save_two(path: Path) -> Path:
@@ -203,6 +203,7 @@ class TestBundle:
         ]
         assert {"sample_output_0.npy", "sample_output_1.npy"} < set(manifest["files"])
 
+    @pytest.mark.slow
     def test_run_py_checks_each_and_writes_them_by_name(self, built, tmp_path):
         line = [
             word for i in range(2) for word in ("--input", str(built / f"sample_input_{i}.npy"))
@@ -216,6 +217,7 @@ class TestBundle:
                 np.testing.assert_allclose(stored[name], right, rtol=1e-4, atol=1e-5)
         assert "computes what it should" in run_py(built, "--check").stdout
 
+    @pytest.mark.slow
     def test_a_wrong_second_output_is_exit_1(self, built, tmp_path):
         copied = Path(shutil.copytree(built, tmp_path / "copy"))
         np.save(copied / "sample_output_1.npy", np.load(copied / "sample_output_1.npy") + 1)
@@ -296,6 +298,7 @@ class TestDecoder:
                 assert all(cache.std() > 0.1 for cache in caches)
             assert len({int(positions.item()) for _, _, positions, *_ in (first, *others)}) > 1
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("wanted", [(), ("present.1.value", "logits")])
     def test_a_step_deploys_with_its_caches(
         self, decoder, tmp_path, registry_here, device_file, capfd, monkeypatch, wanted

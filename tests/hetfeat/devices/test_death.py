@@ -53,6 +53,7 @@ def test_a_parent_that_is_killed_takes_its_child_along():
         pytest.fail("the child lived on")
 
 
+@pytest.mark.slow
 def test_micro_benchmarks_end_where_nobody_waits_for_them():
     done = subprocess.run(
         [sys.executable, "-m", "hetfeat.devices.target", "{}", str(os.getppid())],

@@ -98,6 +98,7 @@ def network():
     return import_network(load_network("nets:tiny", 1))
 
 
+@pytest.mark.slow
 @pytest.mark.tvm
 @pytest.mark.parametrize("name", [n for n in PAPER if preset(n).family.startswith("cpu")])
 def test_a_program_of_its_design_space_is_built_for_a_cpu_of_the_paper(name, network, tmp_path):

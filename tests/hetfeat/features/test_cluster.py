@@ -14,8 +14,6 @@ from hetfeat.features.cluster import over
 from hetfeat.models.aggregate import flat_features
 from hetfeat.records import Measurement
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def client():

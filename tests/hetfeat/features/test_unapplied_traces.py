@@ -148,6 +148,7 @@ class TestModel:
         two_tasks = RankerOptions(known_records=48)
         assert UnappliedTraceModel.fit(*sides, 0, two_tasks).operators == {"conv2d", "matmul"}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("device", "own"),
         [("znver3-avx2-2t", {"conv2d", "matmul", "winograd"}), ("znver4-avx2-2t", set())],

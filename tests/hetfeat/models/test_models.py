@@ -49,6 +49,9 @@ FILES = {
     "mlp": "weights.safetensors",
     "attention": "weights.safetensors",
 }
+KINDS = [pytest.param(name, marks=[pytest.mark.slow] * (name == "attention")) for name in MODELS]
+"""Each model; attention takes as long as the others together."""
+
 ROUNDING = 1e-4
 """Sums of a network in float32 depend on how many programs are scored at once."""
 
@@ -68,7 +71,7 @@ def sides(examples) -> tuple[Examples, Examples, Examples]:
     return tuple(examples.take(side) for side in (split.train, split.valid, split.test))
 
 
-@pytest.fixture(scope="module", params=list(MODELS))
+@pytest.fixture(scope="module", params=KINDS)
 def name(request) -> str:
     return request.param
 
@@ -93,7 +96,7 @@ def rows(examples: Examples, wanted: np.ndarray) -> Examples:
 class TestConformance(ModelConformance):
     """Of every model of the table."""
 
-    @pytest.fixture(scope="class", params=list(MODELS))
+    @pytest.fixture(scope="class", params=KINDS)
     @classmethod
     def kind(cls, request) -> str:
         return request.param

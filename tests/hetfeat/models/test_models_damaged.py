@@ -55,6 +55,7 @@ def test_changed_boosters_are_refused_or_load(booster, tmp_path, monkeypatch):
     assert refused and passed
 
 
+@pytest.mark.slow
 def test_what_ends_the_child_is_one_line_and_what_parses_is_asked_once(
     booster, tmp_path, monkeypatch
 ):

@@ -234,6 +234,7 @@ def test_the_order_of_a_support_set_does_not_matter(attention):
     )
 
 
+@pytest.mark.slow
 def test_a_new_device_gets_a_head_by_fine_tuning(attention):
     made, unseen = attention
     assert len(made._fitted.net.known) == 1
@@ -243,6 +244,7 @@ def test_a_new_device_gets_a_head_by_fine_tuning(attention):
     assert adapted._fitted.net.device_heads[1].abs().max() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "net"), [("mlp", MlpNet), ("attention", AttentionNet)])
 def test_fine_tuning_reads_each_program_once_and_changes_the_last_block_alone(
     examples, monkeypatch, kind, net

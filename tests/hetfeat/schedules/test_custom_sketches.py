@@ -146,6 +146,7 @@ def test_products_that_fill_registers(data, weights, groups, found):
     assert blocked.fills_registers(Schedule(kernel), 16) is found
 
 
+@pytest.mark.slow
 @both(winograd.SKETCHES)
 @pytest.mark.parametrize("tile", TRANSFORMS)
 @pytest.mark.parametrize(

@@ -112,6 +112,7 @@ def test_a_source_is_not_dropped_for_what_may_be_luck(monkeypatch, kept, fresh, 
     assert (guidance.source is None) is drops
 
 
+@pytest.mark.slow
 def test_the_gate_is_asked_now_and_then(monkeypatch):
     guidance, asked = ModelGuidance(source(), HERE, seed=0), []
     monkeypatch.setattr(guidance, "_gate", lambda model, records: asked.append(len(records)))

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from hetfeat.errors import DataError, RequestError
 from hetfeat.workloads.networks import load_network, network_slug
 
-pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+pytestmark = pytest.mark.tvm
 
 
 def tensor(name: str, *shape: int | str):

@@ -178,16 +178,20 @@ def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
     ("module", "inputs"),
     [
         (HardSwish(), torch.randn(1, 4, 6, 6)),
-        (AddedAcross(), torch.randn(1, 4, 8, 8)),
-        (MaskedAfter(), torch.randn(1, 2, 6, 8)),
+        pytest.param(AddedAcross(), torch.randn(1, 4, 8, 8), marks=pytest.mark.slow),
+        pytest.param(MaskedAfter(), torch.randn(1, 2, 6, 8), marks=pytest.mark.slow),
         (Attention(masked=False), torch.randn(1, 2, 6, 8)),
         (Attention(masked=True), torch.randn(1, 2, 6, 8)),
         (Squeezed(), torch.randn(1, 3, 5, 5)),
         (Turned(), torch.randn(1, 4, 6)),
-        (EncoderLayer(width=16, heads=2), torch.randn(1, 6, 16)),
+        pytest.param(
+            EncoderLayer(width=16, heads=2), torch.randn(1, 6, 16), marks=pytest.mark.slow
+        ),
         (TwoWidths(), torch.randn(6, 8)),
-        (EncoderLayer(width=16, heads=2), torch.randn(2, ODD_ROWS, 16)),
-        (SelfAttention(), torch.randn(1, ODD_ROWS, 16)),
+        pytest.param(
+            EncoderLayer(width=16, heads=2), torch.randn(2, ODD_ROWS, 16), marks=pytest.mark.slow
+        ),
+        pytest.param(SelfAttention(), torch.randn(1, ODD_ROWS, 16), marks=pytest.mark.slow),
         (SelfAttention(), torch.randn(3, 6, 16)),
         (Windows(), torch.randn(5, 7, 8)),
         (Taken(), torch.randn(4, 4, 6)),

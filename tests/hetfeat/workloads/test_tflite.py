@@ -9,7 +9,7 @@ import tflite_files
 from hetfeat.errors import DataError, HetfeatError, RequestError
 from hetfeat.workloads.networks import load_network
 
-pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+pytestmark = pytest.mark.tvm
 
 
 @pytest.fixture

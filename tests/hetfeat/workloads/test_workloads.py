@@ -13,7 +13,7 @@ from hetfeat.errors import RequestError
 from hetfeat.workloads.exported import function_digest
 from hetfeat.workloads.networks import load_network, network_slug
 
-pytestmark = [pytest.mark.slow, pytest.mark.tvm]
+pytestmark = pytest.mark.tvm
 
 PRINT_TASKS = """
 import json, sys
@@ -34,6 +34,7 @@ def mixed_tasks(device):
     return tasks_of("nets:mixed", device.target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit_b_16", "timm/vit_tiny_patch16_224"])
 def test_a_head_that_begins_as_zeros_is_drawn(name):
     network = load_network(name, seed=3)
@@ -45,6 +46,7 @@ def test_a_head_that_begins_as_zeros_is_drawn(name):
         assert not torch.equal(output, network.module(-network.inputs[0]))
 
 
+@pytest.mark.slow
 class TestTimm:
     def test_a_network_by_name(self, device):
         found = load_network("timm/mobilenetv3_small_050", batch=2)
@@ -92,6 +94,7 @@ def test_a_stored_task_is_itself_again(mixed_tasks):
         assert workload_hash(load_workload(save_workload(found.module))) == found.task.hash
 
 
+@pytest.mark.slow
 def test_hashes_are_the_same_in_every_process(device, child_environment):
     command = [sys.executable, "-c", PRINT_TASKS, json.dumps(dict(device.target))]
     done = subprocess.run(
@@ -155,6 +158,7 @@ class TestNames:
 
 
 class TestFunctionDigest:
+    @pytest.mark.slow
     def test_two_processes_agree(self, child_environment):
         code = (
             "from hetfeat.workloads.exported import function_digest\n"
@@ -209,6 +213,7 @@ class TestFunctionDigest:
             function_digest("nets:dense", (1,), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["as installed", "broken"])
 def test_torchvision_with_and_without_its_library(child_environment, library):
     """Its compiled operators do not load beside another build of torch."""

@@ -284,6 +284,7 @@ def command(capfd, *arguments: str) -> tuple[int, dict]:
     return code, json.loads(printed.out) if printed.out else printed.err
 
 
+@pytest.mark.slow
 @pytest.mark.tvm
 def test_a_sound_machine_has_no_findings(here, device, capfd):
     remember(device)
@@ -341,6 +342,7 @@ class TestDevices:
         assert f"127.0.0.1:{port}, which does not answer" in finding["what"]
         assert "hetfeat fleet start-tracker" in finding["action"]
 
+    @pytest.mark.slow
     @pytest.mark.tvm
     def test_a_tracker_without_a_server_of_the_device(self, remote, port, capfd, project):
         start = [sys.executable, "-m", "hetfeat.devices.fleet.tracker", "127.0.0.1", str(port)]

@@ -94,6 +94,7 @@ def test_a_tracker_on_a_port_that_is_taken_is_refused(started):
         assert "an address of this machine that is free" in refused.stderr.read()
 
 
+@pytest.mark.slow
 def test_no_tracker(started):
     refused = started("fleet", "status", "--tracker", f"127.0.0.1:{fleets.free_port()}")
     assert refused.wait(30) == 1
