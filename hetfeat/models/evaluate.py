@@ -122,6 +122,7 @@ def _metrics(side: _Side, scores: Floats, estimate: Floats, seed: int) -> dict[s
     of_device = _pca_of_each(side, scores, side.examples.device)
     of_operator = _pca_of_each(side, scores, side.examples.operator)
     metrics |= {f"pca_on.{device}": pca for device, pca in of_device.items()}
+    metrics |= _tenset_of_each_device(side, scores)
     for kind, each in (("operator", of_operator), ("device", of_device)):
         if each:
             metrics[f"worst_{kind}_pca"] = min(each.values())
@@ -141,6 +142,16 @@ def _pca_of_each(side: _Side, scores: Floats, kind: npt.NDArray[np.object_]) -> 
         pairs = pairwise_accuracy(scores[rows], side.examples.latency_s[rows], side.groups[rows])
         if pairs.pairs >= side.pairs_to_judge:
             found[str(value)] = pairs.value
+    return found
+
+
+def _tenset_of_each_device(side: _Side, scores: Floats) -> dict[str, float]:
+    """What stands beside the transfer paper's figures, of each device."""
+    found = {}
+    for device in sorted(set(side.examples.device.tolist())):
+        rows = np.flatnonzero(side.examples.device == device)
+        of_device = pairwise_accuracy_tenset(scores[rows], side.y[rows], side.groups[rows])
+        found[f"pca_tenset_on.{device}"] = of_device
     return found
 
 

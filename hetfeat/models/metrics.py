@@ -78,10 +78,10 @@ def pairwise_accuracy_tenset(
     """TenSet's variant, for comparison with published figures only.
 
     Every pair i < j counts, failed programs too; it is right when "score i > score j" and
-    "y i > y j" are both true or both false; a group of one program counts 0.5. So many
-    `pairs_at_once` are compared.
+    "y i > y j" are both true or both false; a group of one program counts 0.5. The mean over groups
+    is weighted by their programs. So many `pairs_at_once` are compared.
     """
-    shares = []
+    shares, programs = [], []
     for rows in by_group(groups):
         said, true, n = scores[rows], y[rows], len(rows)
         same = sum(
@@ -89,7 +89,8 @@ def pairwise_accuracy_tenset(
             for i, j, once in _pairs(n, pairs_at_once)
         )
         shares.append(same / (n * (n - 1) // 2) if n > 1 else 0.5)
-    return float(np.mean(shares)) if shares else np.nan
+        programs.append(n)
+    return float(np.average(shares, weights=programs)) if shares else np.nan
 
 
 def _compared(
