@@ -3,15 +3,16 @@
 import statistics
 from collections.abc import Sequence
 
+from hetfeat.dataset.splits import TENSET
 from hetfeat.report import paper
 from hetfeat.report.cells import Row, Table, cell_of, compared, paired, quotient
 from hetfeat.report.run import Run
-from hetfeat.report.scope import CLASSES, MODELS, SPLITS, Scope, say
+from hetfeat.report.scope import CLASSES, MEASURED_SPLITS, MODELS, SPLITS, Scope, say
 
 DATA = ("baseline", "pruned")
 KEPT, TIMES = "records kept", "s, pruned / baseline"
 PCA, PCA_PRUNED = "PCA, baseline", "PCA, pruned"
-TENSET, TENSET_PRUNED = "PCA as TenSet, baseline", "PCA as TenSet, pruned"
+AS_TENSET, AS_TENSET_PRUNED = "PCA as TenSet, baseline", "PCA as TenSet, pruned"
 
 
 def training_table(runs: Sequence[Run], scope: Scope) -> Table:
@@ -67,7 +68,7 @@ def accuracy_table(runs: Sequence[Run], scope: Scope) -> Table:
         _accuracy_row(runs, scope, hardware, device, model, split)
         for hardware, device in tested
         for model in MODELS
-        for split in SPLITS
+        for split in MEASURED_SPLITS
     )
     table = Table(
         "table6",
@@ -77,12 +78,14 @@ def accuracy_table(runs: Sequence[Run], scope: Scope) -> Table:
         "0.5. PCA leaves out failures and pairs within the noise, and each task counts alike. As "
         "TenSet: every pair counts, and a task as often as it has records. The paper's figures are "
         "TenSet's, so they stand beside these alone. by_target: the device itself was held out. "
+        "tenset: TenSet's protocol, which is more lenient. Pairs of a task and a device are held "
+        "out, the task may be known from another device, and training stops by the test side. "
         "The paper does not say of which model its figures are: they stand beside each.",
         ("device", "kind", "model", "split"),
-        (PCA, PCA_PRUNED, TENSET, TENSET_PRUNED),
+        (PCA, PCA_PRUNED, AS_TENSET, AS_TENSET_PRUNED),
         rows,
     )
-    pairs = [pair for name in (TENSET, TENSET_PRUNED) for pair in paired(table.column(name))]
+    pairs = [pair for name in (AS_TENSET, AS_TENSET_PRUNED) for pair in paired(table.column(name))]
     below = [theirs - ours for ours, theirs in pairs if ours < theirs]
     return table.with_verdict(
         f"Ours is below the paper's in {len(below)} of {len(pairs)} cells"
@@ -100,8 +103,9 @@ def _accuracy_row(
     holdout = device if split == "by_target" else ""
     found = _trained(runs, scope, hardware, model, split, [holdout] if device else [])
     house = [cell_of(of, lambda run: _pca_on(run, device, holdout)) for of in found]
+    printed = "by_task" if split == TENSET else split
     tenset = [
-        cell_of(of, f"pca_tenset_on.{device}", paper.figure("table6", "pca", theirs, data, split))
+        cell_of(of, f"pca_tenset_on.{device}", paper.figure("table6", "pca", theirs, data, printed))
         for data, of in zip(DATA, found, strict=True)
     ]
     kind = scope.devices[device].kind if device else "-"
