@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo py
 VENV_PYTHON := .venv/bin/python
 
 .PHONY: help env demo quickstart test lint docs mlproject packaged-models format gate clean distclean \
-	services services-stop test-services races crashes interruptions scale maintenance store-scale searches test-fleet \
+	services services-stop test-services races crashes interruptions scale maintenance store-scale searches final-figures test-fleet \
 	fleet-faults test-arm mutants fuzz
 .DEFAULT_GOAL := help
 
@@ -80,6 +80,9 @@ searches: env ## Remakes every figure on searches in docs/experiments; a day, re
 	$(VENV_PYTHON) benchmarks/live_gemm.py libraries --out "$(SEARCHES)/live"
 	$(VENV_PYTHON) benchmarks/network_search.py --out "$(SEARCHES)/network"
 searches: SEARCHES = $(or $(OUT),out/searches)
+
+final-figures: env ## A look at networks that nothing was chosen on, kept in a log; REASON="..." ARGS="--model lgbm"
+	$(VENV_PYTHON) benchmarks/final_figures.py --reason "$(REASON)" $(ARGS)
 
 test-fleet: env ## The tests that break servers, trackers and links, and collect over one; some minutes
 	$(VENV_PYTHON) -m pytest -m fleet $(ARGS)

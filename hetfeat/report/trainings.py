@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hetfeat.dataset.splits import TENSET
 from hetfeat.report import paper
-from hetfeat.report.cells import Row, Table, cell_of, compared, paired, quotient
+from hetfeat.report.cells import Row, Table, cell_of, compared, named_cell, paired, quotient
 from hetfeat.report.run import Run
 from hetfeat.report.scope import CLASSES, MEASURED_SPLITS, MODELS, SPLITS, Scope, say
 
@@ -102,7 +102,7 @@ def _accuracy_row(
     theirs = paper.device_for("table6", device, hardware)
     holdout = device if split == "by_target" else ""
     found = _trained(runs, scope, hardware, model, split, [holdout] if device else [])
-    house = [cell_of(of, lambda run: _pca_on(run, device, holdout)) for of in found]
+    house = [named_cell(of, lambda run: _pca_on(run, device, holdout)) for of in found]
     printed = "by_task" if split == TENSET else split
     tenset = [
         cell_of(of, f"pca_tenset_on.{device}", paper.figure("table6", "pca", theirs, data, printed))
@@ -129,11 +129,9 @@ def _trained(
     ]
 
 
-def _pca_on(run: Run, device: str, holdout: str) -> float | None:
-    """PCA of the test side's records of a device; all of them where there is no other."""
-    if holdout == device or run.device == device:
-        return run.metrics.get("pca")
-    return run.metrics.get(f"pca_on.{device}")
+def _pca_on(run: Run, device: str, holdout: str) -> str:
+    """Name of the PCA of the test side's records of a device; all where there is no other."""
+    return "pca" if holdout == device or run.device == device else f"pca_on.{device}"
 
 
 def _train_records(run: Run) -> float | None:

@@ -125,6 +125,20 @@ class TestAccuracy:
         assert gpu["PCA as TenSet, pruned"].paper == 0.8953
         assert "below the paper's in 2 of 2 cells, by up to 0.165." in table.verdict
 
+    def test_a_figure_has_its_interval_over_tasks(self):
+        """Seeds share the tasks: two of them make it no narrower."""
+        name = f"pca_on.{made.HERE}"
+        runs = [
+            made.training(seed, seed=seed, **{name: 0.8, f"{name}.low": low, f"{name}.high": 0.9})
+            for seed, low in enumerate((0.7, 0.74))
+        ]
+        table = trainings.accuracy_table(runs, made.scope())
+        cell = row(table, made.HERE, "xgb", "by_task")["PCA, baseline"]
+        assert (cell.tasks_low, cell.tasks_high) == (pytest.approx(0.72), pytest.approx(0.9))
+        table = trainings.accuracy_table([made.training(1, **{name: 0.8})], made.scope())
+        old = row(table, made.HERE, "xgb", "by_task")["PCA, baseline"]
+        assert (old.value, old.tasks_low) == (0.8, None)
+
     def test_tensets_metric_of_earlier_runs_is_not_shown(self):
         """It was a mean over tasks under the same name, and had no figure of each device."""
         run = dataclasses.replace(made.training(1, pca=0.9, pca_tenset=0.76), device=made.HERE)
