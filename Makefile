@@ -7,7 +7,7 @@ PYTEST_ON_TWO = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reo
 MAY_BE_NONE = || [ $$? -eq 5 ]
 
 .PHONY: help env demo quickstart test test-rest test-all lint docs mlproject packaged-models format gate clean distclean \
-	services services-stop test-services races crashes interruptions scale maintenance store-scale searches test-fleet \
+	services services-stop test-services races crashes interruptions scale maintenance store-scale searches final-figures test-fleet \
 	fleet-faults test-arm mutants fuzz
 .DEFAULT_GOAL := help
 
@@ -89,6 +89,9 @@ searches: env ## Remakes every figure on searches in docs/experiments; a day, re
 	$(VENV_PYTHON) benchmarks/live_gemm.py libraries --out "$(SEARCHES)/live"
 	$(VENV_PYTHON) benchmarks/network_search.py --out "$(SEARCHES)/network"
 searches: SEARCHES = $(or $(OUT),out/searches)
+
+final-figures: env ## A look at networks that nothing was chosen on, kept in a log; REASON="..." ARGS="--model lgbm"
+	$(VENV_PYTHON) benchmarks/final_figures.py --reason "$(REASON)" $(ARGS)
 
 test-fleet: env ## The tests that break servers, trackers and links, and collect over one; some minutes
 	$(VENV_PYTHON) -m pytest -m fleet $(ARGS)

@@ -11,7 +11,7 @@ trained again, so that an interrupted run goes on. by_dense_task is by_task with
 evaluation tasks as the test side, whatever the seed. by_target has a cell for each held-out device,
 or pattern of devices ('*znver4*' is a machine with all its profiles); by_target_new holds out the
 device and tests on tasks that were trained on no device; by_class holds out all of the device's
-class: CPU records teach of a GPU, GPU records of a CPU.
+class: CPU records teach of a GPU, GPU records of a CPU. tenset is TenSet's own protocol.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from model_baselines import BASELINES, ON_NESTS, TVM, Remeasured
 
 from hetfeat.dataset.files import end_torn_line, json_lines
 from hetfeat.dataset.sidecar_files import evaluation_tasks
-from hetfeat.dataset.splits import split_examples
+from hetfeat.dataset.splits import TENSET, split_as_tenset, split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
@@ -81,6 +81,9 @@ def sides_of(
         split = split_examples(others, "by_task", cell.seed)
         rest = np.concatenate([split.train, split.test])
         return others.take(rest), others.take(split.valid), examples.take(np.flatnonzero(held))
+    if cell.split == TENSET:
+        split = split_as_tenset(examples, cell.seed)
+        return tuple(examples.take(side) for side in (split.train, split.valid, split.test))
     if cell.split != "by_target_new":
         kind, networks = cell.split, {}
         if kind == "by_dense_task":

@@ -22,6 +22,8 @@ from hetfeat.records import anchor_of
 
 SplitKind = Literal["within_task", "by_task", "by_target"]
 SPLITS: tuple[str, ...] = get_args(SplitKind)
+TENSET = "tenset"
+"""Name of TenSet's own protocol, for figures beside published ones only: see `split_as_tenset`."""
 
 
 Texts = npt.NDArray[np.object_]
@@ -112,17 +114,26 @@ def split_examples(
         valid, train = _take(programs[rest], np.zeros_like(rest), valid_share, rng)
     else:
         raise not_one_of("split", kind, SPLITS, "choose one")
-    split = Split(rest[train], rest[valid], test)
-    for name in ("train", "valid", "test"):
-        if not len(getattr(split, name)):
-            raise DataError(
-                f"{len(examples.task)} records of {len(set(examples.task.tolist()))} tasks on "
-                f"{len(set(examples.device.tolist()))} devices, whose {kind} split has an "
-                f"empty {name} side",
-                "at least one record on each side",
-                "collect more tasks or programs, or choose another split",
-            )
-    return split
+    return _with_records_on_each_side(examples, kind, Split(rest[train], rest[valid], test))
+
+
+def split_as_tenset(examples: Keyed, seed: int, *, test_share: float = 0.1) -> Split:
+    """TenSet's protocol, which is more lenient than any of `SPLITS`: not for choosing a model.
+
+    Pairs of a task and a device are held out, so the task may be learnt from another device. The
+    side that ends the training is the one that is tested on.
+
+    Args:
+        examples: Measured programs.
+        seed: Seed of the draw; the same seed gives the same split.
+        test_share: Share of the test side; 0.1 by default.
+
+    Raises:
+        DataError: A side would be empty.
+    """
+    units = _codes((device, task) for device, task, _ in _records(examples))
+    test, train = _take(units, np.zeros_like(units), test_share, np.random.default_rng(seed))
+    return _with_records_on_each_side(examples, TENSET, Split(train, test, test))
 
 
 def mask_unseen(examples: TaskKeyed, *known: TaskKeyed) -> npt.NDArray[np.bool_]:
@@ -223,6 +234,19 @@ def _of_networks(
 ) -> npt.NDArray[np.bool_]:
     """Whether an example shares a unit with a task of the networks, bool [n]."""
     return of_units(examples, units, {task for network in networks for task in network})
+
+
+def _with_records_on_each_side(examples: Keyed, kind: str, split: Split) -> Split:
+    for name in ("train", "valid", "test"):
+        if not len(getattr(split, name)):
+            raise DataError(
+                f"{len(examples.task)} records of {len(set(examples.task.tolist()))} tasks on "
+                f"{len(set(examples.device.tolist()))} devices, whose {kind} split has an "
+                f"empty {name} side",
+                "at least one record on each side",
+                "collect more tasks or programs, or choose another split",
+            )
+    return split
 
 
 def _refuse_holdout(holdout: Sequence[str]) -> None:

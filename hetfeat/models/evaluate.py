@@ -5,18 +5,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hetfeat.dataset.splits import mask_unseen
+from hetfeat.dataset.splits import mask_unseen, task_units
 from hetfeat.features.batch import Examples
 from hetfeat.models.base import CostModel
 from hetfeat.models.calibration import fit_calibration
 from hetfeat.models.labels import best_latencies, group_codes, labels
 from hetfeat.models.metrics import (
+    GroupPairs,
+    pairs_of_groups,
+    pairs_of_groups_tenset,
     pairwise_accuracy,
-    pairwise_accuracy_tenset,
     r2,
     rmse,
 )
 from hetfeat.models.metrics_topk import top_k, top_k_of_networks
+from hetfeat.models.spread import bootstrap
 
 Floats = npt.NDArray[np.float64]
 Networks = dict[str, dict[str, int]]
@@ -27,7 +30,8 @@ class Evaluation:
     """A model judged.
 
     Attributes:
-        metrics: `pca`, `rmse`, `r2`, `top1`, `top5` and the figures that explain them.
+        metrics: `pca`, `rmse`, `r2`, `top1`, `top5` and the figures that explain them. `NAME.low`
+            and `NAME.high` are the ends of the interval of `NAME` over tasks.
         baselines: Main figures of random scores and of one score for all, each by name.
         y: Labels, float64 [n].
         estimate: Calibrated predictions of y, float64 [n].
@@ -48,6 +52,7 @@ class _Side:
     examples: Examples
     y: Floats
     groups: npt.NDArray[np.int64]
+    units: npt.NDArray[np.int64]
     keys: list[tuple[str, str]]
     networks: Networks
     new: npt.NDArray[np.bool_]
@@ -79,7 +84,7 @@ def evaluate(
     groups, keys = group_codes(test)
     y = labels(test, best_latencies(train, valid, test))
     new = mask_unseen(test, train, valid)
-    side = _Side(test, y, groups, keys, networks or {}, new, pairs_to_judge)
+    side = _Side(test, y, groups, task_units(test), keys, networks or {}, new, pairs_to_judge)
     scores = model.predict(test.batch)
     estimate = model.calibrate(scores)
     return Evaluation(
@@ -110,7 +115,6 @@ def _metrics(side: _Side, scores: Floats, estimate: Floats, seed: int) -> dict[s
         "topk_tasks": first.tasks,
         "topk_smallest_task": first.smallest,
         "topk_by_definition": float(first.by_definition),
-        "pca_tenset": pairwise_accuracy_tenset(scores, side.y, side.groups),
         "pca_tasks": pairs.groups,
         "pca_pairs": pairs.pairs,
         "pca_pairs_within_noise": pairs.within_noise,
@@ -122,6 +126,7 @@ def _metrics(side: _Side, scores: Floats, estimate: Floats, seed: int) -> dict[s
     of_device = _pca_of_each(side, scores, side.examples.device)
     of_operator = _pca_of_each(side, scores, side.examples.operator)
     metrics |= {f"pca_on.{device}": pca for device, pca in of_device.items()}
+    metrics |= _intervals(side, scores)
     for kind, each in (("operator", of_operator), ("device", of_device)):
         if each:
             metrics[f"worst_{kind}_pca"] = min(each.values())
@@ -142,6 +147,40 @@ def _pca_of_each(side: _Side, scores: Floats, kind: npt.NDArray[np.object_]) -> 
         if pairs.pairs >= side.pairs_to_judge:
             found[str(value)] = pairs.value
     return found
+
+
+def _intervals(side: _Side, scores: Floats) -> dict[str, float]:
+    """Both accuracies with their intervals over tasks, of all devices together and of each.
+
+    The house figure is only bounded here: `pca_on` has a value where there are pairs enough.
+    """
+    house = [
+        group
+        for group in pairs_of_groups(scores, side.examples.latency_s, side.groups)
+        if group.pairs
+    ]
+    tenset = pairs_of_groups_tenset(scores, side.y, side.groups)
+    found: dict[str, float] = {}
+    for device in ("", *sorted(set(side.examples.device.tolist()))):
+        on = f"_on.{device}" if device else ""
+
+        def here(groups: list[GroupPairs], device: str = device) -> list[GroupPairs]:
+            return [g for g in groups if device in ("", side.examples.device[g.row])]
+
+        found |= _bounded(f"pca{on}", side, here(house))
+        found |= _bounded(f"pca_tenset{on}", side, here(tenset), weighted=True)
+    return found
+
+
+def _bounded(
+    name: str, side: _Side, groups: list[GroupPairs], *, weighted: bool = False
+) -> dict[str, float]:
+    """The mean share of right pairs under a name, and the ends of its interval."""
+    weights = np.array([g.programs if weighted else 1.0 for g in groups], np.float64)
+    units = side.units[np.array([g.row for g in groups], np.int64)]
+    told = bootstrap(np.array([g.share for g in groups], np.float64), units, weights)
+    found = {f"{name}.low": told.low, f"{name}.high": told.high} if told.units > 1 else {}
+    return {**found, name: told.mean} if weighted else found
 
 
 def _baselines(side: _Side, valid_y: Floats, seed: int) -> dict[str, dict[str, float]]:

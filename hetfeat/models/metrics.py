@@ -39,6 +39,30 @@ class Pairwise:
     within_noise: int
 
 
+@dataclass(frozen=True)
+class GroupPairs:
+    """Pairs of one group.
+
+    Attributes:
+        row: Position of one of its programs.
+        programs: Number of its programs.
+        pairs: Number of pairs that count.
+        right: Number of them in the right order; a tie between scores is a half.
+        within_noise: Number of pairs left out.
+    """
+
+    row: int
+    programs: int
+    pairs: int
+    right: float
+    within_noise: int
+
+    @property
+    def share(self) -> float:
+        """Share of the pairs in the right order; there must be some."""
+        return self.right / self.pairs
+
+
 def pairwise_accuracy(
     scores: Floats,
     latency_s: Floats,
@@ -58,18 +82,32 @@ def pairwise_accuracy(
             default.
         pairs_at_once: Pairs that are compared at once; `PAIRS_AT_ONCE` by default.
     """
-    shares: list[float] = []
-    counted = left_out = 0
+    found = pairs_of_groups(scores, latency_s, groups, noise, pairs_at_once)
+    shares = [group.share for group in found if group.pairs]
+    return Pairwise(
+        float(np.mean(shares)) if shares else np.nan,
+        len(shares),
+        sum(group.pairs for group in found),
+        sum(group.within_noise for group in found),
+    )
+
+
+def pairs_of_groups(
+    scores: Floats,
+    latency_s: Floats,
+    groups: Ints,
+    noise: float = NOISE,
+    pairs_at_once: int = PAIRS_AT_ONCE,
+) -> list[GroupPairs]:
+    """Pairs of each group, as `pairwise_accuracy` counts them."""
+    found = []
     valid = np.isfinite(latency_s)
-    for rows in by_group(groups):
-        rows = rows[valid[rows]]
+    for every in by_group(groups):
+        rows = every[valid[every]]
         apart, right = _compared(scores[rows], latency_s[rows], np.log1p(noise), pairs_at_once)
-        left_out += len(rows) * (len(rows) - 1) // 2 - apart
-        counted += apart
-        if apart:
-            shares.append(right / apart)
-    value = float(np.mean(shares)) if shares else np.nan
-    return Pairwise(value, len(shares), counted, left_out)
+        within = len(rows) * (len(rows) - 1) // 2 - apart
+        found.append(GroupPairs(int(every[0]), len(every), apart, right, within))
+    return found
 
 
 def pairwise_accuracy_tenset(
@@ -78,18 +116,28 @@ def pairwise_accuracy_tenset(
     """TenSet's variant, for comparison with published figures only.
 
     Every pair i < j counts, failed programs too; it is right when "score i > score j" and
-    "y i > y j" are both true or both false; a group of one program counts 0.5. So many
-    `pairs_at_once` are compared.
+    "y i > y j" are both true or both false; a group of one program counts 0.5. The mean over groups
+    is weighted by their programs. So many `pairs_at_once` are compared.
     """
-    shares = []
+    found = pairs_of_groups_tenset(scores, y, groups, pairs_at_once)
+    programs = [group.programs for group in found]
+    return float(np.average([g.share for g in found], weights=programs)) if found else np.nan
+
+
+def pairs_of_groups_tenset(
+    scores: Floats, y: Floats, groups: Ints, pairs_at_once: int = PAIRS_AT_ONCE
+) -> list[GroupPairs]:
+    """Pairs of each group, as TenSet counts them; a lone program is a pair that is half right."""
+    found = []
     for rows in by_group(groups):
         said, true, n = scores[rows], y[rows], len(rows)
-        same = sum(
+        same: float = sum(
             int(np.count_nonzero(((said[i] > said[j]) == (true[i] > true[j])) & once))
             for i, j, once in _pairs(n, pairs_at_once)
         )
-        shares.append(same / (n * (n - 1) // 2) if n > 1 else 0.5)
-    return float(np.mean(shares)) if shares else np.nan
+        pairs, same = (n * (n - 1) // 2, same) if n > 1 else (1, 0.5)
+        found.append(GroupPairs(int(rows[0]), n, pairs, same, 0))
+    return found
 
 
 def _compared(

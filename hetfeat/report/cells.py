@@ -1,7 +1,7 @@
 """Tables of cells, each of which knows the runs behind it and what the paper has in its place."""
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hetfeat.report.run import Run
@@ -24,6 +24,8 @@ class Cell:
         date: Day of the newest run, default empty.
         exists: Whether there is anything to measure, default True; False for such as what a search
             saves over itself.
+        tasks_low: Lower end of the figure's interval over tasks, the mean over runs; default None.
+        tasks_high: Upper end of it, default None.
     """
 
     value: float | None = None
@@ -34,6 +36,8 @@ class Cell:
     runs: tuple[str, ...] = ()
     date: str = ""
     exists: bool = True
+    tasks_low: float | None = None
+    tasks_high: float | None = None
 
     @property
     def words(self) -> str:
@@ -112,9 +116,29 @@ def cell_of(
     """The mean of a metric over runs, which are told apart by their seeds."""
     if isinstance(metric, str):
         name = metric
-        found = [(run, run.metrics[name]) for run in runs if name in run.metrics]
-    else:
-        found = [(run, value) for run in runs if (value := metric(run)) is not None]
+        return named_cell(runs, lambda run: name, paper)
+    return _cell([(run, value) for run in runs if (value := metric(run)) is not None], paper)
+
+
+def named_cell(
+    runs: Iterable[Run], name_of: Callable[[Run], str], paper: float | None = None
+) -> Cell:
+    """The same of a metric that has a name in each run, with its interval over tasks.
+
+    Seeds are tested on the same tasks: the interval is the mean of theirs, and no narrower.
+    """
+    named = [(run, name) for run in runs if (name := name_of(run)) in run.metrics]
+    cell = _cell([(run, run.metrics[name]) for run, name in named], paper)
+    low, high = (
+        [r.metrics[at] for r, name in named if (at := f"{name}.{end}") in r.metrics]
+        for end in ("low", "high")
+    )
+    if not low or not high:
+        return cell
+    return replace(cell, tasks_low=statistics.fmean(low), tasks_high=statistics.fmean(high))
+
+
+def _cell(found: Sequence[tuple[Run, float]], paper: float | None) -> Cell:
     if not found:
         return Cell(paper=paper)
     values = [value for _, value in found]

@@ -10,6 +10,7 @@ from hetfeat.report.cells import Table
 
 CELL_COLUMNS = (
     *("measure", "value", "low", "high", "seeds", "paper", "paper_of", "ratio", "date", "runs"),
+    *("tasks_low", "tasks_high"),
 )
 
 
@@ -22,7 +23,8 @@ def write_csv(table: Table, path: Path) -> None:
             value = cell.words or cell.value
             theirs = row.paper_of if cell.paper is not None else ""
             figures = (value, cell.low, cell.high, cell.seeds, cell.paper, theirs, cell.ratio)
-            writer.writerow([*row.keys, measure, *figures, cell.date, " ".join(cell.runs)])
+            behind = (cell.date, " ".join(cell.runs), cell.tasks_low, cell.tasks_high)
+            writer.writerow([*row.keys, measure, *figures, *behind])
 
 
 def as_data(table: Table) -> dict[str, Any]:

@@ -61,7 +61,12 @@ def rendered(template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "seeds": seeds, "data_uri": _data_uri}
+    environment.filters |= {
+        "number": number,
+        "seeds": seeds,
+        "tasks": tasks,
+        "data_uri": _data_uri,
+    }
     environment.tests["ran"] = ran
     style = (here / "page.css").read_text()
     return environment.get_template(template).render(style=style, **values)
@@ -83,6 +88,13 @@ def seeds(cell: Cell) -> str:
     if cell.low is None or cell.high is None or cell.low == cell.high:
         return told
     return f"{number(cell.low, 3)} to {number(cell.high, 3)}, {told}"
+
+
+def tasks(cell: Cell) -> str:
+    """How far a cell's figure may be off, since its tasks are a draw; empty for most cells."""
+    if cell.tasks_low is None or cell.tasks_high is None:
+        return ""
+    return f"95 %: {number(cell.tasks_low, 3)} to {number(cell.tasks_high, 3)}"
 
 
 def ran(row: Row) -> bool:

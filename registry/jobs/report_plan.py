@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetfeat.dataset.splits import TENSET
 from hetfeat.report.deployments import (
     SPLIT_OF_SOURCES,
     TABLE7_NETWORK,
@@ -60,12 +61,13 @@ class ReportPlan:
 
 def missing_trainings(plan: ReportPlan, runs: Sequence[Run]) -> Iterator[ReportStep]:
     """Each model on each split, on all and on pruned records, once a seed."""
-    from registry.jobs.train import TrainingRequest, train_and_register
+    from registry.jobs.train import TrainingRequest, train_and_register, train_as_tenset
 
     scope = plan.scope
     for hardware, family in scope.families.items():
         for split in scope.size.splits:
             for holdout in scope.tested_on(hardware, split):
+                train = train_as_tenset if split == TENSET else train_and_register
                 for model in scope.size.tuners if split == "by_task" else MODELS:
                     for pruned in (False, True):
                         done = scope.trainings(
@@ -86,7 +88,7 @@ def missing_trainings(plan: ReportPlan, runs: Sequence[Run]) -> Iterator[ReportS
                             yield ReportStep(
                                 f"train {model} {split}{held} on {data} {hardware} records, "
                                 f"seed {seed}",
-                                partial(train_and_register, request),
+                                partial(train, request),
                             )
 
 

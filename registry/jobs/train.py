@@ -4,13 +4,13 @@ import hashlib
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.sidecar_files import evaluation_tasks
-from hetfeat.dataset.splits import split_examples
+from hetfeat.dataset.splits import TENSET, split_as_tenset, split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.families import common_family, devices_of_family
 from hetfeat.features.assemble import assemble, no_records
@@ -57,7 +57,7 @@ class TrainingRequest:
         records: Record store, or None for the packaged one.
         family: Family or union, or None for that of the records.
         model: Name in `models.registry.MODELS`.
-        split: Name in `dataset.splits.SPLITS`.
+        split: Name in `dataset.splits.SPLITS`; `train_as_tenset` reads none.
         holdout: Devices or networks to test on.
         effort: `quick`, `standard` or `full`.
         seed: Seed of the model.
@@ -141,6 +141,34 @@ def train_and_register(request: TrainingRequest) -> dict[str, Any]:
         return fit_and_register(run.info.run_id, request, data, model)
 
 
+def train_as_tenset(request: TrainingRequest) -> None:
+    """Trains and logs a run by TenSet's protocol; registers nothing.
+
+    Such a model was stopped by what it was tested on: its figures are for the report alone.
+
+    Args:
+        request: Request as for `train_and_register`, whose split is taken for TenSet's.
+
+    Raises:
+        RequestError: Unknown model or family.
+        DataError: Records that are missing, damaged or too few.
+    """
+    import mlflow
+
+    request = replace(request, split=TENSET)
+    model = build(request.model, request.effort, request.seed, request.settings)
+    data = load_data(request, as_tenset=True)
+    with command_run.tracked_run(f"train {request.model} {TENSET}", {}) as run:
+        mlflow.set_tags(source_tags(request, data))
+        fit = _fit(model, data)
+        judged = evaluate(model, data.whole, data.valid, data.test, seed=request.seed)
+        _log_settings(request, data, model)
+        fit.curve.log(run.info.run_id)
+        dataset = command_run.log_records(data.store.path, data.digest, "training")
+        final = {**judged.metrics, **fit.figures}
+        command_run.log_final(final, fit.curve.last_epoch, None, dataset)
+
+
 def fit_and_register(
     run_id: str,
     request: TrainingRequest,
@@ -202,8 +230,13 @@ def _comparison_of(tags: Mapping[str, str]) -> str:
     return hashlib.sha256(shared.encode()).hexdigest()[:12]
 
 
-def load_data(request: TrainingRequest) -> TrainingData:
+def load_data(request: TrainingRequest, *, as_tenset: bool = False) -> TrainingData:
     """Reads the records of a request and divides them.
+
+    Args:
+        request: Request that the command was given.
+        as_tenset: Whether to divide them as TenSet does, whatever the request's split; default
+            False.
 
     Raises:
         RequestError: Unknown split, family or holdout.
@@ -232,7 +265,10 @@ def load_data(request: TrainingRequest) -> TrainingData:
     if request.split == "by_task" and not holdout and dense:
         networks[EVALUATION] = dict.fromkeys(dense, 1)
         holdout = (EVALUATION,)
-    split = split_examples(examples, request.split, SPLIT_SEED, holdout, networks)
+    if as_tenset:
+        split = split_as_tenset(examples, SPLIT_SEED)
+    else:
+        split = split_examples(examples, request.split, SPLIT_SEED, holdout, networks)
     whole, valid, test = (examples.take(getattr(split, side)) for side in _SIDES)
     train = whole.take(kept_by_pruning(whole, seed=SPLIT_SEED)) if request.pruned else whole
     return TrainingData(store, digest, family, train, valid, test, whole)

@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 import report_runs as made
+import stores
 from deploy_reports import deployment
 
 from hetfeat.report.deployments import BATCHES
 from hetfeat.report.scope import STRATEGIES, Device
 from registry.jobs import report_plan
 from registry.jobs.report_plan import ReportPlan
+from registry.models.mlflow_client import connect
+from registry.models.versions import search_versions
+from registry.tracking.finished_runs import finished_runs
 
 
 def plan(
@@ -26,12 +30,12 @@ def plan(
     [
         # 3 models, with and without pruning.
         ("quick", 1, 6),
-        # 4 models on by_task, 3 on within_task, with and without pruning, 3 seeds.
-        ("standard", 1, 42),
+        # 4 models on by_task, 3 on within_task and as TenSet, with and without pruning, 3 seeds.
+        ("standard", 1, 60),
         # And 3 on by_target, one device held out.
-        ("standard", 3, 60),
+        ("standard", 3, 78),
         # 5 seeds, each of three devices held out.
-        ("full", 3, 160),
+        ("full", 3, 190),
     ],
 )
 def test_trainings(effort, devices, expected):
@@ -49,6 +53,21 @@ def test_what_was_trained_is_not_trained_again():
         "train lgbm by_task on all cpu records, seed 0",
         "train lgbm by_task on pruned cpu records, seed 0",
     ]
+
+
+@pytest.mark.slow
+def test_a_training_as_tenset_is_logged_and_registers_nothing(registry_here):
+    """It was stopped by what it was tested on: nobody may tune with it."""
+    stores.make_store(registry_here / "records", devices=("a",), per_task=24)
+    own = dataclasses.replace(plan(), records=registry_here / "records")
+    own = dataclasses.replace(own, scope=dataclasses.replace(own.scope, effort="quick"))
+    steps = {step.what: step for step in report_plan.missing_trainings(own, [])}
+    steps["train xgb tenset on all cpu records, seed 0"].run()
+    (run,) = finished_runs()
+    assert (run.command, run.setting("split")) == ("train", "tenset")
+    assert 0 <= run.metrics["pca_tenset_on.a"] <= 1
+    assert run.setting("valid_records") == run.setting("test_records")
+    assert not list(search_versions(connect()))
 
 
 def test_only_searches_that_are_absent():

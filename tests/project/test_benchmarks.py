@@ -17,6 +17,7 @@ from hetfeat.records import Measurement, Program, Task
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import failures
+import final_figures
 import loop_nests
 import model_baselines
 import model_losses
@@ -264,3 +265,25 @@ def test_rounds_are_compared_task_by_task():
         "|  | 1.00 | 0.866 (0.500 to 1.500) | 0.882 (0.667 to 1.167) "
         "| 0.433 (0.250 to 0.750) | 4 of 4 |"
     )
+
+
+def test_what_is_chosen_on_shares_no_task_with_the_final_networks():
+    from hetfeat.dataset.packaged import packaged_store
+    from hetfeat.dataset.splits import mask_unseen
+
+    store = RecordStore.open(packaged_store())
+    devices = ["amd-epyc-znver4-avx2-2t", "amd-epyc-znver3-avx2-2t"]
+    examples, networks = assemble(store, devices=devices).examples, store.networks()
+    kept = final_figures.without_final(examples, networks)
+    final = {task for name in final_figures.FINAL for task in networks[name]}
+    assert 0 < len(kept) < len(examples)
+    own = examples.take(np.flatnonzero([task in final for task in examples.task.tolist()]))
+    assert len(own) and mask_unseen(own, kept).all()
+    assert not set(kept.task.tolist()) & final
+
+
+def test_a_look_at_the_final_figures_is_shown_with_its_intervals():
+    told = {"pca": 0.8, "pca.low": 0.7, "pca.high": 0.9, "top1": 0.5}
+    assert final_figures.cell(told, "pca") == "0.800 (0.700 to 0.900)"
+    assert final_figures.cell(told, "top1") == "0.500"
+    assert final_figures.cell(told, "x.top5") == "no task of 256"

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from hetfeat.dataset.splits import (
     SPLITS,
+    TENSET,
     Split,
     mask_unseen,
     of_units,
+    split_as_tenset,
     split_examples,
     task_units,
 )
@@ -133,6 +135,19 @@ def test_sides_have_their_shares(kind):
     split = split_examples(many(), kind, 0)
     assert len(split.test) == pytest.approx(400 * 0.2, abs=20)
     assert len(split.valid) == pytest.approx(400 * 0.8 * 0.1, abs=20)
+
+
+def test_tensets_protocol_stops_by_what_it_tests_and_knows_tasks_of_other_devices():
+    keys = many()
+    split = split_as_tenset(keys, 0)
+    assert len(split.test) == pytest.approx(400 * 0.1, abs=10)
+    np.testing.assert_array_equal(split.valid, split.test)
+    train, _, test = values(split, lambda i: (keys.device[i], keys.task[i]))
+    assert not train & test
+    train, _, test = values(split, lambda i: keys.task[i])
+    assert train & test
+    with pytest.raises(RequestError):
+        split_examples(keys, TENSET, 0)  # nobody gets it by its name
 
 
 def test_within_task_takes_its_share_of_every_task_on_every_device():

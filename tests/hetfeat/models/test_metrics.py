@@ -82,13 +82,14 @@ def all_pairs(scores, latency_s, groups, noise):
 
 
 def all_pairs_tenset(scores, y, groups):
-    shares = []
+    shares, programs = [], []
     for rows in by_group(groups):
         first, second = np.triu_indices(len(rows), k=1)
         said = scores[rows][first] > scores[rows][second]
         true = y[rows][first] > y[rows][second]
         shares.append(float((said == true).mean()) if len(rows) > 1 else 0.5)
-    return float(np.mean(shares)) if shares else math.nan
+        programs.append(len(rows))
+    return float(np.average(shares, weights=programs)) if shares else math.nan
 
 
 LATENCY_S = st.sampled_from([1.0, 1.04, 1.05, 1.1, 2.0, 2.1, math.nan]) | st.floats(1e-6, 1e-3)
@@ -134,7 +135,8 @@ def test_groups_are_their_rows_in_order():
 def test_tensets_variant_by_hand():
     # Pairs i < j of (0, 1, 2): said > is (F, F, T), true > is (F, T, T); the lone program is 0.5.
     found = pairwise_accuracy_tenset(f(1, 2, 1, 4), f(0.5, 1.0, 0.2, 1), i(0, 0, 0, 1))
-    assert found == pytest.approx((2 / 3 + 0.5) / 2)
+    # The first task has three times as many programs, and counts three times.
+    assert found == pytest.approx((3 * 2 / 3 + 0.5) / 4)
 
 
 def test_tensets_variant_counts_ties_as_not_higher():

@@ -110,6 +110,9 @@ class TestConformance(ModelConformance):
 def test_it_learns_what_the_latencies_follow_from(model, sides):
     found = evaluate(model, *sides, {"small_net": {stores.task(n).hash: 1 for n in range(24)}})
     assert found.metrics["pca"] > 0.75
+    for name in ("pca", "pca_tenset", f"pca_tenset_on.{sides[2].device[0]}"):
+        low, value, high = (found.metrics[f"{name}{end}"] for end in (".low", "", ".high"))
+        assert low < value < high
     assert np.corrcoef(found.estimate, found.y)[0, 1] > 0.5
     assert 0.4 < found.baselines["random"]["pca"] < 0.6
     assert found.baselines["constant"]["pca"] == 0.5

@@ -70,6 +70,7 @@ def test_a_report_and_again(here, capfd):
     (run_id,) = cell["runs"]
     trained = client.get_run(run_id).data
     assert trained.metrics["pca"] == cell["value"]
+    assert trained.metrics["pca.low"] == cell["tasks_low"] <= cell["value"] <= cell["tasks_high"]
     assert trained.tags["dataset_digest"] == here.store.digest()
 
     folder = here.folder / "report"
@@ -167,7 +168,7 @@ class TestPage:
     @pytest.fixture
     def page(self) -> str:
         runs = [
-            made.training(1, train_s=4.0, pca=0.8),
+            made.training(1, train_s=4.0, pca=0.8, **{"pca.low": 0.71, "pca.high": 0.89}),
             made.training(2, train_s=6.0, pca=0.8, seed=1),
             made.search("gbfs", 2.0),
             made.search("xgb", 4.0),
@@ -203,6 +204,9 @@ class TestPage:
         assert "5 4 to 6, 2 seeds paper 1,265, &times;0.004" in text
         assert "not run" in text
         assert "a GPU there is none" in text
+
+    def test_shows_how_far_a_mean_over_tasks_may_be_off(self, page):
+        assert page.count("95 %: 0.71 to 0.89") == 1
 
     def test_figures_are_inside(self, page):
         found = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
