@@ -29,8 +29,11 @@ class EvolutionConfig:
         sketch_samples: Random programs drawn to show the sketches of a task; 8 by default.
         generations: Generations scored before the first programs are measured, and before later
             ones; (3, 1) by default (`benchmarks/generations.py`).
-        unmeasured_candidates: Candidates of a generation where nothing will be measured; 64 by
-            default.
+        unmeasured_applied: Unapplied traces that are applied, and scored with their features,
+            where nothing will be measured; 16 by default: the best scored stood among the first
+            eight (`benchmarks/choosing.py`).
+        unmeasured_candidates: Candidates of a generation where nothing will be measured and traces
+            are not ranked; 64 by default.
         unmeasured_generations: Generations there; 3 by default.
         mutation: Settings of the mutation of unapplied traces; those of `MutationConfig` by
             default.
@@ -44,6 +47,7 @@ class EvolutionConfig:
     applied_per_pick: int = 4
     sketch_samples: int = 8
     generations: tuple[int, int] = (3, 1)
+    unmeasured_applied: int = 16
     unmeasured_candidates: int = 64
     unmeasured_generations: int = 3
     mutation: MutationConfig = field(default_factory=MutationConfig)
@@ -123,10 +127,10 @@ class Evolution:
         if score is None:
             return None
         warm_starts = self._warm_starts()
-        size = config.unmeasured_candidates
         if rank := self._guidance.rank_traces:
-            candidates = self._mutate(size, warm_starts, rank)
+            candidates = self._mutate(config.unmeasured_applied, warm_starts, rank)
         else:
+            size = config.unmeasured_candidates
             candidates = self._evolve(size, config.unmeasured_generations, warm_starts, score)
         return next(iter(self._rank([*warm_starts, *candidates], score)), None)
 

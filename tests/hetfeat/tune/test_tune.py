@@ -63,6 +63,9 @@ class FakeDevice:
     def apply(self, task, traces):
         return [self._program(task, quality(Program(task, trace))) for trace in traces]
 
+    def for_each(self, function, items):
+        return [function(item) for item in items]
+
     def measure_each(self, programs, incumbent_s=None):
         for program in programs:
             if self.interrupt_after is not None and len(self.measured) >= self.interrupt_after:
