@@ -14,6 +14,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,9 @@ def main() -> None:
     guidance = ModelGuidance(source.model, profile, 0)
     records = RecordStore.open(packaged_store())
     library = ScheduleLibrary.of(records, profile.name, [task.task for task in tasks])
-    config = EvolutionConfig(unmeasured_applied=given.candidates)
+    config = EvolutionConfig(
+        unmeasured_candidates=given.candidates, unmeasured_applied=given.candidates
+    )
     print(
         "| task | seconds | sample | apply | vary | place | " + " | ".join(map(str, FEWER)) + " |"
     )
@@ -109,7 +112,7 @@ def main() -> None:
             proposer,
             0,
             guidance=guidance.for_task(task),
-            warm_starts=lambda t=task, p=proposer: warm_starts_of(library, t, p, 0),
+            warm_starts=partial(warm_starts_of, library, task, proposer),
             config=config,
         )
         started = time.process_time()

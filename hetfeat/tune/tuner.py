@@ -221,7 +221,7 @@ def _start(
             measurer,
             options.seed,
             guidance=guidance.for_task(task),
-            warm_starts=partial(warm_starts_of, library, task, measurer, options.seed),
+            warm_starts=partial(warm_starts_of, library, task, measurer),
             evolution=options.evolution,
         )
         states.append(TaskState(task, weight, search, options.scheduler))
