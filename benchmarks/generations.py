@@ -62,7 +62,7 @@ def search(
 
     Without generations unapplied traces are mutated.
     """
-    warm_starts = partial(warm_starts_of, library, task, measurer, seed)
+    warm_starts = partial(warm_starts_of, library, task, measurer)
     asked = guidance.for_task(task)
     if generations:
         asked = FixedGuidance(asked.score, exploration=asked.exploration)

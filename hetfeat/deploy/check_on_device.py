@@ -9,6 +9,7 @@ from hetfeat.deploy import bundle
 from hetfeat.deploy.bench import GPU_PEERS, PEERS, Latency, TurnOptions, compare
 from hetfeat.deploy.lowered import Lowered
 from hetfeat.deploy.remote.device import BundleSessionOptions, DeviceBundle, on_device
+from hetfeat.deploy.request import DeployRequest
 from hetfeat.deploy.runtime import worst
 from hetfeat.deploy.verify import (
     Reference,
@@ -21,6 +22,7 @@ from hetfeat.deploy.verify import (
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.remote.session import Quarantine
+from hetfeat.workloads.convolution_variants import count_occurrences
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +40,18 @@ class CheckOptions:
             network by its name; None, the default, for all of them.
         rounds: Turns of each engine in the comparison, by effort, by default 20, 20 and 40:
             docs/measuring.md tells why so many.
+        picked_rounds: Most turns of each where nothing is measured, 6 by default: who asks for no
+            tuning wants to wait for seconds.
         few_rounds: Turns of what is timed by itself, the untuned network and the other batch sizes;
             2 by default.
         slow_ms: Latency in milliseconds above which an untuned network is not run once more to
             compare what it computes; 10,000 by default.
+        untuned: Whether to time the untuned network however long that takes, and where nothing is
+            tuned; False by default.
+        untuned_s: Longest that a run of an untuned network may be expected to take to be the first
+            that is built, in seconds; 1 by default.
+        untuned_flops_per_s: Pace at which that is expected, on a CPU; 1e9 by default: ResNet-18 and
+            ResNet-50 ran at 0.7e9 to 0.9e9 on two cores.
         turns: Settings of the turns; those of `TurnOptions` by default.
         session: Settings of the session with a server, where the device is not here; those of
             `BundleSessionOptions` by default.
@@ -49,10 +59,27 @@ class CheckOptions:
 
     peers: Sequence[str] | None = None
     rounds: Mapping[str, int] = field(default_factory=_rounds)
+    picked_rounds: int = 6
     few_rounds: int = 2
     slow_ms: float = 1e4
+    untuned: bool = False
+    untuned_s: float = 1.0
+    untuned_flops_per_s: float = 1e9
     turns: TurnOptions = field(default_factory=TurnOptions)
     session: BundleSessionOptions = field(default_factory=BundleSessionOptions)
+
+    def rounds_of(self, request: DeployRequest) -> int:
+        """Turns of each engine in the comparison."""
+        rounds = self.rounds[request.effort]
+        return min(rounds, self.picked_rounds) if request.trials == 0 else rounds
+
+    def runs_soon(self, lowered: Lowered) -> bool:
+        """Whether a run of the untuned network is expected to take at most `untuned_s`."""
+        tasks = lowered.tasks_of_each[0]
+        weights = count_occurrences(tasks)
+        flops = sum(task.task.flops * weights[task.task.hash] for task in tasks)
+        on_gpu = lowered.profile.target.is_gpu
+        return on_gpu or flops <= self.untuned_s * self.untuned_flops_per_s
 
 
 CHECK_DEFAULTS = CheckOptions()
@@ -82,11 +109,11 @@ def check_untuned(
     put_aside: Quarantine,
     options: CheckOptions = CHECK_DEFAULTS,
 ) -> Latency | None:
-    """Times the untuned bundle on its device and compares what it computes, before any tuning.
+    """Times a first bundle on its device and compares what it computes, before any tuning.
 
     Args:
         profile: Profile of the device.
-        folder: Folder of the untuned bundle.
+        folder: Folder of the bundle, mostly the untuned one.
         reference: Outputs that it should compute.
         put_aside: Callable that puts measurements aside, as in `check_tuned`.
         options: Settings, those of `CheckOptions` by default.
@@ -98,13 +125,6 @@ def check_untuned(
         DeviceLost: No server of the device could be had.
         WorkFailed: It computes something else.
     """
-    if not reference.tells:
-        log.warning(
-            "verified little: output %s of '%s' hardly changes with the inputs (%s)",
-            ", ".join(reference.silent),
-            reference.network.name,
-            "; ".join(reference.values),
-        )
     if profile.route.is_local:
         return _check_untuned_here(profile, folder, reference, options)
 
@@ -165,7 +185,7 @@ def check_tuned(
         verified = _verify(lowered, folder, bundle.load_bundle(folder))
         return _time_here(lowered, folder, verified, options)
     first, *others = lowered.request.batches
-    rounds = options.rounds[lowered.request.effort]
+    rounds = options.rounds_of(lowered.request)
 
     def on_server(loaded: DeviceBundle) -> Checked:
         verified = _verify(lowered, folder, loaded)
@@ -210,7 +230,7 @@ def _time_here(
     peers = {name: {"engine": name, **network, **where} for name in names}
     if peers:
         log.info("comparing with %s, %d threads each", ", ".join(peers), threads)
-    rounds = options.rounds[request.effort]
+    rounds = options.rounds_of(request)
     timed = compare({"bundle": tuned, **peers}, threads, rounds, options=options.turns)
     latency = timed.pop("bundle")
     assert latency is not None  # `compare` needs the first to work

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ from hetfeat.workloads.winograd.variants import Alternatives
 
 if TYPE_CHECKING:
     from hetfeat.workloads.relax import NetworkTask
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,21 @@ def lower_networks(
     with refusals(request.network):
         modules = [in_layout(imported.module, target) for imported in networks]
         references = [reference_of(imported.network, request.seed) for imported in networks]
+        _warn_of_silence(references[0])
         tasks_of_each = [extract_variant_tasks(module, target, TRANSFORMS) for module in modules]
     tasks = merge_tasks(tasks_of_each)
     workloads = {task.task.hash: save_workload(task.module) for task in tasks}
     return Lowered(request, profile, networks, modules, references, tasks_of_each, tasks, workloads)
+
+
+def _warn_of_silence(reference: Reference) -> None:
+    if not reference.tells:
+        log.warning(
+            "verified little: output %s of '%s' hardly changes with the inputs (%s)",
+            ", ".join(reference.silent),
+            reference.network.name,
+            "; ".join(reference.values),
+        )
 
 
 def merge_tasks(tasks_of_each: Sequence[Sequence["NetworkTask"]]) -> list["NetworkTask"]:

@@ -1,5 +1,6 @@
 """The whole of a deployment: lower, tune, build, check, and leave a bundle with its report."""
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -24,9 +25,13 @@ from hetfeat.deploy.tuned import Tuned, read_tuned, tune_tasks
 from hetfeat.deploy.work import work_folder
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.durable import publish_folder
+from hetfeat.errors import WorkFailed
+from hetfeat.measure.base import DeviceLost
 from hetfeat.measure.remote.session import Quarantine
 from hetfeat.models.labels import leaked_records
 from hetfeat.records import Measurement, Task
+
+log = logging.getLogger(__name__)
 
 
 def deploy(
@@ -59,7 +64,7 @@ def deploy(
         DeviceLost: No server of the device could be had to verify on.
         RequestError: The framework's own output is nothing to compare with.
         WorkFailed: The compiled network is wrong, which is mostly told before any tuning, or does
-            not run.
+            not run. Where nothing is to be measured, the picked network is the first that is built.
     """
 
     def put_aside(measurements: Sequence[Measurement], reason: str) -> None:
@@ -68,7 +73,9 @@ def deploy(
 
     started = time.monotonic()
     lowered = lower_networks(request, networks, profile)
-    untuned = _check_untuned(lowered, out, put_aside, check)
+    untuned = None
+    if check.untuned or request.trials != 0:
+        untuned = _check_before_tuning(lowered, source, out, put_aside, check)
     tuned = tune_tasks(lowered, source, RecordStore.create(journal_path(out)))
     return _finish(lowered, untuned, tuned, source, out, put_aside, check, started)
 
@@ -104,7 +111,7 @@ def compile_found(
     started = time.monotonic()
     put_aside = partial(quarantine, journal)
     lowered = lower_networks(request, networks, profile)
-    untuned = _check_untuned(lowered, out, put_aside, check)
+    untuned = _check_untuned(lowered, out, put_aside, check) if check.untuned else None
     tuned = read_tuned(lowered, source, RecordStore.open(journal))
     return _finish(lowered, untuned, tuned, source, out, put_aside, check, started)
 
@@ -119,14 +126,52 @@ def _finish(
     check: CheckOptions,
     started: float,
 ) -> DeployReport:
-    """Builds, checks and publishes what was tuned."""
+    """Builds, checks and publishes what was tuned.
+
+    A network that is wrong, and was not compared without tuning, is now: TVM may have imported it
+    wrongly, which its user can mend.
+    """
     with work_folder(out) as work:
         built = build_tuned(lowered, tuned, source, work / "tuned")
-        checked = check_tuned(lowered, built.folder, put_aside, check)
+        try:
+            checked = check_tuned(lowered, built.folder, put_aside, check)
+        except DeviceLost:
+            raise
+        except WorkFailed:
+            if untuned is None:
+                _check_untuned(lowered, out, put_aside, check)
+            raise
         report = _report(lowered, untuned, tuned, built, checked, source, started)
         add_facts(built.folder, {"report": report.as_json()})
         publish_folder(built.folder, out)
     return report
+
+
+def _check_before_tuning(
+    lowered: Lowered,
+    source: SourceModel | None,
+    out: Path,
+    put_aside: Quarantine,
+    check: CheckOptions,
+) -> Latency | None:
+    """Compares a first build before minutes are spent on tuning.
+
+    It is the untuned network, whose latency is returned. Where that would run for long, it is the
+    network of the model's picks, of which nothing is returned.
+    """
+    if check.untuned or source is None or check.runs_soon(lowered):
+        return _check_untuned(lowered, out, put_aside, check)
+    log.info("building what the model picks, to compare what it computes")
+    picked = read_tuned(lowered, source, RecordStore.create(journal_path(out)))
+    try:
+        with work_folder(out) as work:
+            built = build_tuned(lowered, picked, source, work / "picked")
+            check_untuned(lowered.profile, built.folder, lowered.references[0], put_aside, check)
+    except DeviceLost:
+        raise
+    except WorkFailed:  # wrong by the import, or by a picked program: without those it tells
+        return _check_untuned(lowered, out, put_aside, check)
+    return None
 
 
 def _check_untuned(

@@ -1,13 +1,16 @@
 """The contract of a measurer."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
 
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.records import ErrorKind, Measurement, Program, Task
+
+Item = TypeVar("Item")
+R = TypeVar("R")
 
 
 class DeviceLost(WorkFailed):
@@ -52,6 +55,9 @@ class DeviceMeasurer(Measurer, Protocol):
 
     def apply(self, task: Task, traces: list[str]) -> list[Program]:
         """The programs of traces without post-processing, less those that do not apply."""
+
+    def for_each(self, function: Callable[[Item], R], items: Sequence[Item]) -> list[R]:
+        """Results of a function of each item in order, several at once where it proposes."""
 
     def measure_each(
         self,

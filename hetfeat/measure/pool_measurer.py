@@ -1,13 +1,16 @@
 """What all measurers over a pool of children share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Self, TypeVar
 
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.base import in_order
 from hetfeat.measure.worker_pool import WorkerPool
 from hetfeat.records import Measurement, Program, Task
+
+Item = TypeVar("Item")
+R = TypeVar("R")
 
 
 class PoolMeasurer(ABC):
@@ -44,6 +47,10 @@ class PoolMeasurer(ABC):
     def apply(self, task: Task, traces: list[str]) -> list[Program]:
         """See `DeviceMeasurer.apply`."""
         return self.pool.apply(task, traces)
+
+    def for_each(self, function: Callable[[Item], R], items: Sequence[Item]) -> list[R]:
+        """See `DeviceMeasurer.for_each`."""
+        return self.pool.for_each(function, items)
 
     def measure(
         self, programs: Sequence[Program], incumbent_s: Mapping[str, float] | None = None

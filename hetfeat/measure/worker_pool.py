@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import itertools
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Self, TypeVar
 
 import numpy as np
@@ -40,6 +42,7 @@ from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import ErrorKind, Program, Task
 
 R = TypeVar("R")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class WorkerPool:
         start = [options.start(profile).model_dump_json()]
         self.workers = [Worker(child, start, profile.threads) for _ in range(count)]
         self.threads = ThreadPoolExecutor(len(self.workers))
+        self._alone = threading.local()
         self.built: dict[str, tuple[int, int]] = {}
         self.last_runner: int | None = None
         self._build_timeout = BuildTimeout(options.build_timeout)
@@ -151,19 +155,54 @@ class WorkerPool:
         vary = partial(VaryPrograms, task=task.hash, parents=parents)
         return self._propose(task, count, seed, vary) or []
 
+    def for_each(self, function: Callable[[Item], R], items: Sequence[Item]) -> list[R]:
+        """Results of a function of each item, as many at once as there are children.
+
+        What the function proposes comes of one child, which nobody else asks meanwhile: while one
+        item is thought about here, the child of another works, and each makes a design space that
+        the others need not make. Nothing else may be asked of the pool meanwhile.
+        """
+        free: SimpleQueue[int] = SimpleQueue()
+        for index in range(len(self.workers)):
+            free.put(index)
+
+        def on_one(item: Item) -> R:
+            self._alone.index = free.get()
+            try:
+                return function(item)
+            finally:
+                free.put(self._alone.index)
+                del self._alone.index
+
+        threads = ThreadPoolExecutor(len(self.workers))
+        try:
+            return list(threads.map(on_one, items))
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+    def _ask_all(self, ask: Callable[[int, int, int], R], most: int) -> list[R]:
+        """Answers of at most so many children; `ask` takes a child, its place, and their number.
+
+        Within `for_each` they are one.
+        """
+        with building():
+            if (index := getattr(self._alone, "index", None)) is not None:
+                return [ask(index, 0, 1)]
+            count = len(self.workers)
+            places = range(min(count, most))
+            return list(self.threads.map(lambda place: ask(place, place, count), places))
+
     def apply(self, task: Task, traces: list[str]) -> list[Program]:
         """The programs of traces without post-processing, less those that do not apply."""
-        count = len(self.workers)
 
-        def ask(index: int) -> list[Proposal]:
-            request = ApplyTraces(task=task.hash, traces=traces[index::count])
+        def ask(index: int, place: int, count: int) -> list[Proposal]:
+            request = ApplyTraces(task=task.hash, traces=traces[place::count])
             try:
                 return self._ask_of(index, task, request)
             except Lost:
                 return []
 
-        with building():
-            shares = list(self.threads.map(ask, range(min(count, len(traces)))))
+        shares = self._ask_all(ask, len(traces))
         dealt = itertools.chain.from_iterable(itertools.zip_longest(*shares))
         return _programs(task, (found for found in dealt if found is not None))
 
@@ -263,10 +302,9 @@ class WorkerPool:
         self, task: Task, count: int, seed: int, request: Callable[..., Message[list[Proposal]]]
     ) -> list[Program] | None:
         """What all children answer to a request for a `count` from a `seed`; None if none does."""
-        share = -(-count // len(self.workers))
 
-        def ask(index: int) -> list[Proposal] | None:
-            own = request(count=share, seed=seed * 64 + index)
+        def ask(index: int, place: int, children: int) -> list[Proposal] | None:
+            own = request(count=-(-count // children), seed=seed * 64 + place)
             for _ in range(self.options.propose_attempts):
                 try:
                     return self._ask_of(index, task, own)
@@ -275,8 +313,7 @@ class WorkerPool:
                         break
             return None
 
-        with building():
-            found = [s for s in self.threads.map(ask, range(len(self.workers))) if s is not None]
+        found = [share for share in self._ask_all(ask, len(self.workers)) if share is not None]
         return _programs(task, itertools.chain(*found))[:count] if found else None
 
 

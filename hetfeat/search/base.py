@@ -15,6 +15,12 @@ Score = Callable[[Sequence[Program]], npt.NDArray[np.floating[Any]]]
 RankTraces = Callable[[Sequence[str]], npt.NDArray[np.floating[Any]]]
 """Scores of traces of a task that nobody has applied, float [n]; higher is faster."""
 
+Shown = Callable[[], Sequence[Program]]
+"""Shows a few random programs of a task, among them one at least of each sketch."""
+
+WarmStarts = Callable[[Shown], Sequence[Program]]
+"""Gives the warm-start candidates of a task, best first, once its sketches can be shown."""
+
 State = tuple[int, ...]
 """A point of a `Space`: tile factors or parameter values."""
 
@@ -89,6 +95,11 @@ class FixedGuidance:
     score: Score | None = None
     rank_traces: RankTraces | None = None
     exploration: Exploration = field(default_factory=Exploration)
+
+
+def no_warm_starts(shown: Shown) -> Sequence[Program]:
+    """The `WarmStarts` of a search that begins with none."""
+    return ()
 
 
 UNGUIDED = FixedGuidance()

@@ -1,13 +1,22 @@
 """Evolution guided by a cost model: vary the best, rank many, measure few."""
 
 import heapq
+import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.trace import is_custom_sketch
-from hetfeat.search.base import UNGUIDED, Guidance, Proposer, RankTraces, Score
+from hetfeat.search.base import (
+    UNGUIDED,
+    Guidance,
+    Proposer,
+    RankTraces,
+    Score,
+    WarmStarts,
+    no_warm_starts,
+)
 from hetfeat.search.trace_mutation import MutationConfig, mutate_traces
 
 
@@ -31,6 +40,9 @@ class EvolutionConfig:
             ones; (3, 1) by default (`benchmarks/generations.py`).
         unmeasured_candidates: Candidates of a generation where nothing will be measured; 64 by
             default.
+        unmeasured_applied: Unapplied traces, of as many as those candidates, that are applied at
+            once there, until some bring none that is scored better; 16 by default
+            (`benchmarks/choosing.py`).
         unmeasured_generations: Generations there; 3 by default.
         mutation: Settings of the mutation of unapplied traces; those of `MutationConfig` by
             default.
@@ -45,6 +57,7 @@ class EvolutionConfig:
     sketch_samples: int = 8
     generations: tuple[int, int] = (3, 1)
     unmeasured_candidates: int = 64
+    unmeasured_applied: int = 16
     unmeasured_generations: int = 3
     mutation: MutationConfig = field(default_factory=MutationConfig)
 
@@ -61,8 +74,8 @@ class Evolution:
         proposer: Source of candidates.
         seed: Seed of every draw.
         guidance: Scores and ranks of candidates; by default none, and picks are random.
-        warm_starts: Function that gives the warm-start candidates, best first, when the first
-            candidates are asked for; by default there are none.
+        warm_starts: Function that gives the warm-start candidates when the first candidates are
+            asked for; by default there are none.
         config: Sizes and shares; those of `EvolutionConfig` by default.
     """
 
@@ -75,7 +88,7 @@ class Evolution:
         seed: int,
         *,
         guidance: Guidance = UNGUIDED,
-        warm_starts: Callable[[], Sequence[Program]] = tuple,
+        warm_starts: WarmStarts = no_warm_starts,
         config: EvolutionConfig = EvolutionConfig(),
     ) -> None:
         self._task, self._proposer = task, proposer
@@ -96,7 +109,7 @@ class Evolution:
             else []
         )
         count -= len(custom)
-        warm_starts = [] if begun else list(self._warm_starts())
+        warm_starts = [] if begun else list(self._warm_starts(self._show_sketches))
         scored = warm_starts if exploration.score_warm_starts and score else []
         first = [] if scored else warm_starts[: round(config.warm_start_share * count)]
         self._seen.update(program.key for program in first)
@@ -122,10 +135,10 @@ class Evolution:
         config, score = self._config, self._guidance.score
         if score is None:
             return None
-        warm_starts = self._warm_starts()
+        warm_starts = self._warm_starts(self._show_sketches)
         size = config.unmeasured_candidates
         if rank := self._guidance.rank_traces:
-            candidates = self._mutate(size, warm_starts, rank)
+            candidates = self._apply_while_better(size, warm_starts, rank, score)
         else:
             candidates = self._evolve(size, config.unmeasured_generations, warm_starts, score)
         return next(iter(self._rank([*warm_starts, *candidates], score)), None)
@@ -160,18 +173,40 @@ class Evolution:
 
     def _mutate(self, size: int, parents: Sequence[Program], rank: RankTraces) -> list[Program]:
         """Programs not seen before: the best of mutated traces, and some random ones."""
-        shown = self._show_sketches()
-        traces = [*self._fastest(), *(program.trace for program in (*parents, *shown))]
         pool: dict[str, Program] = {}
-        self._add(pool, shown)
-        if traces:
-            best = mutate_traces(
-                list(dict.fromkeys(traces)), rank, size, self._rng, self._config.mutation
-            )
+        self._add(pool, self._show_sketches())
+        if best := self._draft(size, parents, rank):
             self._add(pool, self._proposer.apply(self._task, best))
         if len(pool) < size // 2:  # a small design space, or one where traces do not apply
             self._add(pool, self._sample(size - len(pool)))
         return list(pool.values())
+
+    def _apply_while_better(
+        self, size: int, parents: Sequence[Program], rank: RankTraces, score: Score
+    ) -> list[Program]:
+        """Random programs, and the best of mutated traces, until some bring nothing better."""
+        applied: list[Program] = []
+        best, at_once = -math.inf, self._config.unmeasured_applied
+        traces = self._draft(size, parents, rank)
+        for start in range(0, len(traces), at_once):
+            programs = self._proposer.apply(self._task, traces[start : start + at_once])
+            applied += programs
+            found = float(max(score(programs))) if programs else -math.inf
+            if found <= best:
+                break
+            best = found
+        if len(applied) < at_once // 2:  # a small design space, or traces that do not apply
+            applied += self._sample(size)
+        return [*self._show_sketches(), *applied]
+
+    def _draft(self, size: int, parents: Sequence[Program], rank: RankTraces) -> list[str]:
+        """The best of mutated traces, none of which was applied."""
+        shown = self._show_sketches()
+        traces = [*self._fastest(), *(program.trace for program in (*parents, *shown))]
+        distinct = list(dict.fromkeys(traces))
+        if not distinct:
+            return []
+        return mutate_traces(distinct, rank, size, self._rng, self._config.mutation)
 
     def _show_sketches(self) -> list[Program]:
         """A few random programs, among them one of each sketch."""

@@ -1,9 +1,7 @@
 """Searches of the network tuner, by the name of their strategy."""
 
-from collections.abc import Callable, Sequence
-
-from hetfeat.records import Program, Task
-from hetfeat.search.base import Guidance, Proposer, TaskSearch
+from hetfeat.records import Task
+from hetfeat.search.base import Guidance, Proposer, TaskSearch, WarmStarts, no_warm_starts
 from hetfeat.search.evolution import Evolution, EvolutionConfig
 from hetfeat.search.strategies import EVOLUTION
 from hetfeat.search.tile_search import TileSearch
@@ -16,7 +14,7 @@ def make_task_search(
     seed: int,
     *,
     guidance: Guidance,
-    warm_starts: Callable[[], Sequence[Program]] = tuple,
+    warm_starts: WarmStarts = no_warm_starts,
     evolution: EvolutionConfig | None = None,
 ) -> TaskSearch:
     """A search over the programs of a task.
@@ -27,8 +25,7 @@ def make_task_search(
         proposer: Source of candidates.
         seed: Seed of every draw.
         guidance: Scores and ranks of candidates, for a strategy that asks for them.
-        warm_starts: Function that gives the warm-start candidates, best first; by default there
-            are none.
+        warm_starts: Function that gives the warm-start candidates; by default there are none.
         evolution: Settings of evolution; those of `EvolutionConfig` by default.
     """
     if strategy == EVOLUTION:

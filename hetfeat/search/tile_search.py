@@ -1,9 +1,9 @@
 """The strategies of tile spaces as searches of the network tuner."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.search.base import Proposer, StateSearch, Timed
+from hetfeat.search.base import Proposer, StateSearch, Timed, WarmStarts, no_warm_starts
 from hetfeat.search.strategies import make_search
 from hetfeat.search.trace_tiles import TraceTiles, tiles_of
 
@@ -19,8 +19,8 @@ class TileSearch:
         task: Task whose programs are searched.
         proposer: Source of programs.
         seed: Seed of every draw.
-        warm_starts: Function that gives the warm-start candidates, best first; by default there
-            are none.
+        warm_starts: Function that gives the warm-start candidates; by default there are none.
+        sketch_samples: Random programs that show it the sketches of the task; 8 by default.
         fruitless_states: States in a row without a new program after which the task counts as
             exhausted; 256 by default: of a space refused nearly everywhere, trying all takes hours.
     """
@@ -34,11 +34,12 @@ class TileSearch:
         proposer: Proposer,
         seed: int,
         *,
-        warm_starts: Callable[[], Sequence[Program]] = tuple,
+        warm_starts: WarmStarts = no_warm_starts,
+        sketch_samples: int = 8,
         fruitless_states: int = 256,
     ) -> None:
         self._strategy, self._task, self._proposer = strategy, task, proposer
-        self._seed, self._warm_starts = seed, warm_starts
+        self._seed, self._warm_starts, self._sketch_samples = seed, warm_starts, sketch_samples
         self._fruitless_states = fruitless_states
         self._told: list[Measurement] = []
         self._told_keys: set[str] = set()
@@ -49,7 +50,8 @@ class TileSearch:
         """See `Search.ask`."""
         if self._search is None and not self._begin():
             draw = self._seed + len(self._told)  # what failed is not drawn again
-            first = [*self._warm_starts(), *self._proposer.sample(self._task, count, draw)]
+            warm_starts = self._warm_starts(self._show_sketches)
+            first = [*warm_starts, *self._proposer.sample(self._task, count, draw)]
             fresh = {p.key: p for p in first if p.key not in self._told_keys}
             return list(fresh.values())[:count]
         assert self._search is not None and self._tiles is not None
@@ -73,6 +75,10 @@ class TileSearch:
 
     def pick(self) -> None:
         """Nothing: no model judges what nobody has measured."""
+
+    def _show_sketches(self) -> Sequence[Program]:
+        """A few random programs, among them one of each sketch."""
+        return self._proposer.sample(self._task, self._sketch_samples, self._seed)
 
     def _begin(self) -> bool:
         """Starts the strategy at the fastest program, if there is one."""

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from hetfeat.dataset.schema import task_of
 from hetfeat.dataset.store import RecordStore
-from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.records import Program, Task
 from hetfeat.schedules.trace import (
     LOCATION,
@@ -29,6 +28,7 @@ from hetfeat.schedules.trace import (
     parse_trace,
     without_postproc,
 )
+from hetfeat.search.base import Proposer, Shown
 
 _COLUMNS = ["device", "task", "operator", "shapes", "dtype", "flops", "trace", "latencies_s"]
 
@@ -147,27 +147,25 @@ class ScheduleLibrary:
 def warm_starts_of(
     library: ScheduleLibrary,
     task: Task,
-    proposer: DeviceMeasurer,
-    seed: int,
+    proposer: Proposer,
+    shown: Shown,
     *,
     most_donors: int = 12,
-    sampled_templates: int = 8,
 ) -> list[Program]:
     """Programs for a task carried over from its nearest donors, nearest first.
 
     Args:
         library: Library with donors of other tasks and devices.
         task: Task that is started on.
-        proposer: Measurer whose design space the programs are of.
-        seed: Seed of the sampling.
+        proposer: Source of programs, whose design space they are of.
+        shown: Function that shows programs of the task, from which its sketches and extents are
+            learnt.
         most_donors: Largest number of donors, default 12.
-        sampled_templates: Number of programs sampled of the task to learn its sketches and
-            extents from, default 8.
     """
     donors = library.nearest(task, most_donors)
     if not donors:
         return []
-    templates = [program.trace for program in proposer.sample(task, sampled_templates, seed)]
+    templates = [program.trace for program in shown()]
     carried = (carry_over(donor.trace, templates) for donor in donors)
     return proposer.apply(task, [trace for trace in dict.fromkeys(carried) if trace is not None])
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -98,6 +99,7 @@ class ModelGuidance:
         self._measured: dict[str, list[Measurement]] = {}
         self._support: dict[str, Examples] = {}
         self._custom_measured: Counter[str] = Counter()
+        self._asking = threading.RLock()
 
     def for_task(self, task: Task) -> "TaskGuidance":
         """What it says of one task, whenever it is asked."""
@@ -140,12 +142,22 @@ class ModelGuidance:
             self.model.learn_unapplied_traces(*self._split(records))
 
     def score(self, task: Task, programs: Sequence[Program]) -> Floats:
-        """Scores of a task's programs, float64 [n]; there must be a model."""
+        """Scores of a task's programs, float64 [n]; there must be a model.
+
+        Threads that choose for several tasks take turns: not every model may be asked at once.
+        """
         assert self.model is not None
-        if task.hash not in self._support:
-            measured = self._measured.get(task.hash, [])
-            self._support[task.hash] = examples_of(measured, self.profile)
-        return self.model.predict(batch_of(programs, self.profile), self._support[task.hash])
+        with self._asking:
+            if task.hash not in self._support:
+                measured = self._measured.get(task.hash, [])
+                self._support[task.hash] = examples_of(measured, self.profile)
+            return self.model.predict(batch_of(programs, self.profile), self._support[task.hash])
+
+    def rank(self, ranker: "TraceRanker", task: Task, traces: Sequence[str]) -> Floats:
+        """Scores of unapplied traces of a task, float64 [n]; threads take turns."""
+        programs = [Program(task, trace) for trace in traces]
+        with self._asking:
+            return ranker.predict(batch_of(programs, self.profile))
 
     def explores(self, task: Task) -> Exploration:
         """What to try of a task whatever the scores."""
@@ -237,12 +249,7 @@ class TaskGuidance:
         ranker = self.models.model.trace_ranker if self.models.model is not None else None
         if ranker is None or self.task.operator not in ranker.operators:
             return None
-
-        def rank(traces: Sequence[str]) -> Floats:
-            programs = [Program(self.task, trace) for trace in traces]
-            return ranker.predict(batch_of(programs, self.models.profile))
-
-        return rank
+        return partial(self.models.rank, ranker, self.task)
 
     @property
     def exploration(self) -> Exploration:

@@ -137,7 +137,7 @@ def tune(
         tuning.run()
         if guidance.model is not None:
             expected_s |= _expect(scheduler.select_without_evidence(), library)
-            picked |= _pick(scheduler.select_unmeasured(expected_s))
+            picked |= _pick(scheduler.select_unmeasured(expected_s), measurer)
     leaders = {state.task.hash: state.leaders for state in states if state.leaders}
     return TuningResult(session.ended, leaders, picked, expected_s, **vars(session.progress()))
 
@@ -221,7 +221,7 @@ def _start(
             measurer,
             options.seed,
             guidance=guidance.for_task(task),
-            warm_starts=partial(warm_starts_of, library, task, measurer, options.seed),
+            warm_starts=partial(warm_starts_of, library, task, measurer),
             evolution=options.evolution,
         )
         states.append(TaskState(task, weight, search, options.scheduler))
@@ -242,9 +242,10 @@ def _expect(states: Sequence[TaskState], library: ScheduleLibrary) -> dict[str, 
     return {state.task.hash: library.expected_s(state.task) for state in states}
 
 
-def _pick(states: Sequence[TaskState]) -> dict[str, Program]:
-    """The model's choice for each task, by hash."""
+def _pick(states: Sequence[TaskState], measurer: DeviceMeasurer) -> dict[str, Program]:
+    """The model's choice for each task, by hash; of several tasks at once."""
     if states:
         log.info("choosing programs for %d tasks that nothing was measured of", len(states))
-    picks = {state.task.hash: _or_warning(state.search.pick) for state in states}
-    return {task: program for task, program in picks.items() if program is not None}
+    picks = measurer.for_each(lambda state: _or_warning(state.search.pick), states)
+    named = zip((state.task.hash for state in states), picks, strict=True)
+    return {task: program for task, program in named if program is not None}

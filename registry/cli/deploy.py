@@ -65,6 +65,7 @@ class DeployOptions:
     )
     batch: tuple[int, ...] = option((1,), "Batch sizes, such as 1,2,4,8.")
     refresh: bool = option(False, "Replace a bundle that is there.")
+    untuned: bool = option(False, "Time the network without tuning, too, however slow.")
     out: Path = option(Path("bundle"), "Folder of the bundle.")
     output: tuple[str, ...] = output_option()
     unrecorded: bool = unrecorded_option()

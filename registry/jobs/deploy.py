@@ -2,14 +2,16 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy.bundle import read_manifest
+from hetfeat.deploy.check_on_device import CheckOptions
 from hetfeat.deploy.pipeline import compile_found, deploy
 from hetfeat.deploy.report import DeployReport
 from hetfeat.deploy.request import (
@@ -69,6 +71,8 @@ class DeployJob:
         trials: Number of programs to measure; None, the default, for what the effort allows.
         batch: Batch sizes in rows, the one to compare with peers first; 1 by default.
         refresh: Whether to replace a bundle that is there, default False.
+        untuned: Whether to time the network without tuning, too, however long that takes; default
+            False.
         seed: Seed of weights, inputs and search, default 0.
         search: Strategy that proposes programs, default `evolution`.
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
@@ -84,6 +88,7 @@ class DeployJob:
     trials: int | None = None
     batch: tuple[int, ...] = (1,)
     refresh: bool = False
+    untuned: bool = False
     seed: int = 0
     search: str = EVOLUTION
     unrecorded: bool = False
@@ -168,7 +173,8 @@ def deploy_and_register(job: DeployJob) -> Deployment:
     if report and (version := _registered(job.out, bundle_name(slug, profile.name))):
         log.info("'%s' is this bundle already; --refresh true makes it anew", job.out)
         return Deployment(report, version.run_id, version.uri, job.out, reused=True)
-    return _deploy_in_run(request, profile, source, job.out, report, job.refresh)
+    make = partial(deploy, check=CheckOptions(untuned=True)) if job.untuned else deploy
+    return _deploy_in_run(request, profile, source, job.out, report, job.refresh, make)
 
 
 def _model_to_ask(job: DeployJob) -> str | None:
@@ -248,6 +254,7 @@ def _deploy_in_run(
     out: Path,
     kept: DeployReport | None,
     refresh: bool,
+    make: Callable[..., DeployReport],
 ) -> Deployment:
     """Deploys, unless there is a bundle with a report that was kept, and registers the bundle."""
     refuse_unguided(request, source is not None)
@@ -257,7 +264,7 @@ def _deploy_in_run(
     with _run_of(request, source) as (run_id, model):
         if refresh:
             discard(out)
-        report = kept or deploy(request, networks, profile, model, out)
+        report = kept or make(request, networks, profile, model, out)
         version = _log_bundle(out, report, request, source, run_id)
     return Deployment(report, run_id, version.uri, out, reused=kept is not None)
 

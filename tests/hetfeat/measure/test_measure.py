@@ -334,6 +334,37 @@ def test_a_child_lost_while_it_draws_programs_is_asked_again(device, monkeypatch
         assert measurer.vary(task, ["[]"], 4, seed=0) == []
 
 
+def test_tasks_are_chosen_for_at_once_each_by_one_child(device, monkeypatch):
+    """What is proposed does not depend on which child it was."""
+    both = threading.Barrier(2, timeout=60)
+    asked = {}
+
+    class Child:
+        def __init__(self, number):
+            self.number = number
+
+        def ask(self, request, timeout_s):
+            asked.setdefault(request.task, []).append(self.number)
+            words = request.traces if request.do == "apply" else [f"{request.seed} {request.count}"]
+            return [(word, "") for word in words]
+
+    children = [Child(0), Child(1)]
+    measurer = LocalMeasurer(device, builders=2)
+    monkeypatch.setattr(measurer.pool, "_worker_of", lambda index, task: children[index])
+
+    def propose(task):
+        both.wait()
+        found = measurer.sample(task, 4, seed=3) + measurer.apply(task, ["a", "b", "c"])
+        return [program.trace for program in found]
+
+    tasks = [Task(f"{n:016d}", "matmul", ((8, 8), (8, 8)), "float32", 1e3) for n in range(4)]
+    assert measurer.for_each(propose, tasks) == [["192 4", "a", "b", "c"]] * 4
+    assert [len(set(children)) for children in asked.values()] == [1] * 4
+    assert {number for children in asked.values() for number in children} == {0, 1}
+    traces = [program.trace for program in measurer.sample(tasks[0], 4, seed=3)]
+    assert traces == ["192 2", "193 2"]  # alone, of both
+
+
 def test_variations_are_new_programs(measurer):
     task = kernels.known_to(measurer, kernels.matmul(32)).task
     parents = [program.trace for program in measurer.sample(task, 2, seed=1)]

@@ -78,7 +78,7 @@ def test_every_strategy_finds_the_best_split_and_asks_for_none_twice(strategy):
 
 def test_what_it_is_given_comes_first():
     given = [program(EXTENT // 64, 64)]
-    first = TileSearch("random", TASK, Device(), 0, warm_starts=lambda: given).ask(BATCH)
+    first = TileSearch("random", TASK, Device(), 0, warm_starts=lambda _: given).ask(BATCH)
     assert [inner_of(p) for p in first] == [64, 1, EXTENT]
 
 

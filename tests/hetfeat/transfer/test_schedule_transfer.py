@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from functools import partial
 
 import pytest
 import stores
@@ -192,7 +193,7 @@ def test_programs_of_other_convolutions_apply_and_run(device):
     with LocalMeasurer(device) as measurer:
         for task in chosen:
             measurer.add_task(task, modules[task.hash])
-            found = warm_starts_of(library, task, measurer, seed=0)
+            found = warm_starts_of(library, task, measurer, partial(measurer.sample, task, 8, 0))
             assert len(found) >= 6
             assert any(m.latency_s for m in measurer.measure(found[:2]))
         wrong = json.dumps([[["GetSBlock", [], ["no_such_block", "main"], ["b0"]]], []])

@@ -63,6 +63,9 @@ class FakeDevice:
     def apply(self, task, traces):
         return [self._program(task, quality(Program(task, trace))) for trace in traces]
 
+    def for_each(self, function, items):
+        return [function(item) for item in items]
+
     def measure_each(self, programs, incumbent_s=None):
         for program in programs:
             if self.interrupt_after is not None and len(self.measured) >= self.interrupt_after:
@@ -341,7 +344,7 @@ class TestEvolution:
         starts = [program for program in drawn if quality(program) in numbers]
         explored = Exploration(score_warm_starts=model != "does not")
         guidance = FixedGuidance(self.right if model else None, exploration=explored)
-        search = Evolution(TASKS[0][0], device, 0, guidance=guidance, warm_starts=lambda: starts)
+        search = Evolution(TASKS[0][0], device, 0, guidance=guidance, warm_starts=lambda _: starts)
         found = {program.key for program in search.ask(BATCH)}
         taken = sum(program.key in found for program in starts)
         fast = 7 in numbers
@@ -491,6 +494,52 @@ class TestEvolution:
         while found := search.ask(BATCH):
             asked += found
         assert len({program.key for program in asked}) == len(asked) > 90
+
+    @pytest.mark.parametrize(
+        "ask", [lambda search: search.ask(BATCH), lambda search: search.pick()]
+    )
+    def test_sketches_are_drawn_once_for_all_who_look_at_them(self, monkeypatch, ask):
+        """Warm starts learn the extents of a task from them."""
+        monkeypatch.setattr("hetfeat.search.evolution.mutate_traces", lambda *_: [])
+        drawn = []
+
+        class Noting(FakeDevice):
+            def sample(self, task, count, seed):
+                drawn.append(count)
+                return super().sample(task, count, seed)
+
+        ask(
+            Evolution(
+                TASKS[0][0],
+                Noting(),
+                0,
+                guidance=FixedGuidance(self.right, rank_traces=len),
+                warm_starts=lambda show: show(),
+                config=EvolutionConfig(sketch_samples=5),
+            )
+        )
+        assert drawn.count(5) == 1
+
+    def test_traces_are_applied_while_that_brings_better_ones(self, monkeypatch):
+        """Ranked as they are numbered, where nothing is measured."""
+        applied = []
+
+        class Applying(FakeDevice):
+            def sample(self, task, count, seed):
+                return [self._program(task, 99)]
+
+            def apply(self, task, traces):
+                applied.append(len(traces))
+                return super().apply(task, traces)
+
+        device = Applying()
+        ranked = [*range(50, 9, -1), *range(60, 90)]
+        traces = [device._program(TASKS[0][0], number).trace for number in ranked]
+        monkeypatch.setattr("hetfeat.search.evolution.mutate_traces", lambda *_: traces)
+        config = EvolutionConfig(unmeasured_applied=16)
+        picked = self.search(self.right, device=device, rank=len, config=config).pick()
+        assert quality(picked) == 10
+        assert applied == [16, 16, 16, 16]
 
     def test_failures_are_no_parents(self):
         parents = []
