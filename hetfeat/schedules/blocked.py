@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-Sketch = Callable[[Any, int], None]
-"""Schedules a kernel, its decisions drawn at random: a TVM schedule, and the lanes of a vector."""
+from hetfeat.schedules.registers import VectorUnit
+
+Sketch = Callable[[Any, VectorUnit], None]
+"""Schedules a kernel, its decisions drawn at random: a TVM schedule, and the CPU's registers."""
 
 LARGEST_TILE = 64
 """MetaSchedule's limit of an innermost tile, too."""
@@ -53,48 +55,53 @@ def _rereads(block: Any) -> Iterator[bool]:
         yield not wide <= set(indices)
 
 
-def by_rows(schedule: Any, lanes: int) -> None:
+def by_rows(schedule: Any, unit: VectorUnit) -> None:
     """Each core computes some rows of the output: of an image, or of a matrix."""
-    _blocked(schedule, lanes, across_channels=False)
+    _blocked(schedule, unit, across_channels=False)
 
 
-def by_channels(schedule: Any, lanes: int) -> None:
+def by_channels(schedule: Any, unit: VectorUnit) -> None:
     """Each core computes some channels of the output, or columns of a matrix."""
-    _blocked(schedule, lanes, across_channels=True)
+    _blocked(schedule, unit, across_channels=True)
 
 
 SKETCHES: tuple[Sketch, ...] = (by_rows, by_channels)
 
 
-def _blocked(schedule: Any, lanes: int, across_channels: bool) -> None:
+def _blocked(schedule: Any, unit: VectorUnit, across_channels: bool) -> None:
     anchor, pads, output = _arranged(schedule)
     *outer, x, channels = schedule.get_loops(output)
     wide = [loop for loop in outer if extent(schedule, loop) > 1]
-    if wide:
+    tall = []
+    if wide and unit.is_small:  # few rows fit: of 14, two of each of two rows of an image
+        y0, y1, y2 = tile_loop(schedule, wide.pop(), 3, REGISTER_ROWS)
+        x0, x1 = tile_loop(schedule, x, 2, REGISTER_ROWS)
+        tall = [y2]
+    elif wide:
         y0, y1 = tile_loop(schedule, wide.pop(), 2, LARGEST_TILE)
         x0, x1 = tile_loop(schedule, x, 2, REGISTER_ROWS)
     else:
         y0, y1, x1 = tile_loop(schedule, x, 3, REGISTER_ROWS)
         x0 = None
-    vectors, vector = vectorized(schedule, channels, lanes)
+    vectors, vector = vectorized(schedule, channels, unit)
     c0, c1, c2 = tile_loop(schedule, vectors, 3, REGISTER_VECTORS)
-    inside = [y1, *([x0] if x0 else []), c1, x1, c2, vector]
+    inside = [y1, *([x0] if x0 else []), c1, *tall, x1, c2, vector]
     if across_channels:
         schedule.reorder(c0, *wide, y0, *inside)
         loop = c0
     else:
         schedule.reorder(*wide, y0, c0, *inside)
         loop = schedule.fuse(*wide, y0)
-    schedule.unroll(x1)
-    schedule.unroll(c2)
+    for row in (*tall, x1, c2):
+        schedule.unroll(row)
     schedule.compute_at(anchor, c1, preserve_unit_loops=True)
     schedule.parallel(loop)
-    _accumulated(schedule, anchor, lanes)
+    _accumulated(schedule, anchor, unit, bool(tall))
     for pad in pads:
         if not across_channels:
             schedule.compute_at(pad, loop, preserve_unit_loops=True)
         *around, _, _, depth = schedule.get_loops(pad)
-        vectorized(schedule, depth, lanes)
+        vectorized(schedule, depth, unit)
         if across_channels:
             schedule.parallel(schedule.fuse(*around))
 
@@ -114,7 +121,7 @@ def _arranged(schedule: Any) -> tuple[Any, list[Any], Any]:
     return block, [schedule.get_sblock(name) for name in pads], output
 
 
-def _accumulated(schedule: Any, block: Any, lanes: int) -> None:
+def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool) -> None:
     """The sum of one block of registers: over the depth innermost, or over a window unrolled."""
     kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
     own = schedule.get_loops(block)[-len(kinds) :]
@@ -125,11 +132,12 @@ def _accumulated(schedule: Any, block: Any, lanes: int) -> None:
     if extent(schedule, depth) == 1:
         for loop in window:
             schedule.unroll(loop)
-    vectors, vector = vectorized(schedule, channels, lanes)
+    vectors, vector = vectorized(schedule, channels, unit)
     d0, d1 = tile_loop(schedule, depth, 2, LARGEST_TILE)
-    schedule.reorder(*outer, d0, *window, d1, x, vectors, vector)
-    schedule.unroll(x)
-    schedule.unroll(vectors)
+    rows = [outer.pop(), x] if tall else [x]
+    schedule.reorder(*outer, d0, *window, d1, *rows, vectors, vector)
+    for loop in (*rows, vectors):
+        schedule.unroll(loop)
 
 
 def tile_loop(schedule: Any, loop: Any, levels: int, innermost: int) -> list[Any]:
@@ -137,12 +145,12 @@ def tile_loop(schedule: Any, loop: Any, levels: int, innermost: int) -> list[Any
     return list(schedule.split(loop, schedule.sample_perfect_tile(loop, levels, innermost)))
 
 
-def vectorized(schedule: Any, loop: Any, lanes: int) -> tuple[Any, Any]:
-    """The loop split into one over vectors, and those: two registers each, or what divides it.
+def vectorized(schedule: Any, loop: Any, unit: VectorUnit) -> tuple[Any, Any]:
+    """The loop split into one over vectors, and those: as wide as they may be, or what divides it.
 
     Only powers of two: LLVM takes vectors of 12 or 24 elements apart into slow pieces.
     """
-    width = math.gcd(extent(schedule, loop), 2 * lanes)
+    width = math.gcd(extent(schedule, loop), unit.vector)
     vectors, vector = schedule.split(loop, [None, width])
     schedule.vectorize(vector)
     return vectors, vector

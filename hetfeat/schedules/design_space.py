@@ -14,16 +14,20 @@ import tvm.s_tir.meta_schedule as ms
 from tvm.s_tir.schedule import Schedule
 from tvm.s_tir.schedule import Trace as TvmTrace
 from tvm.sym import detect_linear_equation
-from tvm.target.codegen import llvm_get_vector_width
 
+from hetfeat.devices.target import vector_isa
 from hetfeat.features.per_store import StoreFeatures
 from hetfeat.schedules import blocked, winograd
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.intrinsics import load_for_cpu
+from hetfeat.schedules.registers import FEWEST_SUMS, VectorUnit
 from hetfeat.schedules.shared_memory import Read, SharedMemory
 from hetfeat.schedules.threads import first_kept, keeps_to_threads
 
-FLOAT32_BITS = 32
+FLOAT32_BYTES = 4
+
+ISAS_OF_FEW_REGISTERS = ("avx2", "sse42", "scalar")
+"""Vector instructions with 16 registers; others have 32."""
 
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError)
 """What TVM raises for a trace that does not apply: its own errors derive from the first."""
@@ -56,6 +60,7 @@ class TaskSpace:
         )
         self._features = StoreFeatures(self._context, cache_line_bytes)
         self._gpu = target.kind.name == "cuda"
+        self._unit = _vector_unit(target)
         if self._gpu:
             limit_bytes = int(target.attrs["max_shared_memory_per_block"])
             reads_of = cache(partial(_reads_of, self._unscheduled()))
@@ -71,13 +76,14 @@ class TaskSpace:
         target = self._context.target
         if target.kind.name != "llvm":
             return
-        lanes = llvm_get_vector_width(target) // FLOAT32_BITS
         kernel = self._unscheduled()
         own = winograd.SKETCHES if winograd.is_winograd(kernel) else ()
-        for sketch in own or (blocked.SKETCHES if blocked.fills_registers(kernel, lanes) else ()):
+        if not own and blocked.fills_registers(kernel, self._unit.lanes):
+            own = blocked.SKETCHES
+        for sketch in own:
             with contextlib.suppress(*REFUSALS):  # what follows a sum may not be for them
                 schedule = self._unscheduled()
-                sketch(schedule, lanes)
+                sketch(schedule, self._unit)
                 yield schedule
 
     def _unscheduled(self) -> Schedule:
@@ -100,10 +106,9 @@ class TaskSpace:
 
         def draw() -> Schedule | None:
             sketch = next(sketches)
-            if self._gpu:
-                given = json.loads(traces.dump(sketch.as_json()))
-                drawn = first_kept(lambda: traces.drawn_anew(given, rng), self._keeps)
-                return self._applied(drawn, rng)
+            text = traces.dump(sketch.as_json())
+            if self._gpu or (self._unit.is_small and traces.is_custom_sketch(text)):
+                return self._applied(self._drawn_anew(json.loads(text), rng), rng)
             schedule = self._blank(rng)
             TvmTrace(sketch.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
             return schedule
@@ -133,14 +138,26 @@ class TaskSpace:
         remaining = iter(given)
 
         def draw() -> Schedule | None:
-            text = next(remaining, None)
-            return self._applied(None if text is None else json.loads(text), rng)
+            trace = json.loads(next(remaining, "null"))
+            return self._applied(trace if trace and self._unit.holds(trace) else None, rng)
 
         yield from self._distinct(draw, len(given), set())
 
+    def _drawn_anew(self, sketch: traces.Trace, rng: random.Random) -> traces.Trace | None:
+        def draw() -> traces.Trace:
+            return traces.drawn_anew(sketch, rng)
+
+        full = None if self._gpu else first_kept(draw, self._fills)
+        return full or first_kept(draw, self._keeps)
+
     def _keeps(self, trace: traces.Trace) -> bool:
-        """False of what TVM would refuse when it is applied, as far as decisions alone tell."""
-        return not self._gpu or (keeps_to_threads(trace) and self._shared_memory.holds(trace))
+        """False of what TVM would refuse or spill, as far as decisions alone tell."""
+        if self._gpu:
+            return keeps_to_threads(trace) and self._shared_memory.holds(trace)
+        return self._unit.holds(trace)
+
+    def _fills(self, trace: traces.Trace) -> bool:
+        return self._unit.holds(trace, fewest=FEWEST_SUMS)
 
     def _applied(self, trace: traces.Trace | None, rng: random.Random) -> Schedule | None:
         if trace is None:
@@ -198,6 +215,15 @@ def _rules(target: tvm.target.Target) -> ms.SpaceGenerator:
     """
     kind = "cuda" if target.kind.name == "cuda" else "from-target"
     return ms.space_generator.PostOrderApply(sch_rules=kind, postprocs=kind, mutator_probs=kind)
+
+
+def _vector_unit(target: tvm.target.Target) -> VectorUnit:
+    if target.kind.name != "llvm":
+        return VectorUnit(1)
+    names = ("mcpu", "mtriple", "mattr")
+    given = {name: target.attrs[name] for name in names if name in target.attrs}
+    isa, width_bytes = vector_isa({"kind": "llvm", **given})
+    return VectorUnit(width_bytes // FLOAT32_BYTES, 16 if isa in ISAS_OF_FEW_REGISTERS else 32)
 
 
 def replay(module: tvm.IRModule, trace: str) -> Schedule:

@@ -16,6 +16,7 @@ from hetfeat.schedules.blocked import (
     tile_loop,
     vectorized,
 )
+from hetfeat.schedules.registers import VectorUnit
 
 STAGES = ("input_tile", "data_pack", "bgemm", "inverse")
 
@@ -25,7 +26,7 @@ def is_winograd(schedule: Any) -> bool:
     return set(STAGES) <= set(blocks(schedule))
 
 
-def by_rows(schedule: Any, lanes: int) -> None:
+def by_rows(schedule: Any, unit: VectorUnit) -> None:
     """Each core takes rows of tiles through all stages."""
     output = _inlined(schedule)
     tile = extent(schedule, schedule.get_loops(schedule.get_sblock("inverse"))[0])
@@ -33,24 +34,24 @@ def by_rows(schedule: Any, lanes: int) -> None:
     rows, _ = schedule.split(y, [None, tile])
     rows, _ = tile_loop(schedule, rows, 2, LARGEST_TILE)
     loop = schedule.fuse(count, rows)
-    vectorized(schedule, channels, lanes)
+    vectorized(schedule, channels, unit)
     for stage in ("inverse", "bgemm", "data_pack"):
         schedule.compute_at(schedule.get_sblock(stage), loop, preserve_unit_loops=True)
     schedule.parallel(loop)
-    _stages(schedule, lanes)
+    _stages(schedule, unit)
 
 
-def by_channels(schedule: Any, lanes: int) -> None:
+def by_channels(schedule: Any, unit: VectorUnit) -> None:
     """Each core computes some output channels of all tiles, once the input is transformed."""
     output = _inlined(schedule)
     count, y, x, channels = schedule.get_loops(output)
-    vectors, vector = vectorized(schedule, channels, lanes)
+    vectors, vector = vectorized(schedule, channels, unit)
     loop, inner = tile_loop(schedule, vectors, 2, REGISTER_VECTORS)
     schedule.reorder(loop, count, y, x, inner, vector)
     for stage in ("inverse", "bgemm"):
         schedule.compute_at(schedule.get_sblock(stage), loop, preserve_unit_loops=True)
     schedule.parallel(loop)
-    _stages(schedule, lanes)
+    _stages(schedule, unit)
     schedule.parallel(schedule.get_loops(schedule.get_sblock("data_pack"))[0])
 
 
@@ -65,11 +66,11 @@ def _inlined(schedule: Any) -> Any:
     return schedule.get_sblock(output)
 
 
-def _stages(schedule: Any, lanes: int) -> None:
+def _stages(schedule: Any, unit: VectorUnit) -> None:
     """What happens to a few tiles: transformed and back tile by tile, and multiplied between."""
     for stage in ("data_pack", "inverse"):
         *_, y, x, positions, channels, a, b = schedule.get_loops(schedule.get_sblock(stage))
-        vectors, vector = vectorized(schedule, channels, lanes)
+        vectors, vector = vectorized(schedule, channels, unit)
         schedule.reorder(positions, vectors, y, x, a, b, vector)
         for loop in (y, x, a, b):
             schedule.unroll(loop)
@@ -77,7 +78,7 @@ def _stages(schedule: Any, lanes: int) -> None:
             _gather(schedule, vectors)
     *_, y, x, positions, channels, depth = schedule.get_loops(schedule.get_sblock("bgemm"))
     p0, p1 = tile_loop(schedule, positions, 2, REGISTER_ROWS)
-    vectors, vector = vectorized(schedule, channels, lanes)
+    vectors, vector = vectorized(schedule, channels, unit)
     c0, c1, c2 = tile_loop(schedule, vectors, 3, REGISTER_VECTORS)
     schedule.reorder(y, x, c0, p0, c1, depth, p1, c2, vector)
     schedule.unroll(p1)

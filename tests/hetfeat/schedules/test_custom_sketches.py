@@ -13,12 +13,14 @@ from torch import nn
 
 from hetfeat.records import Program
 from hetfeat.schedules import blocked, winograd
+from hetfeat.schedules.registers import VectorUnit, sums_of
 from hetfeat.schedules.trace import is_custom_sketch
 from hetfeat.workloads.winograd import TRANSFORMS, transformed_filters
 
 pytestmark = pytest.mark.tvm
 
-LANES = (8, 16)
+AVX2, AVX512 = VectorUnit(8, 16), VectorUnit(16)
+UNITS = pytest.mark.parametrize("unit", [AVX2, AVX512], ids=["avx2", "avx512"])
 LARGEST_ERROR = 1e-5
 """Relative to the largest output, beside float64; what F(4,3) has."""
 
@@ -58,12 +60,12 @@ def drawn(tensors, seed=0):
     return [rng.normal(size=[int(n) for n in t.shape]).astype(np.float32) for t in tensors[:-1]]
 
 
-def scheduled(tensors, sketch, lanes, seed=1):
+def scheduled(tensors, sketch, unit, seed=1):
     from tvm import te
     from tvm.s_tir import Schedule
 
     schedule = Schedule(te.create_prim_func(tensors), seed=seed, debug_mask="all")
-    sketch(schedule, lanes)
+    sketch(schedule, unit)
     return schedule
 
 
@@ -85,7 +87,7 @@ def parallel_loops(schedule) -> int:
 
 
 @both(blocked.SKETCHES)
-@pytest.mark.parametrize("lanes", LANES)
+@UNITS
 @pytest.mark.parametrize(
     ("data", "weights", "stride", "epilogue"),
     [
@@ -95,18 +97,19 @@ def parallel_loops(schedule) -> int:
         ((1, 9, 9, 1), (3, 3, 1, 48), 2, True),
     ],
 )
-def test_convolutions(sketch, lanes, data, weights, stride, epilogue):
+def test_convolutions(sketch, unit, data, weights, stride, epilogue):
     tensors = convolution(data, weights, stride, epilogue=epilogue)
     inputs = drawn(tensors)
     wanted = exact(*inputs[:2], (weights[0] // 2,) * 4, stride).transpose(0, 2, 3, 1)
     if epilogue:
         wanted = np.maximum(wanted + inputs[2], 0)
-    assert_close(run(scheduled(tensors, sketch, lanes), inputs, wanted.shape), wanted)
+    assert_close(run(scheduled(tensors, sketch, unit), inputs, wanted.shape), wanted)
 
 
 @both(blocked.SKETCHES)
+@UNITS
 @pytest.mark.parametrize("shape", [(6, 20, 48), (1, 32, 10), (3, 4, 8, 16)])
-def test_matrix_products(sketch, shape):
+def test_matrix_products(sketch, unit, shape):
     from tvm import te
 
     *batch, rows, depth, columns = shape
@@ -121,7 +124,7 @@ def test_matrix_products(sketch, shape):
     tensors = [a, b, product]
     inputs = drawn(tensors)
     wanted = np.matmul(*(x.astype(float) for x in inputs))
-    assert_close(run(scheduled(tensors, sketch, 16), inputs, wanted.shape), wanted)
+    assert_close(run(scheduled(tensors, sketch, unit), inputs, wanted.shape), wanted)
 
 
 @pytest.mark.parametrize(
@@ -150,14 +153,14 @@ def test_products_that_fill_registers(data, weights, groups, found):
 @both(winograd.SKETCHES)
 @pytest.mark.parametrize("tile", TRANSFORMS)
 @pytest.mark.parametrize(
-    ("data", "channels", "pads"),
+    ("data", "channels", "pads", "unit"),
     [
-        ((1, 14, 14, 32), 48, (1, 1, 1, 1)),
-        ((2, 7, 9, 16), 24, (0, 1, 2, 1)),
-        ((1, 5, 5, 3), 5, (1, 1, 1, 1)),
+        ((1, 14, 14, 32), 48, (1, 1, 1, 1), AVX512),
+        ((2, 7, 9, 16), 24, (0, 1, 2, 1), AVX2),
+        ((1, 5, 5, 3), 5, (1, 1, 1, 1), AVX2),
     ],
 )
-def test_winograd(sketch, tile, data, channels, pads):
+def test_winograd(sketch, tile, data, channels, pads, unit):
     from tvm import te, topi
 
     from hetfeat.workloads.winograd.lowering import convolution
@@ -170,16 +173,25 @@ def test_winograd(sketch, tile, data, channels, pads):
     weights = rng.normal(size=(3, 3, data[3], channels)).astype(np.float32)
     (image,) = drawn(tensors[::2])
     wanted = np.maximum(exact(image, weights, pads), 0).transpose(0, 2, 3, 1)
-    found = scheduled(tensors, sketch, 16)
+    found = scheduled(tensors, sketch, unit)
     inputs = [image, transformed_filters(weights, tile)]
     assert_close(run(found, inputs, wanted.shape), wanted)
     assert parallel_loops(found) == {"by_rows": 1, "by_channels": 2}[sketch.__name__]
 
 
 @pytest.mark.parametrize(
-    ("size", "lanes", "width"), [(64, 16, 32), (48, 16, 16), (40, 16, 8), (24, 4, 8), (25, 16, 1)]
+    ("size", "unit", "width"),
+    [
+        (64, AVX512, 32),
+        (48, AVX512, 16),
+        (40, AVX512, 8),
+        (25, AVX512, 1),
+        (48, AVX2, 8),
+        (24, VectorUnit(4, 16), 4),
+        (24, VectorUnit(4), 8),
+    ],
 )
-def test_vectors_are_powers_of_two(size, lanes, width):
+def test_vectors_are_powers_of_two(size, unit, width):
     from tvm import te
     from tvm.s_tir import Schedule
 
@@ -187,7 +199,7 @@ def test_vectors_are_powers_of_two(size, lanes, width):
     copy = te.compute((size,), lambda i: source[i], name="copy")
     schedule = Schedule(te.create_prim_func([source, copy]))
     (loop,) = schedule.get_loops(schedule.get_sblock("copy"))
-    _, vector = blocked.vectorized(schedule, loop, lanes)
+    _, vector = blocked.vectorized(schedule, loop, unit)
     assert blocked.extent(schedule, vector) == width
 
 
@@ -218,6 +230,52 @@ class TestInATask:
             sum(is_custom_sketch(trace) for trace, _ in space.sample(2 * len(skeletons), seed=0))
             == 4
         )
+
+    @pytest.mark.parametrize(
+        ("target", "unit"),
+        [
+            ({"mcpu": "haswell"}, AVX2),
+            ({"mcpu": "x86-64-v2"}, VectorUnit(4, 16)),
+            ({"mcpu": "znver4"}, AVX512),
+            ({"mcpu": "cortex-a72", "mtriple": "aarch64-linux-gnu"}, VectorUnit(4)),
+        ],
+        ids=lambda value: value.get("mcpu") if isinstance(value, dict) else "",
+    )
+    def test_vectors_are_those_of_the_target(self, target, unit):
+        """TVM's `llvm_get_vector_width` says 512 of any x86 CPU."""
+        target = {"kind": "llvm", "num-cores": 2, **target}
+        assert self.space(kernels.matmul(64), target)._unit == unit
+
+    @pytest.mark.parametrize(
+        "tensors",
+        [
+            convolution((1, 14, 14, 64), (1, 1, 64, 128)),
+            convolution((1, 7, 7, 32), (3, 3, 32, 64), stride=2),
+            kernels.matmul(96),
+        ],
+        ids=["14x14", "7x7", "product"],
+    )
+    def test_sums_fit_sixteen_registers(self, tensors):
+        space = self.space(tensors, {"kind": "llvm", "mcpu": "haswell", "num-cores": 2})
+        drawn = [trace for trace, _ in space.sample(20, 0) if is_custom_sketch(trace)]
+        sums = [sums_of(json.loads(trace), 8) for trace in drawn]
+        assert drawn
+        assert min(sums) >= 6
+        varied = [trace for trace, _ in space.vary(drawn, 20, 0)]
+        assert max(*sums, *(sums_of(json.loads(trace), 8) for trace in varied)) <= 14
+
+    def test_what_would_be_spilled_is_not_applied(self):
+        space = self.space(
+            convolution((1, 14, 14, 64), (1, 1, 64, 128)),
+            {"kind": "llvm", "mcpu": "haswell", "num-cores": 2},
+        )
+        trace = next(trace for trace, _ in space.sample(9, 0) if is_custom_sketch(trace))
+        instructions, decisions = json.loads(trace)
+        sizes = iter(([7, 1, 2], [2, 7], [4, 2, 2], [1, 64]))
+        spilled = [[index, next(sizes)] for index, value in decisions if isinstance(value, list)]
+        assert sums_of([instructions, spilled], 8) == 28
+        assert list(space.apply([json.dumps([instructions, spilled])])) == []
+        assert len(list(space.apply([trace]))) == 1
 
     def test_of_other_kernels_and_targets_there_are_none(self, device):
         import tvm

@@ -1,0 +1,72 @@
+"""The vector registers of a CPU, and whether a custom sketch's block of sums fits them.
+
+What does not fit is spilled: stored and loaded again between the products. Too few sums leave the
+multipliers waiting for each other.
+"""
+
+import math
+from dataclasses import dataclass
+
+from hetfeat.schedules.trace import TILE, Trace, without_postproc
+
+OPERAND_REGISTERS = 2
+"""One for a vector of weights, and one for a value of the data in all its lanes."""
+FEWEST_SUMS = 6
+"""Sums of a block that keep most of a CPU's multipliers busy: two of them, four cycles each, would
+take eight. Seven rows of one vector are common, six rows of one are next."""
+
+
+@dataclass(frozen=True)
+class VectorUnit:
+    """Vector registers of a CPU.
+
+    Attributes:
+        lanes: Elements of a register.
+        registers: Number of registers, 16 or 32.
+    """
+
+    lanes: int
+    registers: int = 32
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it has 16 registers, as AVX2 and SSE have."""
+        return self.registers <= 16
+
+    @property
+    def vector(self) -> int:
+        """Elements of the widest vector of a custom sketch: two registers where there are 32."""
+        return self.lanes if self.is_small else 2 * self.lanes
+
+    def holds(self, trace: Trace, *, fewest: int = 0) -> bool:
+        """Whether the sums of a trace's innermost block leave room for their operands.
+
+        True where there are 32 registers, which models have learnt of, and of MetaSchedule's
+        sketches, which unroll nothing that is drawn.
+
+        Args:
+            trace: Trace with its decisions.
+            fewest: Fewest sums that will do, in registers; 0 by default.
+        """
+        sums = sums_of(trace, self.lanes) if self.is_small else None
+        return sums is None or fewest <= sums <= self.registers - OPERAND_REGISTERS
+
+
+def sums_of(trace: Trace, lanes: int) -> int | None:
+    """Registers of the sums of a custom sketch's innermost block; None of another sketch."""
+    instructions, decisions = without_postproc(trace)
+    chosen = dict(decisions)
+    extents: dict[object, int] = {}
+    vector, unrolled = lanes, list[int]()
+    for index, (kind, inputs, _, outputs) in enumerate(instructions):
+        if kind == TILE and index in chosen:
+            extents |= zip(outputs, chosen[index], strict=True)
+        elif kind == "Split":
+            factors = [extents.get(factor, factor) for factor in inputs[1:]]
+            known = zip(outputs, factors, strict=True)
+            extents |= {loop: factor for loop, factor in known if isinstance(factor, int)}
+        elif kind == "Vectorize" and not unrolled:
+            vector = extents.get(inputs[0], vector)
+        elif kind == "Unroll" and inputs[0] in extents:
+            unrolled.append(extents[inputs[0]])
+    return math.prod(unrolled) * math.ceil(vector / lanes) if unrolled else None

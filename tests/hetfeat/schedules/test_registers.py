@@ -1,0 +1,57 @@
+"""What a trace's decisions say of the registers that its sums take."""
+
+import pytest
+
+from hetfeat.schedules.registers import VectorUnit, sums_of
+
+AVX2, AVX512 = VectorUnit(8, 16), VectorUnit(16)
+
+
+def block(rows, vectors, vector=8):
+    """The trace of a custom sketch whose innermost block has so many rows and vectors."""
+    instructions = [
+        ["GetSBlock", [], ["out", "main"], ["b1"]],
+        ["GetLoops", ["b1"], [], ["l2", "l3"]],
+        ["SamplePerfectTile", ["l2"], [2, 16], ["v4", "v5"]],
+        ["Split", ["l2", "v4", "v5"], [True, False], ["l6", "l7"]],
+        ["Split", ["l3", "None", vector], [True, False], ["l8", "l9"]],
+        ["Vectorize", ["l9"], [], []],
+        ["SamplePerfectTile", ["l8"], [2, 4], ["v10", "v11"]],
+        ["Split", ["l8", "v10", "v11"], [True, False], ["l12", "l13"]],
+        ["Unroll", ["l7"], [], []],
+        ["Unroll", ["l13"], [], []],
+        ["Parallel", ["l6"], [], []],
+        ["GetLoops", ["b1"], [], ["l14", "l15"]],
+        ["Unroll", ["l14"], [], []],  # its extent follows from the others
+        ["Split", ["l15", "None", 32], [True, False], ["l16", "l17"]],
+        ["Vectorize", ["l17"], [], []],
+        ["EnterPostproc", [], [], []],
+        ["Unroll", ["l16"], [], []],
+    ]
+    return [instructions, [[2, [9, rows]], [6, [5, vectors]]]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "vectors", "vector", "sums"),
+    [(6, 2, 8, 12), (4, 3, 8, 12), (7, 1, 8, 7), (7, 1, 32, 28), (6, 2, 4, 12)],
+)
+def test_sums_are_rows_times_vectors_times_their_registers(rows, vectors, vector, sums):
+    assert sums_of(block(rows, vectors, vector), 8) == sums
+
+
+@pytest.mark.parametrize(
+    ("rows", "vectors", "holds", "fills"),
+    [(6, 2, True, True), (7, 2, True, True), (8, 2, False, False), (2, 2, True, False)],
+)
+def test_sixteen_registers_hold_sums_and_an_operand_of_each_kind(rows, vectors, holds, fills):
+    trace = block(rows, vectors)
+    assert (AVX2.holds(trace), AVX2.holds(trace, fewest=6)) == (holds, fills)
+    assert AVX512.holds(trace)
+
+
+def test_what_is_not_drawn_is_not_judged():
+    instructions, decisions = block(16, 4)
+    rolled = [one for one in instructions if one[0] != "Unroll"]
+    assert sums_of([rolled, decisions], 8) is None
+    assert AVX2.holds([rolled, decisions], fewest=6)
+    assert AVX2.holds([instructions, []])
