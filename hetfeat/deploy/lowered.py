@@ -67,7 +67,10 @@ def lower_networks(
     target = as_target(profile.target)
     with refusals(request.network):
         modules = [in_layout(imported.module, target) for imported in networks]
-        references = [reference_of(imported.network, request.seed) for imported in networks]
+        references = [
+            reference_of(imported.network, request.seed, module=imported.module)
+            for imported in networks
+        ]
         tasks_of_each = [extract_variant_tasks(module, target, TRANSFORMS) for module in modules]
     tasks = merge_tasks(tasks_of_each)
     workloads = {task.task.hash: save_workload(task.module) for task in tasks}
