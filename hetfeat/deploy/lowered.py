@@ -70,7 +70,10 @@ def lower_networks(
     target = as_target(profile.target)
     with refusals(request.network):
         modules = [in_layout(imported.module, target) for imported in networks]
-        references = [reference_of(imported.network, request.seed) for imported in networks]
+        references = [
+            reference_of(imported.network, request.seed, module=imported.module)
+            for imported in networks
+        ]
         _warn_of_silence(references[0])
         tasks_of_each = [extract_variant_tasks(module, target, TRANSFORMS) for module in modules]
     tasks = merge_tasks(tasks_of_each)

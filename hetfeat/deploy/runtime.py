@@ -677,9 +677,9 @@ def _check(folder: Path) -> int:
     error, tolerance = LoadedBundle(folder).check()
     right = error <= tolerance
     says = "computes" if right else "does not compute"
+    allowed = f"{tolerance:.3g} allowed" if tolerance else "right to the bit or wrong"
     sys.stdout.write(
-        f"bundle '{folder}' {says} what it should: largest error {error:.3g}, "
-        f"{tolerance:.3g} allowed\n"
+        f"bundle '{folder}' {says} what it should: largest error {error:.3g}, {allowed}\n"
     )
     return 0 if right else 1
 

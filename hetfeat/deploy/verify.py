@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from hetfeat.deploy.bundle import Array, Output, Sample
+from hetfeat.deploy.integers import exact_outputs, quantised
 from hetfeat.deploy.runtime import as_tuple, largest_error, worst
 from hetfeat.errors import HetfeatError, RequestError, WorkFailed
 from hetfeat.workloads.example_inputs import computed, draws, values_of
@@ -39,6 +40,12 @@ class ToleranceOptions:
     telling: float = 0.1
 
 
+TO_THE_BIT = ToleranceOptions(relative=0, of_what_changes=0, rounding=0)
+"""What is allowed where integers are compared."""
+OF_OTHER_ROUNDINGS = ToleranceOptions(relative=0.1, of_what_changes=0.2, telling=0.5)
+"""What is allowed of a quantised network of which float32 decides some steps."""
+
+
 class Runs(Protocol):
     """A network that was compiled, here or on a device."""
 
@@ -63,12 +70,14 @@ class Reference:
         samples: Inputs and outputs of the network, all numbers; the first is what a bundle keeps.
         silent: Names of the outputs that the inputs hardly move: a wrong one would not show.
         values: Descriptions of what each input was drawn from.
+        integers: What a manifest says of a quantised network, default None for others.
     """
 
     network: "Network"
     samples: tuple[Sample, ...]
     silent: tuple[str, ...]
     values: tuple[str, ...]
+    integers: dict[str, Any] | None = None
 
     @property
     def tells(self) -> bool:
@@ -78,21 +87,26 @@ class Reference:
     def facts(self) -> dict[str, Any]:
         """What a manifest says of it."""
         drawn = {"inputs": list(self.values), "draws": len(self.samples), "tells": self.tells}
-        return {"verified_on": drawn | ({"silent": list(self.silent)} if self.silent else {})}
+        facts = {"verified_on": drawn | ({"silent": list(self.silent)} if self.silent else {})}
+        return facts | ({"integers": self.integers} if self.integers else {})
 
 
 def reference_of(
     network: "Network",
     seed: int,
     *,
+    module: Any = None,
     random_inputs: int = 3,
     tolerance: ToleranceOptions = ToleranceOptions(),
 ) -> Reference:
     """Computes a network in its framework, on its own input and on random ones.
 
+    A quantised one is computed in exact integers, where its module is given.
+
     Args:
         network: Network in its framework.
         seed: Seed of the random inputs.
+        module: Module from `workloads.relax.import_network`, default None.
         random_inputs: Number of random inputs, 3 by default.
         tolerance: Settings of what is allowed; those of `ToleranceOptions` by default.
 
@@ -105,6 +119,11 @@ def reference_of(
     for inputs in draws(network, values, seed, random_inputs if values else 0):
         drawn.append(([value.numpy() for value in inputs], _computed(network, inputs)))
     names = network.output_names(len(drawn[0][1]))
+    facts = None
+    if module is not None and (integers := quantised(module)):
+        drawn, inexact = exact_outputs(network, integers, drawn)
+        tolerance = OF_OTHER_ROUNDINGS if inexact else TO_THE_BIT
+        facts = integers.facts(inexact)
     usable = [sample for sample in drawn if all(map(_is_finite, sample[1]))]
     if not usable:
         raise _not_finite(network, names, [outputs for _, outputs in drawn], random_inputs + 1)
@@ -120,7 +139,7 @@ def reference_of(
 
     samples = tuple(sample_of_draw(*drawn) for drawn in usable)
     silent = tuple(name for name, (_, tells) in zip(names, limits, strict=True) if not tells)
-    return Reference(network, samples, silent, tuple(str(of) for of in values))
+    return Reference(network, samples, silent, tuple(str(of) for of in values), facts)
 
 
 def _not_finite(
@@ -191,9 +210,13 @@ def _alike_beside_another(reference: Reference, inputs: list[Array]) -> bool:
         both = computed(reference.network, [torch.from_numpy(pair) for pair in pairs])
     except Exception:  # the framework's own
         return True
+    expected = [(output.value, output.tolerance) for output in reference.samples[0].outputs]
+    if reference.integers:  # which the framework does not compute
+        alone = computed(reference.network, [torch.from_numpy(value) for value in inputs])
+        expected = [(value, OF_OTHER_ROUNDINGS.relative * np.abs(value).max()) for value in alone]
     return all(
-        len(pair) == 2 and largest_error(pair[:1], alone.value) <= alone.tolerance
-        for pair, alone in zip(both, reference.samples[0].outputs, strict=True)
+        len(pair) == 2 and largest_error(pair[:1], value) <= tolerance
+        for pair, (value, tolerance) in zip(both, expected, strict=True)
     )
 
 

@@ -14,6 +14,7 @@ import tvm.s_tir.meta_schedule as ms
 from tvm.s_tir.schedule import Schedule
 from tvm.s_tir.schedule import Trace as TvmTrace
 from tvm.sym import detect_linear_equation
+from tvm.target.codegen import target_has_features
 
 from hetfeat.devices.target import vector_isa
 from hetfeat.features.per_store import StoreFeatures
@@ -211,9 +212,12 @@ def _reads_of(kernel: Schedule, block: str) -> list[Read | None]:
 def _rules(target: tvm.target.Target) -> ms.SpaceGenerator:
     """MetaSchedule's rules for a target; for NVIDIA GPUs those of their lanes.
 
-    It would take those of tensor cores for newer ones, which compute no float32.
+    It would take those of tensor cores for newer ones, which compute no float32. For AVX-512 it
+    would take a product of integers that saturates, or one that this LLVM refuses.
     """
     kind = "cuda" if target.kind.name == "cuda" else "from-target"
+    if kind != "cuda" and target_has_features("avx512f", target):
+        kind = "llvm"
     return ms.space_generator.PostOrderApply(sch_rules=kind, postprocs=kind, mutator_probs=kind)
 
 

@@ -13,6 +13,8 @@ import torch
 
 from hetfeat.errors import DataError, RequestError
 from hetfeat.workloads.network import Network
+from hetfeat.workloads.qoperators import as_qdq
+from hetfeat.workloads.quantised_onnx import check_quantised, is_quantised
 from hetfeat.workloads.tflite import tflite_network
 
 if TYPE_CHECKING:
@@ -77,6 +79,9 @@ class OnnxModule(torch.nn.Module):
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what it refuses is raised; it need not print that, too
+        if is_quantised(self.model):  # in float32: its own integers saturate on some CPUs
+            level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.graph_optimization_level = level
         source = str(self.path) if self.path else self.model.SerializeToString()
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
@@ -100,6 +105,8 @@ def _onnx_network(path: Path, name: str, batch: int) -> Network:
     try:
         _take_data_in(path, model)
         onnx.checker.check_model(str(beside) if beside else model)
+        model = as_qdq(model)
+        check_quantised(model, str(path))
         weights = {value.name for value in model.graph.initializer}
         inputs = [v for v in model.graph.input if v.name not in weights]
         examples = tuple(_example(path, value, batch) for value in inputs)

@@ -148,24 +148,22 @@ def of_float32(network: Network) -> Network:
     """The network.
 
     Raises:
-        RequestError: It is of half precision, or quantised.
+        RequestError: It is of half precision, or quantised in a way that is not built yet.
     """
     weights = [*network.module.parameters(), *network.module.buffers()]
     types = {str(value.dtype) for value in weights}
     types |= {str(value.dtype) for value in network.inputs} - {"torch.uint8"}  # an image may be
     dtypes = {name.removeprefix("torch.") for name in types}
     if network.onnx is not None:
-        from onnx import TensorProto
+        from hetfeat.workloads.quantised_onnx import stored_types
 
-        dtypes |= {
-            TensorProto.DataType.Name(value.data_type).lower()
-            for value in network.onnx.graph.initializer
-        }
+        dtypes |= stored_types(network.onnx)
     if refused := sorted(dtypes & OTHER_TYPES):
         raise RequestError(
             f"network '{network.name}' of {', '.join(refused)}",
-            "float32 throughout: half precision and quantised networks are not built yet",
-            "export it in float32",
+            "float32, or an ONNX file that quantises to 8 bits with QuantizeLinear and "
+            "DequantizeLinear: nothing else is built yet",
+            "export it in float32, or quantise it so",
         )
     return network
 

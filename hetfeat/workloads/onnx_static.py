@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 OPSET = 17
 """Version of ONNX's operator set that older models are lifted to."""
-DRAWN = {"RandomNormal", "RandomUniform", "Bernoulli", "Multinomial", "Dropout"}
+KEPT = {"RandomNormal", "RandomUniform", "Bernoulli", "Multinomial", "Dropout", "DequantizeLinear"}
+"""Operators that are not computed: what is drawn, and constants that stay integers."""
 
 
 def static(model: "onnx.ModelProto", most_elements: int = 1_000_000) -> "onnx.ModelProto":
@@ -78,7 +79,7 @@ def _computed(
         values = values | {node.input[0]: np.zeros(shapes[node.input[0]], bool)}
     inputs = [name for name in node.input if name]
     constant = all(name in values for name in inputs)
-    if not constant or node.domain or node.op_type in DRAWN or _has_graph(node):
+    if not constant or node.domain or node.op_type in KEPT or _has_graph(node):
         return None
     names = [name for name in node.output if name]
     try:

@@ -25,6 +25,9 @@ from hetfeat.workloads.onnx_static import open_node, static
 from hetfeat.workloads.operators import anchor_operator
 from hetfeat.workloads.passes.combine_matmuls import combine_siblings
 from hetfeat.workloads.passes.fold_constants import fold_constants
+from hetfeat.workloads.passes.integers import make_integers
+from hetfeat.workloads.passes.keep_roundings import keep_roundings
+from hetfeat.workloads.passes.lay_out_pads import lay_out_pads
 from hetfeat.workloads.passes.pad_rows import pad_rows
 from hetfeat.workloads.passes.simplify import operator_of, simplify, static_shape
 from hetfeat.workloads.passes.vectorise_functions import vectorise_functions
@@ -147,6 +150,7 @@ def in_layout(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     step = relax.transform
     normal = [step.CanonicalizeBindings(), fold_constants, step.FoldConstant()]
     passes: list[Pass] = [
+        make_integers,  # before constants are folded: weights would become float32
         *normal,  # folding warns of each index taken
         simplify,
         *normal,
@@ -160,6 +164,7 @@ def in_layout(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
         fold_constants,
         step.FoldConstant(),
         step.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
+        lay_out_pads,
         fold_constants,
         step.FoldConstant(),
     ]
@@ -195,7 +200,9 @@ def into_kernels(
         return use_winograd(module, winograd)
 
     with target:
-        module = _where_they_can(module, [pad_rows, with_winograd, vectorise_functions])
+        module = _where_they_can(
+            module, [pad_rows, with_winograd, vectorise_functions, keep_roundings]
+        )
         return tvm.ir.transform.Sequential(kernels)(module)
 
 

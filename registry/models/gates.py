@@ -137,10 +137,10 @@ def figure(client: "MlflowClient", version: Version, name: str) -> float | None:
     return None
 
 
-_LOWEST = {"rmse": 0.0, "max_abs_error": 0.0, "r2": -math.inf}
+_LOWEST = {"rmse": 0.0, "max_abs_error": 0.0, "tolerance": 0.0, "r2": -math.inf}
 _SHARES = re.compile(r"pca|top\d+|pca_.*|.*_pca")
 """Names of figures from 0 to 1."""
-_POSITIVE = ("latency_ms", "tolerance")
+_POSITIVE = ("latency_ms",)
 
 
 def is_usable(name: str, value: float) -> bool:

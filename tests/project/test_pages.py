@@ -29,6 +29,7 @@ HOW_TOS = [
     "docs/install.md",
     "docs/mlflow.md",
     "docs/pruning.md",
+    "docs/quantised.md",
     "docs/registry.md",
     "docs/report.md",
     "docs/search.md",

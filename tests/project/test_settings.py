@@ -105,9 +105,12 @@ STAY: dict[str, dict[str, str]] = {
     "hetfeat/torch_compile/stored.py": {"KEY_DIGITS": "format"},
     "hetfeat/transfer/finetune.py": {"LEAST_BUDGET": "formula"},
     "hetfeat/workloads/example_inputs.py": {"NARROW_BITS": "unit"},
+    "hetfeat/workloads/integer_rules.py": {"NARROW": "unit", "LARGEST_INT32": "unit"},
     "hetfeat/workloads/network.py": {"DIGEST_DIGITS": "format"},
     "hetfeat/workloads/onnx_static.py": {"OPSET": "protocol"},
     "hetfeat/workloads/passes/__init__.py": {"OUT_ELEMENTWISE_FUSABLE": "protocol"},
+    "hetfeat/workloads/passes/keep_roundings.py": {"ELEMENTWISE": "protocol"},
+    "hetfeat/workloads/qoperators.py": {"OPSET": "protocol"},
     "hetfeat/workloads/seeded_resnet18.py": {
         "BLOCKS": "definition",
         "CLASSES": "definition",

@@ -37,7 +37,9 @@ class _Combiner(PyExprMutator):  # type: ignore[misc]
         for block in function.body.blocks:
             for binding in block.bindings:
                 if _is_product(binding.value):
-                    groups[binding.value.args[0]].append(binding)
+                    source, weight = binding.value.args
+                    types = str(binding.var.ty.dtype), str(weight.ty.dtype)
+                    groups[source, types].append(binding)
         self._places = {
             member.var: (group, at)
             for group in groups.values()
@@ -55,7 +57,8 @@ class _Combiner(PyExprMutator):  # type: ignore[misc]
         weights = [member.value.args[1].value.numpy() for member in group]
         if at == 0:
             source = self.visit_expr(binding.value.args[0])
-            whole = relax.op.matmul(source, relax.const(np.concatenate(weights, axis=1)))
+            joined = relax.const(np.concatenate(weights, axis=1))
+            whole = relax.op.matmul(source, joined, out_dtype=str(binding.var.ty.dtype))
             self._whole[group[0].var] = self.builder_.emit(whole)
         ends = list(accumulate(weight.shape[1] for weight in weights))
         begin = ends[at] - weights[at].shape[1]

@@ -1,0 +1,265 @@
+"""Operators of a quantised network in numpy: exact, or of one kind only."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hetfeat.workloads import integer_rules as rules
+from hetfeat.workloads.integer_tensors import Array, InexactError, Scaled, as_real, cut_off
+
+
+def _quantize(call: Any, value: Any, scale: Array, zero: Array) -> Array:
+    dtype, axis = str(call.attrs.out_dtype), int(call.attrs.axis)
+    dimensions = np.ndim(value.integers if isinstance(value, Scaled) else value)
+    zero = rules.along(np.asarray(zero, np.int64), axis, dimensions)
+    if isinstance(value, Scaled) and np.size(scale) == 1:
+        size = float(np.reshape(scale, ()))
+        low, high = rules.steps_range(dtype, zero, value.low / size, value.high / size)
+        steps = value.integers.astype(np.float32) * rules.multiplier(value.scale, size)
+    else:
+        low, high = rules.steps_range(dtype, zero, -math.inf, math.inf)
+        steps = as_real(value) / rules.along(scale, axis, dimensions)
+    steps = np.where(steps > low, steps, low)
+    steps = np.where(steps < high, steps, high)
+    return (np.rint(steps).astype(np.int64) + zero).astype(dtype)
+
+
+def quantize_anew(call: Any, value: Any, scale: Array, zero: Array) -> Array:
+    """Quantised with a scale and a zero point that were computed from other values."""
+    dtype = str(call.attrs.out_dtype)
+    if np.size(scale) != 1 or np.size(zero) != 1 or dtype not in rules.QUANTISED:
+        raise InexactError("quantize")
+    steps = np.rint(as_real(value) / np.reshape(scale, ())) + np.float32(np.reshape(zero, ()))
+    return cut_off(steps, *rules.RANGES[dtype]).astype(dtype)
+
+
+def _dequantize(call: Any, value: Array, scale: Array, zero: Array) -> Scaled:
+    axis, dimensions = int(call.attrs.axis), np.ndim(value)
+    zero = rules.along(np.asarray(zero, np.int64), axis, dimensions)
+    dtype = str(value.dtype)
+    limit = max(int(np.abs(bound - zero).max()) for bound in rules.RANGES[dtype])
+    scale = rules.along(np.asarray(scale, np.float64), axis, dimensions)
+    return Scaled(value.astype(np.int64) - zero, scale, limit, stored=(dtype, int(zero.flat[0])))
+
+
+def _scale(call: Any, data: Any, weights: Any, axis: int) -> Array:
+    """The scale of each channel of a product.
+
+    Raises:
+        InexactError: It is not one of integers.
+    """
+    both = [value for value in (data, weights) if isinstance(value, Scaled) and value.is_factor]
+    if len(both) == 2 and data.scale.size == 1 and not data.constant:
+        channels = rules.per_channel(weights.scale, weights.integers.shape, axis)
+        if channels is not None:
+            return np.asarray(float(data.scale.reshape(())) * channels)
+    raise InexactError(str(call.op.name).removeprefix("relax."))
+
+
+def _conv2d(call: Any, data: Any, weights: Any) -> Any:
+    if _are_integers(data, weights):
+        return _convolved(call, data, weights).astype(str(call.ty.dtype))
+    scale = _scale(call, data, weights, 0)
+    limit = rules.largest_sum(weights.integers, 0)
+    if not (weights.constant and rules.fits_int32(limit) and rules.is_usual_layout(call)):
+        raise InexactError("nn.conv2d")
+    integers = _convolved(call, data.integers, weights.integers)
+    return Scaled(integers, scale.reshape(1, -1, 1, 1), limit, product=True)
+
+
+def _are_integers(*values: Any) -> bool:
+    return all(isinstance(value, np.ndarray) and value.dtype.kind in "iu" for value in values)
+
+
+def _convolved(call: Any, data: Array, weights: Array) -> Array:
+    top, left, bottom, right = map(int, call.attrs.padding)
+    padded = np.pad(data, [(0, 0), (0, 0), (top, bottom), (left, right)])
+    (dy, dx), (sy, sx) = (map(int, of) for of in (call.attrs.dilation, call.attrs.strides))
+    groups = int(call.attrs.groups)
+    out, deep, tall, wide = weights.shape
+    spans = ((tall - 1) * dy + 1, (wide - 1) * dx + 1)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=(2, 3))
+    windows = windows[:, :, ::sy, ::sx, ::dy, ::dx]
+    batch, _, rows, columns = windows.shape[:4]
+    windows = windows.reshape(batch, groups, deep, rows, columns, tall * wide).astype(np.float64)
+    filters = weights.reshape(groups, out // groups, deep, tall * wide).astype(np.float64)
+    # Sums of integers below 2**53 are exact in float64, which BLAS computes.
+    sums = np.einsum("bgdrct,godt->bgorc", windows, filters, optimize=True)
+    whole: Array = sums.reshape(batch, out, rows, columns).astype(np.int64)
+    return whole
+
+
+def _matmul(call: Any, data: Any, weights: Any) -> Any:
+    if _are_integers(data, weights):
+        return _multiplied(data, weights).astype(str(call.ty.dtype))
+    axis = np.ndim(weights.integers) - 1 if isinstance(weights, Scaled) else 0
+    scale = _scale(call, data, weights, axis)
+    a, b = data.integers, weights.integers
+    limit = rules.largest_sum(b, axis) if weights.constant else rules.largest_dot(a.shape[-1])
+    if b.ndim < 2 or a.ndim < 2 or not rules.fits_int32(limit):
+        raise InexactError("matmul")
+    integers = _multiplied(a, b)
+    return Scaled(integers, rules.along(scale, -1, integers.ndim), limit, product=True)
+
+
+def _multiplied(left: Array, right: Array) -> Array:
+    return np.asarray(left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
+
+
+def _in_shape(call: Any, value: Any, *_: Any) -> Any:
+    shape = [int(extent) for extent in call.ty.shape]
+    return _moved(value, lambda array: np.reshape(array, shape))
+
+
+def _permute_dims(call: Any, value: Any) -> Any:
+    axes = call.attrs.axes
+    order = None if axes is None else [int(axis) for axis in axes]
+    return _moved(value, lambda array: np.transpose(array, order))
+
+
+def _moved(value: Any, move: Callable[[Array], Array]) -> Any:
+    return value.moved(move) if isinstance(value, Scaled) else move(value)
+
+
+def _max_pool2d(call: Any, value: Any) -> Any:
+    attributes = call.attrs
+    top, left, bottom, right = map(int, attributes.padding)
+    (tall, wide), (sy, sx), (dy, dx) = (
+        map(int, of) for of in (attributes.pool_size, attributes.strides, attributes.dilation)
+    )
+    if attributes.ceil_mode or str(attributes.layout) != "NCHW":
+        raise InexactError("nn.max_pool2d")
+    spans = ((tall - 1) * dy + 1, (wide - 1) * dx + 1)
+
+    def pooled(array: Array) -> Array:
+        least = -np.inf if array.dtype.kind == "f" else np.iinfo(array.dtype).min
+        around = [(0, 0), (0, 0), (top, bottom), (left, right)]
+        padded = np.pad(array, around, constant_values=least)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=(2, 3))
+        largest: Array = windows[:, :, ::sy, ::sx, ::dy, ::dx].max((-2, -1))
+        return largest
+
+    if isinstance(value, Scaled) and value.scale.size == 1:
+        return replace(value, integers=pooled(value.integers))
+    return pooled(as_real(value))
+
+
+def _mean(call: Any, value: Any) -> Any:
+    if not isinstance(value, Scaled) or not value.is_factor or value.scale.size > 1:
+        raise InexactError("mean")
+    dimensions = value.integers.ndim
+    axes = call.attrs.axis
+    axes = tuple(range(dimensions)) if axes is None else tuple(int(axis) for axis in axes)
+    count = math.prod(value.integers.shape[axis] for axis in axes)
+    if not rules.fits_int32(rules.largest_count(count)):
+        raise InexactError("mean")
+    integers = value.integers.sum(axes, keepdims=bool(call.attrs.keepdims))
+    scale = np.reshape(value.scale / count, (1,) * integers.ndim)
+    return Scaled(integers, scale, rules.largest_count(count))
+
+
+def _concat(call: Any, parts: tuple[Any, ...]) -> Any:
+    axis = int(call.attrs.axis)
+    first = parts[0]
+    if all(isinstance(part, Scaled) and part.is_joinable for part in parts):
+        alike = [(part.scale.tolist(), part.stored, part.low, part.high) for part in parts]
+        if all(of == alike[0] for of in alike):
+            return replace(first, integers=np.concatenate([p.integers for p in parts], axis))
+    return np.concatenate([as_real(part) for part in parts], axis)
+
+
+def _sum(call: Any, value: Any) -> Array:
+    if not _are_integers(value):
+        raise InexactError("sum")
+    axes = call.attrs.axis
+    axes = None if axes is None else tuple(int(axis) for axis in axes)
+    whole: Array = value.sum(axes, dtype=value.dtype, keepdims=bool(call.attrs.keepdims))
+    return whole
+
+
+def _largest(operator: Callable[..., Any]) -> Callable[..., Any]:
+    def reduce(call: Any, value: Any) -> Array:
+        axes = call.attrs.axis
+        axes = None if axes is None else tuple(int(axis) for axis in axes)
+        return np.asarray(operator(as_real(value), axis=axes, keepdims=bool(call.attrs.keepdims)))
+
+    return reduce
+
+
+def _astype(call: Any, value: Any) -> Array:
+    return np.asarray(as_real(value)).astype(str(call.ty.dtype))
+
+
+def _pad(call: Any, value: Any, number: Any = 0.0) -> Array:
+    if isinstance(value, Scaled) or str(call.attrs.pad_mode) != "constant":
+        raise InexactError("nn.pad")
+    sides = [int(side) for side in call.attrs.pad_width]
+    around = list(zip(sides[::2], sides[1::2], strict=True))
+    return np.pad(value, around, constant_values=float(call.attrs.pad_value))
+
+
+def _limited(low: bool) -> Callable[..., Any]:
+    def limit(_: Any, left: Any, right: Any) -> Any:
+        for value, bound in ((left, right), (right, left)):
+            if isinstance(value, Scaled) and not isinstance(bound, Scaled) and np.ndim(bound) == 0:
+                number = float(bound)
+                return value.cut(number, math.inf) if low else value.cut(-math.inf, number)
+        left, right = as_real(left), as_real(right)
+        return np.where((left > right) == low, left, right)
+
+    return limit
+
+
+def _relu(_: Any, value: Any) -> Any:
+    return value.cut(0, math.inf) if isinstance(value, Scaled) else cut_off(value, 0, math.inf)
+
+
+def _clip(_: Any, value: Any, low: float, high: float) -> Any:
+    return value.cut(low, high) if isinstance(value, Scaled) else cut_off(value, low, high)
+
+
+def _elementwise(operator: Callable[..., Array]) -> Callable[..., Any]:
+    def apply(_: Any, *values: Any) -> Array:
+        return np.asarray(operator(*map(as_real, values)))
+
+    return apply
+
+
+MOVES = ("expand_dims", "flatten", "permute_dims", "reshape", "squeeze")
+"""Operators that give elements other places."""
+BOUNDS = ("maximum", "minimum")
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": _elementwise(np.add),
+    "astype": _astype,
+    "clip": _clip,
+    "concat": _concat,
+    "dequantize": _dequantize,
+    "divide": _elementwise(np.divide),
+    "expand_dims": _in_shape,
+    "flatten": _in_shape,
+    "matmul": _matmul,
+    "isnan": _elementwise(np.isnan),
+    "max": _largest(np.max),
+    "maximum": _limited(low=True),
+    "mean": _mean,
+    "min": _largest(np.min),
+    "minimum": _limited(low=False),
+    "multiply": _elementwise(np.multiply),
+    "negative": _elementwise(np.negative),
+    "nn.conv2d": _conv2d,
+    "nn.max_pool2d": _max_pool2d,
+    "nn.pad": _pad,
+    "nn.relu": _relu,
+    "permute_dims": _permute_dims,
+    "quantize": _quantize,
+    "reshape": _in_shape,
+    "round": _elementwise(np.rint),
+    "squeeze": _in_shape,
+    "subtract": _elementwise(np.subtract),
+    "sum": _sum,
+    "where": _elementwise(np.where),
+}
+"""What is computed here, by Relax's names without their first part."""
