@@ -6,7 +6,7 @@ PYTEST_ON_TWO = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reo
 # None of these tests may be among those that ARGS asks for.
 MAY_BE_NONE = || [ $$? -eq 5 ]
 
-.PHONY: help env demo quickstart test test-rest test-all lint docs mlproject packaged-models format gate clean distclean \
+.PHONY: help env demo quickstart test test-rest test-all test-lowest pins lint docs mlproject packaged-models format gate clean distclean \
 	services services-stop test-services races crashes interruptions scale maintenance store-scale searches final-figures test-fleet \
 	fleet-faults test-arm mutants fuzz
 .DEFAULT_GOAL := help
@@ -53,6 +53,13 @@ format: env ## Rewrites the sources as the gate wants them
 	.venv/bin/ruff format .
 
 gate: lint test-all ## What must pass before a change lands, here and in CI
+
+pins: env ## Renews constraints.txt; torch stays the one of .venv
+	$(VENV_PYTHON) tools/pins.py renew
+
+test-lowest: env ## The quick tests with the oldest packages that pyproject.toml allows, in .lowest
+	$(VENV_PYTHON) tools/pins.py lowest .lowest
+	.lowest/bin/python -m pytest -n 2 -m "not slow and not services and not fleet and not arm and not clock" $(ARGS)
 
 services: env ## PostgreSQL, S3 and MLflow with basic auth on loopback, without root or Docker
 	$(VENV_PYTHON) tools/services start
@@ -109,7 +116,7 @@ fuzz: env ## Every parser of others' bytes, ten minutes; ARGS="--minutes 60 --jo
 test-arm: env .arm/python ## Deploys to an emulated 64-bit Arm (docs/arm.md); five minutes of CPU time
 	$(VENV_PYTHON) -m pytest -m arm $(ARGS)
 
-.arm/python: tools/arm_root.py pyproject.toml | env
+.arm/python: tools/arm_root.py constraints.txt | env
 	$(VENV_PYTHON) tools/arm_root.py .arm
 
 clean: ## Removes what builds and tests leave, keeps .venv
@@ -117,4 +124,4 @@ clean: ## Removes what builds and tests leave, keeps .venv
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean ## Removes .venv, the servers' own environment and the emulated Arm, too
-	rm -rf .venv .services .arm
+	rm -rf .venv .lowest .services .arm

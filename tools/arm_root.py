@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
 SUITE = "bookworm"
@@ -50,8 +49,8 @@ def make(folder: Path, project: Path) -> None:
 
 
 def _pins(project: Path) -> list[str]:
-    declared = tomllib.loads((project / "pyproject.toml").read_text())["project"]["dependencies"]
-    return [pin for pin in declared if pin.partition("==")[0] in WHEELS]
+    pins = (project / "constraints.txt").read_text().splitlines()
+    return [pin for pin in pins if pin.partition("==")[0] in WHEELS]
 
 
 def _run(*command: str) -> None:

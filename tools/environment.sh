@@ -28,10 +28,10 @@ if [ "$(cat .venv/made-for 2>/dev/null)" != "$(pwd -P)" ] || ! .venv/bin/python 
 fi
 
 # Written last: an installation that was interrupted is taken up again.
-made_from=$(cat pyproject.toml python_env.yaml tools/environment.sh | cksum)
+made_from=$(cat pyproject.toml constraints.txt python_env.yaml tools/environment.sh | cksum)
 if [ "$(cat .venv/made-from 2>/dev/null)" != "$made_from" ]; then
     rm -f .venv/made-from .venv/mlflow-env-name
-    .venv/bin/python -m pip install --no-input --disable-pip-version-check -e '.[dev]'
+    .venv/bin/python -m pip install --no-input --disable-pip-version-check -c constraints.txt -e '.[dev]'
     echo "$made_from" >.venv/made-from
 fi
 

@@ -23,6 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 from hetfeat import parsing
 from hetfeat.errors import RequestError, WorkFailed
 from registry.models import process
+from registry.tracking.packages import missing
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -96,6 +97,8 @@ def open_storage(given: str, tracking_uri: str) -> "BaseStorage":
                 "leave --storage out, or name another database: the two would migrate each other",
             )
         return _database(given)
+    except ModuleNotFoundError as error:
+        raise missing(error) from error
     except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
         # Not the message: it may hold the URL and, with it, a password.
         raise _unusable(given.partition("://")[0] + "://...", type(error).__name__) from error

@@ -1,13 +1,15 @@
-"""Packages: whether they are those that were tested, and whether they load."""
+"""Packages: whether they are of the ranges that were tested, and whether they load."""
 
 import importlib.metadata
 from collections.abc import Iterator, Mapping
+
+from packaging.requirements import Requirement
 
 from registry.maintenance.subprocess_check import CheckFinding, child, last_line
 
 PROJECT = "hetfeat"
 FFI_WITH_ANOTHER_ABI = (0, 1, 15)
-"""First version of apache-tvm-ffi that has another ABI than the TVM that is pinned."""
+"""First version of apache-tvm-ffi that has another ABI than the TVM that is installed."""
 REINSTALL = "run `make env`, or install hetfeat's wheel into an environment of its own"
 LOADS = {
     "TVM": "import tvm, tvm.relax, tvm.s_tir",
@@ -17,27 +19,26 @@ LOADS = {
 
 
 def versions() -> Iterator[CheckFinding]:
-    """Packages that are not what pyproject.toml pins: nothing was tested with them."""
+    """Packages outside the ranges of pyproject.toml: nothing was tested with them."""
     try:
         requirements = importlib.metadata.requires(PROJECT) or []
     except importlib.metadata.PackageNotFoundError:
-        yield f"{PROJECT} runs without being installed: its pins are not known", REINSTALL
+        yield f"{PROJECT} runs without being installed: its ranges are not known", REINSTALL
         return
     wrong = []
-    for requirement in requirements:
-        name, _, pin = requirement.partition("==")
-        if ";" in requirement:
-            continue  # of an extra
-        found = _installed(name)
-        # A build of its own has a local part, such as torch 2.13.0+cpu.
-        if found is None or found.partition("+")[0] != pin:
-            wrong.append(f"{name} {found or 'missing'} instead of {pin}")
+    for requirement in map(Requirement, requirements):
+        found = _installed(requirement.name)
+        if found is None and requirement.marker:
+            continue  # of an extra that is not installed
+        if found is None or not requirement.specifier.contains(found, prereleases=True):
+            wanted = f"{requirement.name}{requirement.specifier}"
+            wrong.append(f"{requirement.name} {found or 'missing'} instead of {wanted}")
     if wrong:
         yield ", ".join(wrong), REINSTALL
 
 
 def ffi() -> Iterator[CheckFinding]:
-    """Without the pin, pip picks a newer apache-tvm-ffi, with which tuning crashes."""
+    """Without the bound, pip picks a newer apache-tvm-ffi, with which tuning crashes."""
     found = _installed("apache-tvm-ffi") or ""
     numbers = tuple(int(part) for part in found.split(".")[:3] if part.isdecimal())
     if numbers >= FFI_WITH_ANOTHER_ABI:

@@ -30,7 +30,7 @@ def system_tags() -> dict[str, str]:
     }
     for package in PACKAGES:
         try:
-            tags[f"version.{package}"] = importlib.metadata.version(package)
+            tags[f"version.{package}"] = importlib.metadata.version(_distribution(package))
         except importlib.metadata.PackageNotFoundError:
             continue
     if commit := git_commit():
@@ -40,8 +40,15 @@ def system_tags() -> dict[str, str]:
 
 def pinned(*packages: str) -> list[str]:
     """Requirements of the installed versions, less a local part such as `+cpu`: no index has it."""
-    versions = {name: importlib.metadata.version(name) for name in packages}
+    versions = {name: importlib.metadata.version(name) for name in map(_distribution, packages)}
     return [f"{name}=={version.partition('+')[0]}" for name, version in versions.items()]
+
+
+def _distribution(package: str) -> str:
+    """What is installed as this package: `xgboost-cpu` is XGBoost without NVIDIA's NCCL."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.metadata(f"{package}-cpu")["Name"]
+    return package
 
 
 def peak_memory_bytes() -> float:

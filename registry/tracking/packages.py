@@ -2,9 +2,13 @@
 
 import importlib.metadata
 import re
+from typing import TYPE_CHECKING
 
 import hetfeat
 from hetfeat.errors import WorkFailed
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 _DISTRIBUTIONS = {
     "azure.identity": "azure-identity",
@@ -16,14 +20,17 @@ _DISTRIBUTIONS = {
     "MySQLdb": "mysqlclient",
     "PIL": "pillow",
     "oracledb": "oracledb",
+    "psycopg": "psycopg2-binary",
     "psycopg2": "psycopg2-binary",
     "pymssql": "pymssql",
     "pymysql": "PyMySQL",
     "pyodbc": "pyodbc",
     "pysftp": "pysftp",
     "sklearn": "scikit-learn",
+    "ai_edge_litert": "ai-edge-litert",
     "tvm": "apache-tvm",
     "tvm_ffi": "apache-tvm-ffi",
+    "xgboost": "xgboost-cpu",
     "yaml": "PyYAML",
 }
 """Module -> packages: those of MLflow's stores, and ours of another name than their module."""
@@ -33,6 +40,12 @@ def missing(error: ImportError) -> WorkFailed:
     """The one line that says which package is missing, and how to install it."""
     module = error.name or "a module"
     package = distribution_of(module)
+    if package and (extra := extra_of(package)):
+        return WorkFailed(
+            f"the package '{package}', which is not installed",
+            f"hetfeat with its extra '{extra}'",
+            f"`pip install 'hetfeat[{extra}]'`",
+        )
     lists = "`hetfeat doctor --environment true` lists what is missing"
     return WorkFailed(
         f"the {'package' if package else 'module'} '{package or module}', which is not installed",
@@ -52,13 +65,32 @@ def distribution_of(module: str) -> str | None:
     return parts[0] if _plain(parts[0]) in _required() else None
 
 
+def extra_of(package: str) -> str | None:
+    """The extra of ours that brings a package; None where none does, or every installation does."""
+    markers = [
+        requirement.marker
+        for requirement in _requirements()
+        if _plain(requirement.name) == _plain(package)
+    ]
+    if None in markers:
+        return None
+    extras = (re.search(r"extra == [\"']([\w-]+)", str(marker)) for marker in markers)
+    return next((found[1] for found in extras if found), None)
+
+
 def _required() -> set[str]:
     """Names of the packages that ours asks for, always or for an extra."""
+    return {_plain(requirement.name) for requirement in _requirements()}
+
+
+def _requirements() -> list["Requirement"]:
+    from packaging.requirements import Requirement
+
     try:
         given = importlib.metadata.requires(hetfeat.__name__) or []
     except importlib.metadata.PackageNotFoundError:  # a clone that is not installed
-        return set()
-    return {_plain(re.split(r"[^A-Za-z0-9_.-]", line, maxsplit=1)[0]) for line in given}
+        return []
+    return [Requirement(line) for line in given]
 
 
 def _plain(name: str) -> str:

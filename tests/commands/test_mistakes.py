@@ -1,5 +1,6 @@
 """What a new user may get wrong, and the line that says so: `...` stands for anything."""
 
+import importlib.metadata
 import re
 import shlex
 import sys
@@ -219,7 +220,26 @@ def test_a_package_that_is_missing(here, capfd, monkeypatch):
 def test_a_module_is_never_taken_for_a_package(module, package):
     assert distribution_of(module) == package
     line = str(missing(ModuleNotFoundError(name=module)))
-    assert (f"pip install {package}" in line) if package else ("pip install" not in line)
+    assert (package in line and "pip install" in line) if package else "pip install" not in line
+
+
+@pytest.mark.parametrize("module", ["torch", "torch.nn", "psycopg2"])
+def test_a_package_of_an_extra_that_is_missing_names_the_extra(monkeypatch, module):
+    asked = ["numpy>=2", 'psycopg2_binary>=2; extra == "postgres"', 'torch>=2; extra == "torch"']
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _: asked)
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", dict)
+    extra = "torch" if module.startswith("torch") else "postgres"
+    line = str(missing(ModuleNotFoundError(name=module)))
+    assert f"extra '{extra}'; `pip install 'hetfeat[{extra}]'`" in line
+    assert "extra" not in str(missing(ModuleNotFoundError(name="numpy")))
+
+
+def test_a_database_without_its_driver_names_the_package(here, monkeypatch):
+    from registry.jobs import optuna_study
+
+    monkeypatch.setitem(sys.modules, "psycopg2", None)
+    with pytest.raises(WorkFailed, match=r"psycopg2-binary.*pip install"):
+        optuna_study.open_storage("postgresql://localhost/x", "sqlite:///mlflow.db")
 
 
 def test_a_deleted_experiment_and_a_store_without_its_package_are_told(here, monkeypatch):

@@ -24,6 +24,8 @@ from hetfeat.devices.profile import save_profile
 from registry.cli import app
 from registry.maintenance import environment, packages, tracking_store
 
+REQUIREMENTS = ["numpy>=2.0,<3", 'torch>=2.13; extra == "torch"']
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, new_registry, monkeypatch) -> Path:
@@ -42,7 +44,7 @@ def here(tmp_path: Path, new_registry, monkeypatch) -> Path:
     roomy = type("Memory", (), {"available": 2**40})
     monkeypatch.setattr("psutil.virtual_memory", lambda: roomy)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(importlib.metadata, "requires", lambda _: ["numpy==2.0", "x==1; extra"])
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _: REQUIREMENTS)
     monkeypatch.setattr(importlib.metadata, "version", lambda name: {"numpy": "2.0+cpu"}.get(name))
     return tmp_path
 
@@ -66,7 +68,13 @@ def only(monkeypatch, *names: str) -> None:
 
 def another_numpy(monkeypatch, here, device):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.26")
-    return "numpy 1.26 instead of 2.0"
+    return "numpy 1.26 instead of numpy<3,>=2.0"
+
+
+def another_torch(monkeypatch, here, device):
+    installed = {"numpy": "2.0", "torch": "2.12.1+cpu"}
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: installed[name])
+    return "^torch 2.12.1.cpu instead of torch>=2.13$"
 
 
 def not_installed(monkeypatch, here, device):
@@ -235,6 +243,7 @@ def no_environment(monkeypatch, here, device):
 
 TRAPS = [
     ("versions", another_numpy),
+    ("versions", another_torch),
     ("versions", not_installed),
     ("ffi", newer_ffi),
     ("loads", tvm_dies),
