@@ -112,20 +112,20 @@ def cell_of(
     """The mean of a metric over runs, which are told apart by their seeds."""
     if isinstance(metric, str):
         name = metric
-        found = [(run, run.metrics[name]) for run in runs if name in run.metrics]
+        values_of_runs = [(run, run.metrics[name]) for run in runs if name in run.metrics]
     else:
-        found = [(run, value) for run in runs if (value := metric(run)) is not None]
-    if not found:
+        values_of_runs = [(run, value) for run in runs if (value := metric(run)) is not None]
+    if not values_of_runs:
         return Cell(paper=paper)
-    values = [value for _, value in found]
+    values = [value for _, value in values_of_runs]
     return Cell(
         statistics.fmean(values),
         paper,
         min(values),
         max(values),
-        len({run.seed for run, _ in found}),
-        tuple(run.id for run, _ in found),
-        max(run.date for run, _ in found),
+        len({run.seed for run, _ in values_of_runs}),
+        tuple(run.id for run, _ in values_of_runs),
+        max(run.date for run, _ in values_of_runs),
     )
 
 
@@ -166,7 +166,7 @@ def compared(table: Table, measure: str, ours: str, theirs: str) -> str:
     pairs = paired(table.column(measure))
     if not pairs:
         return ""
-    own, other = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
-    short = ": ours falls short" if own > other else ""
-    said = f"{ours.format(f'{own:.2f}')} (median of {len(pairs)})"
-    return f"{said}, the paper's {theirs.format(f'{other:.2f}')}{short}."
+    our_median, papers_median = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
+    short = ": ours falls short" if our_median > papers_median else ""
+    said = f"{ours.format(f'{our_median:.2f}')} (median of {len(pairs)})"
+    return f"{said}, the paper's {theirs.format(f'{papers_median:.2f}')}{short}."
