@@ -34,7 +34,12 @@ from hetfeat.parsing import printable
 from hetfeat.search.strategies import EVOLUTION, check_strategies
 from hetfeat.workloads.exported import function_digest
 from hetfeat.workloads.library_errors import refusals
-from hetfeat.workloads.networks import is_function, load_network, network_slug
+from hetfeat.workloads.networks import (
+    check_classifier,
+    is_function,
+    load_network,
+    network_slug,
+)
 from registry.files.manifest import MANIFEST, sha256_of
 from registry.files.pull import pull
 from registry.models.mlflow_client import condition, connect, translated
@@ -148,6 +153,8 @@ def deploy_and_register(job: DeployJob) -> Deployment:
     signing_key()  # one that cannot be used shows before anything is tuned
     check_strategies([job.search])
     slug = network_slug(job.network)
+    if not job.out.exists():  # what lies there may be this network's, and asking loads torch
+        check_classifier(job.network)
     profile = find_profile(job.device)
     need_measurable(profile)
     source = _find_source(_model_to_ask(job), job.stage, profile, job.unrecorded)
@@ -328,14 +335,16 @@ def _packaged(name: str | None, family: str) -> ChosenModel | None:
     Raises:
         RequestError: It is not the one of that name.
     """
-    found = packaged_model(family)
-    if name and (found is None or found.name != name):
+    packaged = packaged_model(family)
+    if name and (packaged is None or packaged.name != name):
         raise RequestError(
             f"cost model '{printable(name)}'",
-            f"the one that comes with this version, {found.name if found else 'none'}",
+            f"the one that comes with this version, {packaged.name if packaged else 'none'}",
             "install the version that it came with, or deploy anew",
         )
-    return ChosenModel(found.name, found.folder, found.dataset_digest, None) if found else None
+    if packaged is None:
+        return None
+    return ChosenModel(packaged.name, packaged.folder, packaged.dataset_digest, None)
 
 
 def _registered(out: Path, name: str) -> Version | None:
