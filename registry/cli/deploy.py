@@ -73,6 +73,11 @@ class DeployOptions:
         "evolution", "Strategy of `hetfeat search`; only evolution asks the model.", type=STRATEGY
     )
     effort: str = option("quick", EFFORT_COSTS, type=EFFORT)
+    minutes: float | None = option(
+        None,
+        "Most minutes of tuning; building and checking follow.  [default: those of the effort]",
+        type=click.FloatRange(0, 10_000, min_open=True),
+    )
     trials: int | None = option(
         None, "Programs to measure; 0 trusts the model.", type=click.IntRange(0)
     )

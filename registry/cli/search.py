@@ -30,18 +30,14 @@ def _render(value: Any) -> str:
     ]
     rows.sort(key=lambda row: row[ratio] or math.inf)
     libraries = [{"library": name, "ms": ms} for name, ms in value.get("libraries_ms", {}).items()]
-    best = value["best_parameters"] or {}
-    return "\n\n".join(
-        filter(
-            None,
-            [
-                output.table(rows),
-                f"{value['budget']} of {value['space_size']} states a run",
-                output.table(libraries),
-                best and " ".join(["fastest:", *(f"{name}={of}" for name, of in best.items())]),
-            ],
-        )
-    )
+    best = [f"{name}={of}" for name, of in (value["best_parameters"] or {}).items()]
+    parts = [
+        output.table(rows),
+        f"{value['budget']} of {value['space_size']} states a run",
+        output.table(libraries),
+        " ".join(["fastest:", *best]) if best else "",
+    ]
+    return "\n\n".join(filter(None, parts))
 
 
 @dataclass(frozen=True)

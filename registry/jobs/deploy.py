@@ -78,6 +78,7 @@ class DeployJob:
         search: Strategy that proposes programs, default `evolution`.
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
         output: Names of the outputs that are wanted; none, the default, for all.
+        minutes: Most minutes of tuning; None, the default, for what the effort allows.
     """
 
     network: str
@@ -93,6 +94,7 @@ class DeployJob:
     search: str = EVOLUTION
     unrecorded: bool = False
     output: tuple[str, ...] = ()
+    minutes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ def deploy_and_register(job: DeployJob) -> Deployment:
         search=job.search,
         digest=function_digest(job.network, job.batch, job.seed),
         outputs=job.output,
+        minutes=job.minutes,
     )
     report = None if job.refresh else existing(request, job.out)
     if report and (version := _registered(job.out, bundle_name(slug, profile.name))):
