@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ import numpy.typing as npt
 import hetfeat
 from hetfeat.deploy import runtime
 from hetfeat.deploy.cuda import compile_kernels
+from hetfeat.deploy.inputs import load_inputs
 from hetfeat.deploy.runtime import BundleError, LoadedBundle
 from hetfeat.deploy.signing import sign
 from hetfeat.devices.profile import DeviceProfile
@@ -203,14 +205,47 @@ def load_bundle(folder: Path) -> LoadedBundle:
         return LoadedBundle(folder)
 
 
-def run_bundle(folder: Path, inputs: Sequence[Path], output: Path) -> dict[str, Array]:
-    """The outputs of a bundle for inputs in `.npy` files, by name; also written, to `output`.
+@dataclass(frozen=True)
+class BundleRun:
+    """What a bundle computed, and how long that took.
+
+    Attributes:
+        outputs: Outputs by name.
+        loading_s: Seconds of verifying and loading the bundle and its inputs.
+        runs_s: Seconds of each run.
+    """
+
+    outputs: dict[str, Array]
+    loading_s: float
+    runs_s: tuple[float, ...]
+
+
+def run_bundle(
+    folder: Path, inputs: Sequence[Path], output: Path | None = None, repeat: int = 1
+) -> BundleRun:
+    """Runs a bundle on inputs in `.npy` files or images.
+
+    Args:
+        folder: Folder of the bundle.
+        inputs: Path of each input.
+        output: Path of the file for the outputs; default None for none.
+        repeat: Number of runs, default 1.
 
     Raises:
         DataError: The bundle, an input or `output` is not what it should be.
     """
+    started = time.perf_counter()
     with _as_data_error():
-        return runtime.run_files(folder, list(inputs), output)
+        loaded = runtime.load_for(folder, output) if output else LoadedBundle(folder)
+        arrays = load_inputs(inputs, loaded.manifest["inputs"])
+        times_s = [time.perf_counter()]
+        for _ in range(repeat):
+            outputs = loaded.run_by_name(arrays)
+            times_s.append(time.perf_counter())
+        if output:
+            runtime.write_outputs(outputs, output)
+    runs_s = tuple(end - begin for begin, end in itertools.pairwise(times_s))
+    return BundleRun(outputs, times_s[0] - started, runs_s)
 
 
 def sample_inputs(folder: Path) -> list[Array]:

@@ -15,7 +15,7 @@ from hetfeat.deploy.report import DeployReport, parse_report
 from hetfeat.deploy.runtime import MANIFEST
 from hetfeat.errors import DataError, RequestError
 from hetfeat.models.base import CostModel
-from hetfeat.parsing import Count, PositiveInt, Schema, decode, printable
+from hetfeat.parsing import Count, PositiveFloat, PositiveInt, Schema, decode, printable
 from hetfeat.search.strategies import EVOLUTION
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class DeployRequest:
         search: Strategy that proposes programs, default `evolution`.
         digest: Digest of the network from `workloads.exported.function_digest`, default None.
         outputs: Names of the outputs that are wanted; none, the default, for all.
+        minutes: Most minutes of tuning, over all runs with one journal; None, the default, for what
+            the effort allows.
     """
 
     network: str
@@ -56,6 +58,7 @@ class DeployRequest:
     search: str = EVOLUTION
     digest: str | None = None
     outputs: tuple[str, ...] = ()
+    minutes: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The request as a manifest keeps it."""
@@ -96,6 +99,7 @@ class _KeptRequest(Schema):
     search: str = EVOLUTION
     digest: str | None = None
     outputs: list[str] = Field(default_factory=list)
+    minutes: PositiveFloat | None = None
 
 
 @dataclass(frozen=True)
@@ -138,16 +142,16 @@ def existing(request: DeployRequest, out: Path) -> DeployReport | None:
     if not out.exists():
         return None
     manifest = bundle.read_manifest(out)
-    # Older bundles do not say how they were searched for, what their function returned, nor which
-    # outputs they have.
-    older: dict[str, Any] = {"search": EVOLUTION, "digest": None, "outputs": []}
+    # Older bundles do not say how they were searched for, what their function returned, which
+    # outputs they have, nor in how many minutes.
+    older: dict[str, Any] = {"search": EVOLUTION, "digest": None, "outputs": [], "minutes": None}
     kept = manifest.get("request")
     if not isinstance(kept, dict) or older | kept != request.as_json():
         network = printable(str(manifest.get("network", "a network")))
         raise RequestError(
             f"'{out}', a bundle of {network} from another request",
             "the same network, by what a function returns, and the same device, model version, "
-            "effort, trials, batch, search, seed and outputs",
+            "effort, minutes, trials, batch, search, seed and outputs",
             "choose another --out, or pass --refresh true to replace it",
         )
     report = parse_report(

@@ -650,27 +650,42 @@ def run_files(folder: Path, inputs: list[Path], output: Path) -> dict[str, Any]:
     Raises:
         BundleError: The bundle, an input or the path is not what it should be.
     """
+    loaded = load_for(folder, output)
+    outputs = loaded.run_by_name(load_arrays(inputs))
+    write_outputs(outputs, output)
+    return outputs
+
+
+def load_for(folder: Path, output: Path) -> LoadedBundle:
+    """The bundle, once its outputs are known to have a place.
+
+    Raises:
+        BundleError: The bundle or the path is not what it should be.
+    """
     if output.is_dir() or not output.parent.is_dir():
         raise BundleError(f"--output '{output}'", "a file in a folder that exists", "correct it")
     loaded = LoadedBundle(folder)
-    count, several = len(outputs_of(loaded.manifest)), output.suffix == ".npz"
-    if count > 1 and not several:
+    count = len(outputs_of(loaded.manifest))
+    if count > 1 and output.suffix != ".npz":
         raise BundleError(
             f"--output '{output}' for {count} outputs", "a name that ends in .npz", "correct it"
         )
-    found = loaded.run_by_name(load_arrays(inputs))
+    return loaded
+
+
+def write_outputs(outputs: dict[str, Any], output: Path) -> None:
+    """Writes one output to a `.npy` file, or any number, by name, to a `.npz` one."""
     import numpy as np
 
-    if not several:
-        (value,) = found.values()
+    if output.suffix != ".npz":
+        (value,) = outputs.values()
         with output.open("wb") as file:
             np.save(file, value, allow_pickle=False)
-        return found
+        return
     with zipfile.ZipFile(output, "w") as archive:  # numpy.savez takes no output called "file"
-        for name, value in found.items():
+        for name, value in outputs.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, value, allow_pickle=False)
-    return found
 
 
 def _check(folder: Path) -> int:

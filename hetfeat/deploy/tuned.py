@@ -130,9 +130,9 @@ def _library(lowered: Lowered) -> ScheduleLibrary:
 
 def _budget(request: DeployRequest, tasks: int) -> Budget:
     budget = BUDGETS[request.effort]
-    if request.trials is None:
-        return dataclasses.replace(budget, trials=budget.trials_per_task * tasks)
-    return dataclasses.replace(budget, trials=request.trials)
+    trials = budget.trials_per_task * tasks if request.trials is None else request.trials
+    seconds = budget.seconds if request.minutes is None else 60 * request.minutes
+    return dataclasses.replace(budget, trials=trials, seconds=min(seconds, budget.seconds))
 
 
 def _on_round(at: At, lowered: Lowered, budget: Budget) -> OnRound:

@@ -138,18 +138,18 @@ def named_cell(
     return replace(cell, tasks_low=statistics.fmean(low), tasks_high=statistics.fmean(high))
 
 
-def _cell(found: Sequence[tuple[Run, float]], paper: float | None) -> Cell:
-    if not found:
+def _cell(values_of_runs: Sequence[tuple[Run, float]], paper: float | None) -> Cell:
+    if not values_of_runs:
         return Cell(paper=paper)
-    values = [value for _, value in found]
+    values = [value for _, value in values_of_runs]
     return Cell(
         statistics.fmean(values),
         paper,
         min(values),
         max(values),
-        len({run.seed for run, _ in found}),
-        tuple(run.id for run, _ in found),
-        max(run.date for run, _ in found),
+        len({run.seed for run, _ in values_of_runs}),
+        tuple(run.id for run, _ in values_of_runs),
+        max(run.date for run, _ in values_of_runs),
     )
 
 
@@ -190,7 +190,7 @@ def compared(table: Table, measure: str, ours: str, theirs: str) -> str:
     pairs = paired(table.column(measure))
     if not pairs:
         return ""
-    own, other = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
-    short = ": ours falls short" if own > other else ""
-    said = f"{ours.format(f'{own:.2f}')} (median of {len(pairs)})"
-    return f"{said}, the paper's {theirs.format(f'{other:.2f}')}{short}."
+    our_median, papers_median = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
+    short = ": ours falls short" if our_median > papers_median else ""
+    said = f"{ours.format(f'{our_median:.2f}')} (median of {len(pairs)})"
+    return f"{said}, the paper's {theirs.format(f'{papers_median:.2f}')}{short}."

@@ -31,10 +31,10 @@ def source_of(run: Run, scope: Scope, by_id: Mapping[str, Run]) -> Source | None
     seen: set[str] = set()
     while run.source and run.source not in seen:
         seen.add(run.source)
-        found = by_id.get(run.source)
-        if found is None:
+        source_run = by_id.get(run.source)
+        if source_run is None:
             return None
-        run = found
+        run = source_run
         if run.command == "train":
             counts = scope.is_training(run, split=SPLIT_OF_SOURCES, holdout="")
             if not counts or run.setting("family") not in scope.families.values():
@@ -74,8 +74,8 @@ def inference_table(runs: Sequence[Run], scope: Scope, device: Device) -> Table:
     """The paper's Table 7: inference time with and without transfer tuning, by batch."""
     figures = paper.of_table("table7")
     rows = [
-        _inference_row(runs, scope, own, TABLE7_NETWORK, model, batch)
-        for own in _deployed(runs, scope, device)
+        _inference_row(runs, scope, device_of_row, TABLE7_NETWORK, model, batch)
+        for device_of_row in _deployed(runs, scope, device)
         for model in MODELS
         for batch in BATCHES
     ]
@@ -112,7 +112,7 @@ def _inference_row(
     compared = (model, batch) == (figures["model"], figures["batch"])
 
     def cell(source: Source | None, data: str, column: str) -> Cell:
-        found = deployments(
+        deployed = deployments(
             runs,
             scope,
             device=device.name,
@@ -123,14 +123,14 @@ def _inference_row(
         )
         metric = "latency_ms" if batch == BATCHES[0] else f"batch_{batch}_ms"
         figure = paper.figure("table7", "ms", theirs, data, column) if compared else None
-        return cell_of(found, metric, figure)
+        return cell_of(deployed, metric, figure)
 
     without = cell(None, "baseline", "without")
     baseline = cell(Source(model, False), "baseline", "with")
     pruned = cell(Source(model, True), "pruned", "with")
     # The paper's pruned records have a time without transfer of their own.
-    own = Cell(paper=paper.figure("table7", "ms", theirs, "pruned", "without"))
-    factor = quotient(pruned, own).paper if compared else None
+    pruned_without = Cell(paper=paper.figure("table7", "ms", theirs, "pruned", "without"))
+    factor = quotient(pruned, pruned_without).paper if compared else None
     return Row(
         (device.name or f"no {say(device.hardware)}", device.kind, network, model, str(batch)),
         (without, baseline, pruned, quotient(baseline, without), quotient(pruned, without, factor)),
@@ -141,8 +141,8 @@ def _inference_row(
 def tuning_table(runs: Sequence[Run], scope: Scope, device: Device) -> Table:
     """The paper's Table 8: time to tune and inference time, with and without transfer."""
     rows = [
-        _tuning_row(runs, scope, own, network)
-        for own in _deployed(runs, scope, device)
+        _tuning_row(runs, scope, device_of_row, network)
+        for device_of_row in _deployed(runs, scope, device)
         for network in NETWORKS
     ]
     rows += [
@@ -184,7 +184,7 @@ def _tuning_row(runs: Sequence[Run], scope: Scope, device: Device, network: str)
     efforts = {"without": scope.size.without, "with": scope.size.with_model}
     cells = {}
     for column, effort in efforts.items():
-        found = deployments(
+        deployed = deployments(
             runs,
             scope,
             device=device.name,
@@ -195,12 +195,12 @@ def _tuning_row(runs: Sequence[Run], scope: Scope, device: Device, network: str)
         )
         for unit, metric in (("s", "tuning_s"), ("ms", "latency_ms"), ("leaked", "leaked_records")):
             figure = paper.figure("table8", "networks", theirs, network, column, unit)
-            cells[column, unit] = cell_of(found, metric, figure)
+            cells[column, unit] = cell_of(deployed, metric, figure)
     times, latency = (quotient(cells["with", u], cells["without", u]) for u in ("s", "ms"))
-    own = [cells[column, unit] for column in efforts for unit in ("s", "ms")]
+    figures_of_efforts = [cells[column, unit] for column in efforts for unit in ("s", "ms")]
     return Row(
         (device.name or f"no {say(device.hardware)}", device.kind, network),
-        (*own, times, latency, cells["with", "leaked"]),
+        (*figures_of_efforts, times, latency, cells["with", "leaked"]),
         paper.shown("table8", theirs),
     )
 
@@ -213,5 +213,5 @@ def _deployed(runs: Sequence[Run], scope: Scope, device: Device) -> list[Device]
 
 def _absent(runs: Sequence[Run], scope: Scope, device: Device) -> list[Device]:
     """A nameless device of each class of hardware that nothing was deployed on."""
-    there = {own.hardware for own in _deployed(runs, scope, device)}
+    there = {device_of_row.hardware for device_of_row in _deployed(runs, scope, device)}
     return [Device("", hardware, "-") for hardware in CLASSES if hardware not in there]

@@ -44,21 +44,21 @@ def error_table(runs: Sequence[Run], scope: Scope, histories: Mapping[str, Point
         histories: Points of `ERROR` by run id.
     """
     rows = []
-    for (hardware, model, pruned), found in epoch_runs(runs, scope).items():
+    for (hardware, model, pruned), same_runs in epoch_runs(runs, scope).items():
         least = cell_of(
-            found,
+            same_runs,
             lambda run: min((error for _, error in histories.get(run.id, ())), default=None),
             paper.figure("figure2", "rmse", model),
         )
         last = cell_of(
-            found, lambda run: histories[run.id][-1][1] if histories.get(run.id) else None
+            same_runs, lambda run: histories[run.id][-1][1] if histories.get(run.id) else None
         )
-        epochs = cell_of(found, lambda run: float(len(histories.get(run.id, ()))) or None)
+        epochs = cell_of(same_runs, lambda run: float(len(histories.get(run.id, ()))) or None)
         data = "pruned" if pruned else "baseline"
         rows.append(
             Row(
                 (say(hardware), model, data),
-                (epochs, least, last, cell_of(found, "pca")),
+                (epochs, least, last, cell_of(same_runs, "pca")),
                 f"{paper.of_table('figure2')['epochs']} epochs" if least.paper else "",
             )
         )
@@ -80,8 +80,8 @@ def curves(runs: Sequence[Run], scope: Scope, histories: Mapping[str, Points]) -
     """Every training of figure 2, for drawing."""
     return [
         ErrorCurve(model, pruned, histories[run.id])
-        for (_, model, pruned), found in epoch_runs(runs, scope).items()
-        for run in found
+        for (_, model, pruned), same_runs in epoch_runs(runs, scope).items()
+        for run in same_runs
         if histories.get(run.id)
     ]
 
@@ -98,9 +98,9 @@ def _sentence(table: Table, records: str) -> str:
     if attention is None or not trees:
         return ""
     theirs = paper.of_table("figure2")["rmse"]
-    own, other = attention / min(trees), theirs["attention"] / min(theirs["xgb"], theirs["lgbm"])
-    short = ": ours falls short" if own > other else ""
+    ours, papers = attention / min(trees), theirs["attention"] / min(theirs["xgb"], theirs["lgbm"])
+    short = ": ours falls short" if ours > papers else ""
     return (
-        f"On {records} records the least error of attention is {own:.2f} of the better trees', "
-        f"the paper's {other:.2f}{short}."
+        f"On {records} records the least error of attention is {ours:.2f} of the better trees', "
+        f"the paper's {papers:.2f}{short}."
     )

@@ -30,8 +30,13 @@ def latencies_of(report: DeployReport) -> dict[str, float]:
     return {name: ms for name, ms in {OURS: report.latency_ms, **engines}.items() if ms}
 
 
-def verdict(report: DeployReport) -> str:
-    """One sentence: how the bundle compares with the fastest peer that ran."""
+def verdict(report: DeployReport, advice: str = "tuning measures programs to change that") -> str:
+    """One sentence: how the bundle compares with the fastest peer that ran.
+
+    Args:
+        report: Report of a deployment.
+        advice: Words for what to do where a peer is faster; empty for none.
+    """
     ms = report.latency_ms
     ran = {name: peer for name, peer in report.peers_ms.items() if peer}
     if not ran:
@@ -40,7 +45,7 @@ def verdict(report: DeployReport) -> str:
     shown, ratio = LABELS.get(name, name), ran[name] / ms
     if ratio >= 1:
         return f"{ratio:.2f} times as fast as {shown}, the fastest peer here."
-    return f"Slower than {shown} by {1 / ratio:.2f}: tuning measures programs to change that."
+    return f"Slower than {shown} by {1 / ratio:.2f}{advice and f': {advice}'}."
 
 
 def write_page(path: Path, report: DeployReport, network: Path) -> None:

@@ -22,13 +22,13 @@ def operators_table(rows: Sequence[Mapping[str, Any]], devices: Mapping[str, Dev
     same = paper.of_table(NAME)["same"]
     known = {row["device"]: Device(row["device"], "", UNKNOWN) for row in rows} | dict(devices)
     ours = [_row(row, known[row["device"]], same.get(row["operator"])) for row in rows]
-    found = {same.get(row["operator"]) for row in rows}
+    measured = {same.get(row["operator"]) for row in rows}
     absent = [
         _absent(operator, hardware)
         for operator, figures in paper.of_table(NAME)["operators"].items()
         for hardware in CLASSES
         if hardware in figures["gflop"]
-        and (operator not in found or hardware not in {d.hardware for d in devices.values()})
+        and (operator not in measured or hardware not in {d.hardware for d in devices.values()})
     ]
     table = Table(
         NAME,

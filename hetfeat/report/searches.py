@@ -27,14 +27,14 @@ def searches(
 
 def gemm_table(runs: Sequence[Run], scope: Scope, device: Device, evaluations: int) -> Table:
     """Time and share explored of each search, and what the paper's own two save over it."""
-    found = {
+    runs_of = {
         strategy: searches(runs, scope, device.name, strategy, evaluations)
         for strategy in STRATEGIES
     }
-    best = {strategy: cell_of(of, "best_ms") for strategy, of in found.items()}
+    best = {strategy: cell_of(of, "best_ms") for strategy, of in runs_of.items()}
     rows = []
-    for strategy, of in found.items():
-        saved = [_saved(best[own], best[strategy], strategy, own) for own in OURS]
+    for strategy, of in runs_of.items():
+        saved = [_saved(best[ours], best[strategy], strategy, ours) for ours in OURS]
         share = cell_of(of, _share_percent, paper.figure("gemm", "share_percent"))
         cells = (best[strategy], share, cell_of(of, _seconds), *saved)
         rows.append(
@@ -58,18 +58,18 @@ def gemm_table(runs: Sequence[Run], scope: Scope, device: Device, evaluations: i
     return table.with_verdict(*(_sentence(table, i) for i in range(len(OURS))))
 
 
-def _saved(own: Cell, other: Cell, strategy: str, by: str) -> Cell:
+def _saved(ours: Cell, other: Cell, strategy: str, by: str) -> Cell:
     if by == strategy:
         return Cell(exists=False)
     figure = paper.figure("gemm", "saved_percent", strategy)
-    if own.value is None or not other.value:
+    if ours.value is None or not other.value:
         return Cell(paper=figure)
     return Cell(
-        100 * (1 - own.value / other.value),
+        100 * (1 - ours.value / other.value),
         figure,
-        seeds=min(own.seeds, other.seeds),
-        runs=(*own.runs, *other.runs),
-        date=max(own.date, other.date),
+        seeds=min(ours.seeds, other.seeds),
+        runs=(*ours.runs, *other.runs),
+        date=max(ours.date, other.date),
     )
 
 
@@ -83,11 +83,11 @@ def _seconds(run: Run) -> float | None:
     return sum(part for part in parts if part is not None) if None not in parts else None
 
 
-def _sentence(table: Table, own: int) -> str:
+def _sentence(table: Table, which: int) -> str:
     """What one of the two saves over XGBoost and RNN, beside the paper's figures."""
-    name, parts, short = SHOWN[OURS[own]], [], False
+    name, parts, short = SHOWN[OURS[which]], [], False
     for row in table.rows:
-        cell = row.cells[3 + own]
+        cell = row.cells[3 + which]
         if cell.value is None or cell.paper is None:
             continue
         did = "saves {:.1f} % over" if cell.value >= 0 else "needs {:.1f} % more than"

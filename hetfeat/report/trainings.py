@@ -41,12 +41,12 @@ def training_table(runs: Sequence[Run], scope: Scope) -> Table:
 
 
 def _training_row(runs: Sequence[Run], scope: Scope, hardware: str, model: str, split: str) -> Row:
-    found = _trained(runs, scope, hardware, model, split, scope.tested_on(hardware, split))
+    trained = _trained(runs, scope, hardware, model, split, scope.tested_on(hardware, split))
     seconds = [
         cell_of(of, "train_s", paper.figure("table5", "seconds", hardware, data, model, split))
-        for data, of in zip(DATA, found, strict=True)
+        for data, of in zip(DATA, trained, strict=True)
     ]
-    records = [cell_of(of, _train_records) for of in found]
+    records = [cell_of(of, _train_records) for of in trained]
     gb = paper.of_table("table5")["gb"][hardware]
     kept = quotient(records[1], records[0], gb["pruned"] / gb["baseline"])
     theirs = paper.device_for("table5", "", hardware)
@@ -101,12 +101,12 @@ def _accuracy_row(
 ) -> Row:
     theirs = paper.device_for("table6", device, hardware)
     holdout = device if split == "by_target" else ""
-    found = _trained(runs, scope, hardware, model, split, [holdout] if device else [])
-    house = [named_cell(of, lambda run: _pca_on(run, device, holdout)) for of in found]
+    trained = _trained(runs, scope, hardware, model, split, [holdout] if device else [])
+    house = [named_cell(of, lambda run: _pca_on(run, device, holdout)) for of in trained]
     printed = "by_task" if split == TENSET else split
     tenset = [
         cell_of(of, f"pca_tenset_on.{device}", paper.figure("table6", "pca", theirs, data, printed))
-        for data, of in zip(DATA, found, strict=True)
+        for data, of in zip(DATA, trained, strict=True)
     ]
     kind = scope.devices[device].kind if device else "-"
     keys = (device or f"no {say(hardware)}", kind, model, split)

@@ -178,7 +178,10 @@ class ModelGuidance:
             and (pca := _ranker_pca(source.trace_ranker, records)) < DEFAULT_GATE.least_source_pca
         ):
             source = self.source = without_trace_ranker(source)
-            log.warning("the cost model's drafts are dropped: their PCA here is %.3f", pca)
+            log.warning(
+                "the cost model's ranks of unapplied traces are dropped: their PCA here is %.3f",
+                pca,
+            )
         kept, fresh = self._cross_validated(source, records)
         if not len(kept):
             return

@@ -81,6 +81,22 @@ def _loaded(name: str, batch: int, seed: int) -> Network:
         return _bert(name, batch)
     if name.startswith(TIMM):
         return _timm(name, batch)
+    check_classifier(name)
+    models = _torchvision().models
+    options = {"init_weights": True} if name in ("inception_v3", "googlenet") else {}
+    module = _drawn(models.get_model(name, weights=None, **options).eval())
+    side = INPUT_SIDES.get(name, 224)
+    return Network(name, module, (torch.randn(batch, 3, side, side),))
+
+
+def check_classifier(name: str) -> None:
+    """Refuses a name that would be a classifier of torchvision's, and is none.
+
+    Raises:
+        RequestError: It is none, with the nearest ones.
+    """
+    if is_file_name(name) or is_function(name) or name.startswith(("bert_", TIMM)):
+        return
     models = _torchvision().models
     classifiers = models.list_models(module=models)
     if name not in classifiers:
@@ -92,10 +108,6 @@ def _loaded(name: str, batch: int, seed: int) -> Network:
             "module:function",
             "correct --network",
         )
-    options = {"init_weights": True} if name in ("inception_v3", "googlenet") else {}
-    module = _drawn(models.get_model(name, weights=None, **options).eval())
-    side = INPUT_SIDES.get(name, 224)
-    return Network(name, module, (torch.randn(batch, 3, side, side),))
 
 
 def split_batch(name: str) -> tuple[str, int]:

@@ -21,11 +21,13 @@ class CollectOptions:
     network: tuple[str, ...] = option(
         ("resnet18", "mobilenet_v3_small"), "Networks; resnet18@4 is one at batch 4."
     )
-    programs_per_task: int = option(64, type=click.IntRange(1))
+    programs_per_task: int = option(64, "Programs to measure of each task.", type=click.IntRange(1))
     evaluation_tasks: int = option(
         0, "Tasks to measure densely and hold out of training.", type=click.IntRange(0)
     )
-    evaluation_programs: int = option(256, type=click.IntRange(2))
+    evaluation_programs: int = option(
+        256, "Programs to measure of each of those.", type=click.IntRange(2)
+    )
     winograd: bool = option(
         True, "Also the ways of a convolution that deploy lets compete: Winograd's algorithm."
     )

@@ -1,22 +1,45 @@
 """Prints runs side by side."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from registry.cli import app, output
 from registry.cli.options import argument, option
 
+_BETTER = {
+    "higher": re.compile(r"(^|[._])(pca|top\d+|r2)($|_)"),
+    "lower": re.compile(r"(^|[._])(rmse|loss|error|excess)$|_(ms|s|bytes|mb)$"),
+}
+"""What the name of a metric is like that is better the higher, or the lower, it is."""
+
 
 def _as_text(value: Mapping[str, Any]) -> str:
-    parts = []
-    for what in ("metrics", "parameters"):
-        rows = [
+    metrics, parameters = (
+        [
             {what: name, **dict(zip(value["columns"], row, strict=True))}
             for name, row in value[what].items()
         ]
-        parts.append(output.table(rows))
-    return "\n\n".join(filter(None, parts)) or "the runs have no figures and the same parameters"
+        for what in ("metrics", "parameters")
+    )
+    for row, figures in zip(metrics, value["metrics"].values(), strict=True):
+        row |= _judged(row["metrics"], figures, value["columns"])
+    tables = filter(None, [output.table(metrics), output.table(parameters)])
+    return "\n\n".join(tables) or "the runs have no figures and the same parameters"
+
+
+def _judged(
+    metric: str, figures: Sequence[float | None], columns: Sequence[str]
+) -> dict[str, str | None]:
+    """Which way a metric is better, and the run in which it is best, if it is in one alone."""
+    better = next((way for way, pattern in _BETTER.items() if pattern.search(metric)), None)
+    known = [figure for figure in figures if figure is not None]
+    if better is None or len(set(known)) < 2:
+        return {"better is": better, "best": None}
+    best = max(known) if better == "higher" else min(known)
+    winners = [name for name, of in zip(columns, figures, strict=True) if of == best]
+    return {"better is": better, "best": winners[0] if len(winners) == 1 else None}
 
 
 @dataclass(frozen=True)

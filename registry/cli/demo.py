@@ -6,6 +6,7 @@ from typing import Any
 
 from registry.cli import app, output
 from registry.cli.options import option
+from registry.cli.params import DEVICE
 
 
 def _render(result: app.Value) -> str:
@@ -34,7 +35,7 @@ class DemoOptions:
     """Options of `hetfeat demo`."""
 
     out: Path = option(Path("demo"), "Folder of the network, the bundle and the page.")
-    device: str = option("local", "local, a device's name or a profile's file.")
+    device: str = option("local", "local, a device's name or a profile's file.", type=DEVICE)
 
 
 @app.command("demo", DemoOptions, example="hetfeat demo", render=_render)

@@ -9,21 +9,25 @@ import click
 from hetfeat.errors import RequestError
 from registry.cli import app, output
 from registry.cli.options import option, output_option, seed_option, unrecorded_option
-from registry.cli.params import EFFORT
+from registry.cli.params import DEVICE, EFFORT, STRATEGY
+
+EFFORT_COSTS = "Budget of tuning: at most 3.5, 22 or 55 minutes, and 20, 64 or 192 programs a task."
+"""Line of help for the efforts, in order."""
 
 
 def render(result: app.Value) -> str:
     """Latencies side by side, then what they rest on; of several, a row for each."""
     from hetfeat.deploy.report import parse_report
+    from hetfeat.report.first_result import verdict
 
     if "deployments" in result:
         return output.table(result["deployments"])
     report = parse_report(result, what="the report", action="deploy the network anew")
     tuned = report.latency_ms
-    rows = [{"": "tuned", "ms": tuned, "times tuned": 1.0}]
+    rows = [{"": "tuned", "ms": tuned, "tuned is faster by": None}]
     others = {"untuned": report.untuned_ms, **report.peers_ms}
     rows += [
-        {"": name, "ms": ms, "times tuned": ms / tuned if ms else None}
+        {"": name, "ms": ms, "tuned is faster by": ms / tuned if ms else None}
         for name, ms in others.items()
     ]
     rows += [{"": f"tuned, batch {b}", "ms": ms} for b, ms in report.batches_ms.items()]
@@ -31,6 +35,7 @@ def render(result: app.Value) -> str:
         [
             output.table(rows),
             "",
+            verdict(report, _advice()),
             f"largest error {report.max_abs_error:.2g}, {report.tolerance:.2g} allowed",
             f"{report.trials} programs measured in {report.tuning_s:.0f} s, "
             f"built in {report.build_s:.0f} s, "
@@ -40,12 +45,20 @@ def render(result: app.Value) -> str:
     )
 
 
+def _advice() -> str:
+    """What to try where a peer is faster."""
+    context = click.get_current_context(silent=True)
+    effort = context.params.get("effort") if context else None
+    longer = {"quick": "standard", "standard": "full"}.get(effort or "")
+    return f"try --effort {longer}" if longer else ""
+
+
 @dataclass(frozen=True)
 class DeployOptions:
     """Options of `hetfeat deploy`."""
 
     config: Path | None = option(None, "YAML file of several deployments; its values go first.")
-    device: str = option("local", "local, a device's name or a profile's file.")
+    device: str = option("local", "local, a device's name or a profile's file.", type=DEVICE)
     network: str | None = option(
         None, "torchvision name, file or module:function.", positional=True
     )
@@ -57,9 +70,14 @@ class DeployOptions:
         None, "Stage of the cost model.  [default: production, or the packaged model]"
     )
     search: str = option(
-        "evolution", "Strategy of `hetfeat search`; only evolution asks the model."
+        "evolution", "Strategy of `hetfeat search`; only evolution asks the model.", type=STRATEGY
     )
-    effort: str = option("quick", "Budget of tuning.", type=EFFORT)
+    effort: str = option("quick", EFFORT_COSTS, type=EFFORT)
+    minutes: float | None = option(
+        None,
+        "Most minutes of tuning; building and checking follow.  [default: those of the effort]",
+        type=click.FloatRange(0, 10_000, min_open=True),
+    )
     trials: int | None = option(
         None, "Programs to measure; 0 trusts the model.", type=click.IntRange(0)
     )

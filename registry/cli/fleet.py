@@ -8,6 +8,7 @@ import click
 from hetfeat.devices.fleet.route import DEFAULT_TRACKER, LOOPBACK, Address, RpcRoute
 from registry.cli import app
 from registry.cli.options import option
+from registry.cli.params import DEVICE
 
 PORT = click.IntRange(1, 2**16 - 1)
 
@@ -22,7 +23,7 @@ class TrackerOptions:
     """Options of `hetfeat fleet start-tracker`."""
 
     host: str = option(LOOPBACK, "Address to listen on.")
-    port: int = option(9190, type=PORT)
+    port: int = option(9190, "Port to listen on.", type=PORT)
 
 
 @app.command("start-tracker", TrackerOptions, example="hetfeat fleet start-tracker --host 0.0.0.0")
@@ -37,7 +38,7 @@ def start_tracker(options: TrackerOptions) -> app.Result:
 class ServerOptions:
     """Options of `hetfeat fleet start-server`."""
 
-    device: str = option("local", "local, a device's name or a profile's file.")
+    device: str = option("local", "local, a device's name or a profile's file.", type=DEVICE)
     tracker: str | None = option(
         None, f"HOST:PORT.  [default: of the profile's route, {DEFAULT_TRACKER}]"
     )

@@ -7,6 +7,9 @@ from typing import Any
 from registry.cli import app, output
 from registry.cli.options import argument
 
+_QUIET = ("passed", "skipped")
+"""Outcomes of gates that are counted, not told one by one."""
+
 
 def _as_text(value: Mapping[str, Any]) -> str:
     rows = list(map(_row, value["entries"]))
@@ -15,19 +18,19 @@ def _as_text(value: Mapping[str, Any]) -> str:
 
 
 def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry, of which an edited one may lack anything."""
-    gates = [f"{gate.get('gate')} {gate.get('outcome')}" for gate in entry.get("gates", [])]
+    """An entry on one short line, of which an edited one may lack anything; `--json` has all."""
+    outcomes = [(gate.get("gate"), gate.get("outcome")) for gate in entry.get("gates", [])]
+    told = [f"{gate} {outcome}" for gate, outcome in outcomes if outcome not in _QUIET]
+    passed = sum(outcome == "passed" for _, outcome in outcomes)
     return {
         "n": entry.get("n"),
-        "when": str(entry.get("when", "")).partition(".")[0],
+        "when": str(entry.get("when", ""))[:16].replace("T", " "),
         "who": entry.get("who"),
         "what": entry.get("kind"),
         "version": entry.get("version"),
-        "from": entry.get("from") or None,
-        "to": entry.get("to") or None,
-        "replaced": entry.get("replaced"),
-        "gates": ", ".join(gates),
-        "reason": entry.get("reason"),
+        "move": " -> ".join(str(entry[key]) for key in ("from", "to") if entry.get(key)),
+        "gates": ", ".join(told) or (f"{passed} passed" if passed else None),
+        "reason": entry.get("reason") or None,
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from hetfeat.dataset.importers.formats import FORMATS
 from registry.cli import app
 from registry.cli.options import REQUIRED, argument, option
-from registry.cli.params import DEVICE_NAME
+from registry.cli.params import DEVICE_NAME, FORMAT
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class ImportOptions:
     """Options of `hetfeat import`."""
 
     path: tuple[str, ...] = argument(metavar="PATH...", nargs=-1)
-    format: str = option(REQUIRED, f"{', '.join(FORMATS)}.")
+    format: str = option(REQUIRED, f"{', '.join(FORMATS)}.", type=FORMAT)
     device: str = option(
         REQUIRED,
         "Its name; a new one is the preset of that name, or what the records say.",

@@ -37,10 +37,10 @@ def command(options: LineageOptions) -> Mapping[str, Any]:
     """
     from registry.models.lineage import as_tree, lineage
 
-    found = lineage(options.uri)
+    graph = lineage(options.uri)
     return {
-        "asked": found.asked,
-        "nodes": list(found.nodes.values()),
-        "edges": [{"from": parent, "to": child} for parent, child in found.edges],
-        "tree": as_tree(found),
+        "asked": graph.asked,
+        "nodes": list(graph.nodes.values()),
+        "edges": [{"from": parent, "to": child} for parent, child in graph.edges],
+        "tree": as_tree(graph),
     }

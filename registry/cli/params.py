@@ -1,10 +1,14 @@
 """Options as MLflow can pass them: always `--key value`, where an empty value means unset."""
 
 import itertools
+import pkgutil
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+from hetfeat.errors import not_one_of
 
 
 class _EmptyIsUnset(click.Parameter):
@@ -79,7 +83,57 @@ class _Names(click.ParamType[tuple[str, ...]]):
         return names
 
 
-class _DeviceName(click.ParamType[str]):
+class Known(click.ParamType[Any]):
+    """A name of a table, refused before anything is read or made, or several with commas between.
+
+    Args:
+        what: Word for the kind of thing that is named.
+        table: Import string of the names, imported when a name is given or completed.
+        several: Whether the value is a list, default False.
+    """
+
+    name = "text"
+
+    def __init__(self, what: str, table: str, *, several: bool = False) -> None:
+        self.what, self.table, self.several = what, table, several
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value, if all names are known.
+
+        Raises:
+            RequestError: One is not, with the nearest that is.
+        """
+        names: tuple[Any, ...] = NAMES.convert(value, param, ctx) if self.several else (value,)
+        known = pkgutil.resolve_name(self.table)
+        for name in names:
+            if name not in known:
+                raise not_one_of(self.what, name, known, "choose one of them")
+        return names if self.several else value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Names that begin as the last one does."""
+        before, comma, last = "", "", incomplete
+        if self.several:
+            before, comma, last = incomplete.rpartition(",")
+        names = [name for name in pkgutil.resolve_name(self.table) if name.startswith(last)]
+        return [CompletionItem(f"{before}{comma}{name}") for name in names]
+
+
+class _Device(click.ParamType[str]):
+    name = "text"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from hetfeat.devices.presets import preset_names
+
+        names = [name for name in ("local", *preset_names()) if name.startswith(incomplete)]
+        return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
+
+
+class _DeviceName(_Device):
     name = "device"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -113,8 +167,26 @@ NAMES = _Names()
 COUNTS = _Counts()
 """Type of a list of positive numbers separated by commas, as a tuple."""
 
+DEVICE = _Device()
+"""Type of a device: `local`, a name, or a profile's file."""
+
 DEVICE_NAME = _DeviceName()
 """Type of a device's name as records and models have it: `local` becomes that of this machine."""
+
+MODEL = Known("model", "hetfeat.models.registry:MODELS")
+"""Type of the name of a kind of cost model."""
+
+SPLIT = Known("split", "hetfeat.dataset.splits:SPLITS")
+"""Type of the name of a split."""
+
+STRATEGY = Known("strategy", "hetfeat.search.strategies:STRATEGIES")
+"""Type of the name of a search."""
+
+STRATEGIES = Known("strategy", "hetfeat.search.strategies:STRATEGIES", several=True)
+"""Type of names of searches, as a tuple."""
+
+FORMAT = Known("format", "hetfeat.dataset.importers.formats:FORMATS")
+"""Type of the name of a format of records."""
 
 EFFORT = click.Choice(["quick", "standard", "full"])
 """Type of an option with one of the budgets of long work."""

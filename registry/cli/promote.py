@@ -17,9 +17,12 @@ class PromoteOptions:
 
     name: str = argument()
     version: int = argument(type=click.IntRange(1))
-    to: str = option("staging", type=click.Choice(TARGETS, case_sensitive=False))
+    to: str = option(
+        "staging", "Stage to move to.", type=click.Choice(TARGETS, case_sensitive=False)
+    )
     reason: str = option("", "Kept in the history; an override needs one.")
     force: bool = option(False, "Override gates that refuse.")
+    dry_run: bool = option(False, "Say what the gates would, and change nothing.")
 
 
 @app.command(
@@ -35,11 +38,11 @@ def command(options: PromoteOptions) -> app.Result:
     Exits with 3 if a gate refuses. A version that is there already stays, without a new entry in
     the history.
     """
-    from registry.files.moves import promote
+    from registry.files import moves
 
     code = 0
     try:
-        outcome = promote(
+        outcome = (moves.preview if options.dry_run else moves.promote)(
             options.name,
             options.version,
             options.to,

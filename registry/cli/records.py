@@ -70,7 +70,7 @@ def repair(options: StoreOptions) -> dict[str, Any]:
 class ExportOptions(StoreOptions):
     """Options of `hetfeat records export`."""
 
-    format: str = option("metaschedule", type=click.Choice(["metaschedule"]))
+    format: str = option("metaschedule", "Format to write.", type=click.Choice(["metaschedule"]))
     device: str | None = option(
         None, "Only this device; otherwise a folder a device.", type=DEVICE_NAME
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from registry.cli import app, output
 from registry.cli.options import option, seed_option
-from registry.cli.params import EFFORT
+from registry.cli.params import EFFORT, MODEL, SPLIT
 
 
 def _render(value: Any) -> str:
@@ -35,8 +35,8 @@ class DataSetOptions:
         None, "Record store to train on.  [default: the packaged data set]"
     )
     family: str | None = option(None, "Hardware family or union.  [default: that of the records]")
-    model: str = option("xgb", "xgb, lgbm, mlp or attention.")
-    split: str = option("by_task", "within_task, by_task or by_target.")
+    model: str = option("xgb", "xgb, lgbm, mlp or attention.", type=MODEL)
+    split: str = option("by_task", "within_task, by_task or by_target.", type=SPLIT)
     holdout: tuple[str, ...] = option((), "Devices (by_target) or networks.")
 
 

@@ -8,6 +8,7 @@ import click
 
 from registry.cli import app
 from registry.cli.options import option, seed_option, unrecorded_option
+from registry.cli.params import DEVICE
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class TransferOptions:
     source: str | None = option(
         None, "Version to start from.  [default: the family's in production, or staging]"
     )
-    device: str = option("local", "local, a device of the records, a profile's file.")
+    device: str = option("local", "local, a device of the records, a profile's file.", type=DEVICE)
     records: Path | None = option(None, "Records to replay.  [default: measure now]")
     network: tuple[str, ...] = option(("resnet18",), "Whose tasks are measured now.")
     budget_per_task: int = option(32, "Measurements to learn from.", type=click.IntRange(1))

@@ -36,7 +36,12 @@ from hetfeat.parsing import printable
 from hetfeat.search.strategies import EVOLUTION, check_strategies
 from hetfeat.workloads.exported import function_digest
 from hetfeat.workloads.library_errors import refusals
-from hetfeat.workloads.networks import is_function, load_network, network_slug
+from hetfeat.workloads.networks import (
+    check_classifier,
+    is_function,
+    load_network,
+    network_slug,
+)
 from registry.files.manifest import MANIFEST, sha256_of
 from registry.files.pull import pull
 from registry.models.mlflow_client import condition, connect, translated
@@ -77,6 +82,7 @@ class DeployJob:
         search: Strategy that proposes programs, default `evolution`.
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
         output: Names of the outputs that are wanted; none, the default, for all.
+        minutes: Most minutes of tuning; None, the default, for what the effort allows.
     """
 
     network: str
@@ -93,6 +99,7 @@ class DeployJob:
     search: str = EVOLUTION
     unrecorded: bool = False
     output: tuple[str, ...] = ()
+    minutes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +160,8 @@ def deploy_and_register(job: DeployJob) -> Deployment:
     signing_key()  # one that cannot be used shows before anything is tuned
     check_strategies([job.search])
     slug = network_slug(job.network)
+    if not job.out.exists():  # what lies there may be this network's, and asking loads torch
+        check_classifier(job.network)
     profile = find_profile(job.device)
     need_measurable(profile)
     source = _find_source(_model_to_ask(job), job.stage, profile, job.unrecorded)
@@ -168,6 +177,7 @@ def deploy_and_register(job: DeployJob) -> Deployment:
         search=job.search,
         digest=function_digest(job.network, job.batch, job.seed),
         outputs=job.output,
+        minutes=job.minutes,
     )
     report = None if job.refresh else existing(request, job.out)
     if report and (version := _registered(job.out, bundle_name(slug, profile.name))):
@@ -335,14 +345,16 @@ def _packaged(name: str | None, family: str) -> ChosenModel | None:
     Raises:
         RequestError: It is not the one of that name.
     """
-    found = packaged_model(family)
-    if name and (found is None or found.name != name):
+    packaged = packaged_model(family)
+    if name and (packaged is None or packaged.name != name):
         raise RequestError(
             f"cost model '{printable(name)}'",
-            f"the one that comes with this version, {found.name if found else 'none'}",
+            f"the one that comes with this version, {packaged.name if packaged else 'none'}",
             "install the version that it came with, or deploy anew",
         )
-    return ChosenModel(found.name, found.folder, found.dataset_digest, None) if found else None
+    if packaged is None:
+        return None
+    return ChosenModel(packaged.name, packaged.folder, packaged.dataset_digest, None)
 
 
 def _registered(out: Path, name: str) -> Version | None:

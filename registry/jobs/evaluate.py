@@ -28,7 +28,7 @@ from registry.tracking.cost_model_flavor import refuse_without_stores
 
 
 def evaluate_stored(
-    given: str,
+    uri_or_folder: str,
     records: Path,
     device: str | None,
     per_task: bool,
@@ -41,7 +41,7 @@ def evaluate_stored(
     are is `seen_records`. The baselines are calibrated on the records themselves.
 
     Args:
-        given: URI of a version, or a model's folder.
+        uri_or_folder: URI of a version, or a model's folder.
         records: Folder of the record store.
         device: Name of the only device whose records count, or None for all.
         per_task: Whether to give each task's figures, too.
@@ -59,7 +59,7 @@ def evaluate_stored(
     devices = None if device is None else [device]
     with store.undisturbed() as digest:
         examples = assemble(store, room_bytes=room_bytes(), devices=devices).examples
-    uri, model = _load(given, unrecorded)
+    uri, model = _load(uri_or_folder, unrecorded)
     refuse_without_stores(model, examples, uri)
     none = examples.take(np.empty(0, np.int64))
     judged = evaluate(model, none, examples, examples, store.networks(), seed)
@@ -75,18 +75,18 @@ def evaluate_stored(
     return {**result, "tasks": _tasks(model, examples, judged)} if per_task else result
 
 
-def _load(given: str, unrecorded: bool) -> tuple[str, CostModel]:
-    if (Path(given) / HEAD).is_file():
-        _check_signed(Path(given))
-        return given, load_model(Path(given))
-    if Path(given).is_dir() or ("/" not in given and "@" not in given):
+def _load(uri_or_folder: str, unrecorded: bool) -> tuple[str, CostModel]:
+    if (Path(uri_or_folder) / HEAD).is_file():
+        _check_signed(Path(uri_or_folder))
+        return uri_or_folder, load_model(Path(uri_or_folder))
+    if Path(uri_or_folder).is_dir() or ("/" not in uri_or_folder and "@" not in uri_or_folder):
         raise RequestError(
-            f"--model '{given}'",
+            f"--model '{uri_or_folder}'",
             f"a model's folder (with {HEAD}) or models:/NAME/VERSION",
             "`hetfeat pull NAME --out DIR` makes one",
         )
-    found = pull(given, unrecorded=unrecorded)
-    return found.version.uri, load_model(found.folder)
+    pulled = pull(uri_or_folder, unrecorded=unrecorded)
+    return pulled.version.uri, load_model(pulled.folder)
 
 
 def _check_signed(folder: Path) -> None:
@@ -101,9 +101,9 @@ def _check_signed(folder: Path) -> None:
         f"files signed by the key of {os.environ[PUBLIC_KEY]}",
         f"evaluate models:/NAME/VERSION, or unset {PUBLIC_KEY}",
     )
-    for found in same:
+    for version in same:
         try:
-            check_signature(Version.of(found), digest)
+            check_signature(Version.of(version), digest)
         except DataError as error:
             refused = error
         else:

@@ -144,14 +144,14 @@ def search_and_register(search: HyperparameterSearch) -> dict[str, Any]:
     client = connect()
     tags = {**source_tags(training, data), STUDY_TAG: name, command_run.COMMAND_TAG: "hpo"}
     with translated(f"begin study '{name}'"), locked(client, lock_name):
-        found = _study(name, storage, training, data, search.options)
-        run_id = _parent_run(client, found, training, tags)
-    work = _Work(search, data, found, client, lock_name, tags)
+        study = _study(name, storage, training, data, search.options)
+        run_id = _parent_run(client, study, training, tags)
+    work = _Work(search, data, study, client, lock_name, tags)
     with command_run.tracked_run(name, tags, run_id):
-        if result := _result(found, search.trials):
-            return {**result, "trials": optuna_study.states(found)}
+        if result := _result(study, search.trials):
+            return {**result, "trials": optuna_study.states(study)}
         _run_trials(work)
-        return {**_best(work), "trials": optuna_study.states(found)}
+        return {**_best(work), "trials": optuna_study.states(study)}
 
 
 def _study(
@@ -162,7 +162,7 @@ def _study(
     options: TrialOptions = TRIALS,
 ) -> optuna.Study:
     """The study, new or as it was left; called inside the lock."""
-    found = optuna.create_study(
+    study = optuna.create_study(
         storage=storage,
         study_name=name,
         sampler=optuna_study.SeededByTrial(training.seed),
@@ -173,43 +173,46 @@ def _study(
     asked = {**asdict(training), "records": data.digest, "family": data.family}
     asked["holdout"] = list(training.holdout)
     asked |= {FEATURES_TAG: FEATURES_VERSION, EVALUATION_TAG: evaluation_digest(data.test)}
-    if optuna_study.attribute(found, _IDENTITY, _Name) is None:
-        found.set_user_attr(_IDENTITY, uuid.uuid4().hex)
-    known = optuna_study.attribute(found, _REQUEST, dict[str, Json])
-    if known is None:
-        found.set_user_attr(_REQUEST, asked)
+    if optuna_study.attribute(study, _IDENTITY, _Name) is None:
+        study.set_user_attr(_IDENTITY, uuid.uuid4().hex)
+    begun_with = optuna_study.attribute(study, _REQUEST, dict[str, Json])
+    if begun_with is None:
+        study.set_user_attr(_REQUEST, asked)
     # Studies begun before a key was kept do not have it.
-    elif other := sorted(key for key in asked if key in known and asked[key] != known[key]):
+    elif other := sorted(
+        key for key in asked if key in begun_with and asked[key] != begun_with[key]
+    ):
         raise RequestError(
             f"study '{name}', which was begun with another {', '.join(other)}",
             "the same request, or another study",
             "choose another --study",
         )
-    return found
+    return study
 
 
 def _parent_run(
     client: "MlflowClient",
-    found: optuna.Study,
+    study: optuna.Study,
     training: TrainingRequest,
     tags: Mapping[str, str],
 ) -> str:
     """The run that the trials are nested under; `mlflow run` brings its own."""
     from mlflow.exceptions import MlflowException
 
-    own, known = os.environ.get("MLFLOW_RUN_ID"), optuna_study.attribute(found, _PARENT, _Name)
-    if known and not own:
+    given_run = os.environ.get("MLFLOW_RUN_ID")
+    recorded_run = optuna_study.attribute(study, _PARENT, _Name)
+    if recorded_run and not given_run:
         try:
-            if patiently(lambda: client.get_run(known)).info.lifecycle_stage == "active":
-                return str(known)
+            if patiently(lambda: client.get_run(recorded_run)).info.lifecycle_stage == "active":
+                return str(recorded_run)
         except MlflowException as error:
             if error_code(error) not in MISSING:  # the store is busy or away, not the run
                 raise
         log.info("the study's run is gone from this tracking store: a new one is made")
-    with command_run.tracked_run(found.study_name, tags) as run:
-        if not own:
-            command_run.log_resolved({**asdict(training), "study": found.study_name})
-        found.set_user_attr(_PARENT, run.info.run_id)
+    with command_run.tracked_run(study.study_name, tags) as run:
+        if not given_run:
+            command_run.log_resolved({**asdict(training), "study": study.study_name})
+        study.set_user_attr(_PARENT, run.info.run_id)
         return str(run.info.run_id)
 
 
@@ -332,9 +335,9 @@ def _best(work: _Work) -> dict[str, Any]:
         time.sleep(work.search.options.poll_s)
     try:
         best = optuna_study.best_trial(work.study)
-        known = optuna_study.attribute(work.study, _RESULT, _Result)
-        if known and known.best.number == best.number:  # no second version of one model
-            result = {**known.model_dump(), "total": work.search.trials}
+        earlier = optuna_study.attribute(work.study, _RESULT, _Result)
+        if earlier and earlier.best.number == best.number:  # no second version of one model
+            result = {**earlier.model_dump(), "total": work.search.trials}
         else:
             result = _train_best(work, best)
         work.study.set_user_attr(_RESULT, result)
@@ -373,8 +376,8 @@ def _registered(work: _Work, tags: dict[str, str]) -> dict[str, Any] | None:
     """What a worker registered that was gone before it could write the study's result."""
     name = cost_model_name(work.data.family)
     same = [condition(f"tags.{key}", tags[key]) for key in (IDENTITY_TAG, TRIAL_TAG)]
-    for found in search_versions(work.client, condition("name", name), *same):
-        version = Version.of(found)
+    for registered in search_versions(work.client, condition("name", name), *same):
+        version = Version.of(registered)
         if version.run_id:
             work.client.set_terminated(version.run_id)
         return {
@@ -387,7 +390,7 @@ def _registered(work: _Work, tags: dict[str, str]) -> dict[str, Any] | None:
     return None
 
 
-def _result(found: optuna.Study, trials: int) -> dict[str, Any] | None:
+def _result(study: optuna.Study, trials: int) -> dict[str, Any] | None:
     """What was registered when the study had this total, if it was."""
-    known = optuna_study.attribute(found, _RESULT, _Result)
-    return known.model_dump() if known and known.total >= trials else None
+    result = optuna_study.attribute(study, _RESULT, _Result)
+    return result.model_dump() if result and result.total >= trials else None

@@ -125,8 +125,8 @@ def _plan(request: ReportRequest, store: RecordStore, local: DeviceProfile) -> R
         hardware: {n: p for n, p in profiles.items() if p.family.partition("-")[0] == hardware}
         for hardware in CLASSES
     }
-    found = {run.device for run in finished_runs() if run.command == "deploy"}
-    others = {name: own for name in sorted(found) if (own := preset(name)) is not None}
+    deployed_on = {run.device for run in finished_runs() if run.command == "deploy"}
+    others = {name: own for name in sorted(deployed_on) if (own := preset(name)) is not None}
     devices = devices_of({**others, local.name: local, **profiles})
     scope = Scope(
         digest=store.digest(),

@@ -183,24 +183,24 @@ def _deploy(job: "DeployJob") -> None:
 
 def _source_run(plan: ReportPlan, runs: Sequence[Run], source: Source) -> Run | None:
     """The training, of the first seed, of the cost model to tune with."""
-    found = plan.scope.trainings(
+    trainings = plan.scope.trainings(
         runs,
         plan.device.hardware,
         model=source.model,
         split=SPLIT_OF_SOURCES,
         pruned=source.pruned,
     )
-    return found[0] if found else None
+    return trainings[0] if trainings else None
 
 
 def _version_of(run: Run) -> str | None:
     """The version that a training registered, pinned."""
     with translated(f"find the version of run {run.id}"):
-        found = search_versions(connect(), condition("run_id", run.id))
-        return next((Version.of(version).uri for version in found), None)
+        versions = search_versions(connect(), condition("run_id", run.id))
+        return next((Version.of(version).uri for version in versions), None)
 
 
 def _left(done: Sequence[Run], seeds: int) -> list[int]:
     """Seeds without a run."""
-    known = {run.seed for run in done}
-    return [seed for seed in range(seeds) if str(seed) not in known]
+    there = {run.seed for run in done}
+    return [seed for seed in range(seeds) if str(seed) not in there]

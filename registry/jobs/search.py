@@ -20,7 +20,7 @@ from hetfeat.search.base import Space, State, Timed
 from hetfeat.search.prior import Prior
 from hetfeat.search.recorded import RecordedSpace
 from hetfeat.search.runner import Measure, Trial, evaluations_of, run_search
-from hetfeat.search.space import gemm_space
+from hetfeat.search.space import GEMM_SLOTS, gemm_space
 from hetfeat.search.strategies import check_strategies, make_search
 from hetfeat.search.warm_start import recorded_prior, warmed_search
 from hetfeat.tune.gemm_measurer import gemm_measurer
@@ -104,12 +104,15 @@ def search_and_log(
             }
             best = finalists([b for found in trials.values() for t in found for b in t.bests])
             result["best_state"] = _values(best[0], arena.space) if best else None
+            names = _parameters(arena.space)
     if beside_libraries and best and arena.profile and request.gemm:
         state, timed = compare_matmul(_shape(request.gemm), best, arena.profile, rounds)
         result["best_state"] = list(state)
         result["libraries_ms"] = {
             name: latency.median_ms if latency else None for name, latency in timed.items()
         }
+    values = result["best_state"]
+    result["best_parameters"] = dict(zip(names, values, strict=True)) if values else None
     return result
 
 
@@ -147,6 +150,14 @@ def _values(state: State, space: Space) -> list[Any]:
     if isinstance(space, RecordedSpace):
         return [json.loads(value) for value in space.values(state)]
     return list(state)
+
+
+def _parameters(space: Space) -> list[str]:
+    """Names of a state's values: those of the recording, or `m1`, `m2` and so on of a product."""
+    if isinstance(space, RecordedSpace):
+        return list(space.parameters)
+    slots = zip("mkn", GEMM_SLOTS, strict=True)
+    return [f"{axis}{number + 1}" for axis, count in slots for number in range(count)]
 
 
 def _shape(text: str) -> tuple[int, int, int]:

@@ -98,13 +98,13 @@ def diagnose(
             }
         else:
             yet = {name: list(examine(client, name, every_version)) for name in names}
-        suspects = {name: found for name, found in yet.items() if name and found}
+        suspects = {name: findings for name, findings in yet.items() if name and findings}
         if suspects:
             time.sleep(settle_s)  # one wait for all
-        for name, found in suspects.items():
+        for name, findings in suspects.items():
             again = set(examine(client, name, every_version))
-            yet[name] = [finding for finding in found if finding in again]
-    return [finding for found in yet.values() for finding in found]
+            yet[name] = [finding for finding in findings if finding in again]
+    return [finding for findings in yet.values() for finding in findings]
 
 
 def examine(
@@ -138,8 +138,8 @@ def examine(
         return
     entries = ledger.entries(shown.tags)
     witnesses = [v.tags[ledger.HEAD] for v in versions if ledger.HEAD in v.tags]
-    if found := ledger.faults(name, shown.tags, witnesses):
-        yield _changed(name, shown, witnesses, found[0])
+    if faults := ledger.faults(name, shown.tags, witnesses):
+        yield _changed(name, shown, witnesses, faults[0])
         return
     yield from _state(name, shown, versions, entries)
     yield from _digests(name, versions, ledger.standing(name, shown.tags))
@@ -154,7 +154,7 @@ def unfinished_runs(client: "MlflowClient") -> Iterator[Finding]:
 
     Runs of other machines, and those that do not say which process logs into them, are left alone.
     """
-    ids = [found.experiment_id for found in pages(client.search_experiments, RUNS_A_PAGE)]
+    ids = [experiment.experiment_id for experiment in pages(client.search_experiments, RUNS_A_PAGE)]
     if not ids:
         return
     search = functools.partial(client.search_runs, ids, "attributes.status = 'RUNNING'")

@@ -25,12 +25,12 @@ print(json.dumps(sorted(set(code_features(json.loads(sys.argv[1]))) - set(here))
 def profile() -> Iterator[CheckFinding]:
     """What `local` means on this machine, if it has been probed."""
     try:
-        known = load_remembered()
+        profile = load_remembered()
     except HetfeatError as error:
         yield error.given, _PROBE
         return
-    if known is not None:
-        yield from _local(known, _PROBE)
+    if profile is not None:
+        yield from _local(profile, _PROBE)
 
 
 def device(name: str) -> Iterator[CheckFinding]:
@@ -40,38 +40,41 @@ def device(name: str) -> Iterator[CheckFinding]:
         name: Name or profile's file of the device, as for `--device`.
     """
     try:
-        known = find_profile(name)
-        if known.family == "gpu-nvidia" and shutil.which("nvcc") is None:
-            yield f"no nvcc to compile for {known.name} with", "install CUDA's toolkit"
-        if known.route.is_local:
-            yield from _local(known, "write the profile anew with `hetfeat devices probe`")
+        profile = find_profile(name)
+        if profile.family == "gpu-nvidia" and shutil.which("nvcc") is None:
+            yield f"no nvcc to compile for {profile.name} with", "install CUDA's toolkit"
+        if profile.route.is_local:
+            yield from _local(profile, "write the profile anew with `hetfeat devices probe`")
         else:
-            yield from _remote(known)
+            yield from _remote(profile)
     except HetfeatError as error:
         yield error.given, error.action
 
 
-def _local(known: DeviceProfile, mend: str) -> Iterator[CheckFinding]:
+def _local(profile: DeviceProfile, mend: str) -> Iterator[CheckFinding]:
     """Code for instructions that this CPU does not have ends in an illegal instruction."""
-    if known.threads > host.usable_cores():
+    if profile.threads > host.usable_cores():
         yield (
-            f"profile {known.name} has {known.threads} threads where "
+            f"profile {profile.name} has {profile.threads} threads where "
             f"{host.usable_cores()} cores may be used",
             mend,
         )
-    done = child(_MISSING_FEATURES, json.dumps(dict(known.target)))
+    done = child(_MISSING_FEATURES, json.dumps(dict(profile.target)))
     if done.returncode:
-        yield f"the target of profile {known.name} is not understood: {last_line(done)}", mend
+        yield f"the target of profile {profile.name} is not understood: {last_line(done)}", mend
     elif missing := json.loads(done.stdout):
-        yield f"profile {known.name} is of a CPU with {', '.join(missing)}; this one has not", mend
+        yield (
+            f"profile {profile.name} is of a CPU with {', '.join(missing)}; this one has not",
+            mend,
+        )
 
 
-def _remote(known: DeviceProfile) -> Iterator[CheckFinding]:
-    route = route_of(known)
+def _remote(profile: DeviceProfile) -> Iterator[CheckFinding]:
+    route = route_of(profile)
     keys = [row["device"] for row in control.status(route.tracker) if row["servers"]]
     if route.key not in keys:
         yield (
-            f"tracker {route.tracker} has no server '{route.key}' for {known.name} "
+            f"tracker {route.tracker} has no server '{route.key}' for {profile.name} "
             f"(it has {', '.join(keys) or 'none'})",
             f"run `hetfeat fleet start-server --tracker {route.tracker} --key {route.key}` there",
         )

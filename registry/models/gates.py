@@ -168,18 +168,20 @@ def _impossible(gate: str, name: str, value: float | None) -> GateResult | None:
 
 
 def _features(at: Candidate) -> Iterator[GateResult]:
-    found = at.version.tags.get(FEATURES_TAG)
-    if found is None:
+    recorded = at.version.tags.get(FEATURES_TAG)
+    if recorded is None:
         yield GateResult("features", SKIPPED, "no feature version recorded")
         return
-    outcome = PASSED if found == str(FEATURES_VERSION) else REFUSED
-    yield GateResult("features", outcome, f"version {found}, this program has {FEATURES_VERSION}")
+    outcome = PASSED if recorded == str(FEATURES_VERSION) else REFUSED
+    yield GateResult(
+        "features", outcome, f"version {recorded}, this program has {FEATURES_VERSION}"
+    )
 
 
 def _signature(at: Candidate) -> Iterator[GateResult]:
     wanted = at.replaced and _inputs(at.replaced)
-    found = _inputs(at.version) if wanted else None
-    if not wanted or found == wanted:
+    inputs = _inputs(at.version) if wanted else None
+    if not wanted or inputs == wanted:
         yield GateResult("signature", PASSED, "the inputs are the same" if wanted else "the first")
         return
     yield GateResult("signature", REFUSED, "other inputs than the version that it would replace")

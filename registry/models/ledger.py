@@ -147,14 +147,14 @@ def _is_number(text: str) -> bool:
 def numbers(tags: Mapping[str, str]) -> list[int]:
     """Numbers of the entries that are there, in order."""
     named = ((name, name.removeprefix(ENTRY_PREFIX)) for name in tags)
-    found = ((name, int(tail)) for name, tail in named if _is_number(tail))
-    return sorted(number for name, number in found if name == key(number))
+    numbered = ((name, int(tail)) for name, tail in named if _is_number(tail))
+    return sorted(number for name, number in numbered if name == key(number))
 
 
 def entries(tags: Mapping[str, str]) -> list[dict[str, Any]]:
     """The entries that can be read, oldest first."""
-    found = (decode(tags[key(number)]) for number in numbers(tags))
-    return [entry for entry in found if entry is not None]
+    decoded = (decode(tags[key(number)]) for number in numbers(tags))
+    return [entry for entry in decoded if entry is not None]
 
 
 def standing(name: str, tags: Mapping[str, str], mended: bool = False) -> list[dict[str, Any]]:
@@ -191,13 +191,13 @@ def _stands(name: str, number: int, entry: Entry, following: Entry | None) -> bo
 
 def manifests(entries: Iterable[Entry]) -> dict[int, str]:
     """Digest of each version's manifest, as first recorded: a version's files never change."""
-    found: dict[int, str] = {}
+    digests: dict[int, str] = {}
     for entry in entries:
         told = {int(number): digest for number, digest in entry.get("manifests", {}).items()}
         if entry.get("manifest") and entry["version"] is not None:
             told[entry["version"]] = entry["manifest"]
-        found = told | found
-    return found
+        digests = told | digests
+    return digests
 
 
 def last_sound(name: str, tags: Mapping[str, str], heads: Iterable[str]) -> dict[str, Any] | None:
@@ -213,9 +213,9 @@ def last_sound(name: str, tags: Mapping[str, str], heads: Iterable[str]) -> dict
     if entry is None or not _stands(name, number, entry, None):
         return None
     seen = [Head.parse(text) for text in (tags.get(HEAD), *heads)]
-    own = Head(number, entry["digest"])
-    newer = [head for head in seen if head.count >= number and head != own]
-    return None if newer or seen[0] != own else entry
+    entry_head = Head(number, entry["digest"])
+    newer = [head for head in seen if head.count >= number and head != entry_head]
+    return None if newer or seen[0] != entry_head else entry
 
 
 def rest_digest(tags: Mapping[str, str], before: int) -> str:

@@ -82,16 +82,16 @@ def lineage(
     with translated(f"trace {name_or_uri}"):
         if name_or_uri.startswith(DATASET):
             digest = _whole(client, name_or_uri.removeprefix(DATASET))
-            found = Lineage(DATASET + digest, most_nodes=most_nodes)
-            _add_dataset(found, digest)
-            _descend(client, found, found.asked)
-            return found
+            graph = Lineage(DATASET + digest, most_nodes=most_nodes)
+            _add_dataset(graph, digest)
+            _descend(client, graph, graph.asked)
+            return graph
         version = resolve(name_or_uri, client=client)
-        found = Lineage(version.uri, most_nodes=most_nodes)
-        _add(found, version)
-        _ascend(client, found, version)
-        _descend(client, found, version.uri)
-        return found
+        graph = Lineage(version.uri, most_nodes=most_nodes)
+        _add(graph, version)
+        _ascend(client, graph, version)
+        _descend(client, graph, version.uri)
+        return graph
 
 
 def children_of(client: "MlflowClient", node: str) -> Iterator[Version]:
@@ -102,17 +102,17 @@ def children_of(client: "MlflowClient", node: str) -> Iterator[Version]:
     yield from map(Version.of, search_versions(client, condition(f"tags.{tag}", value)))
 
 
-def as_tree(found: Lineage) -> str:
+def as_tree(graph: Lineage) -> str:
     """The lineage as lines for a terminal; the node asked for is marked."""
     lines: list[str] = []
     seen: set[str] = set()
     children: dict[str, list[str]] = {}
-    for parent, child in found.edges:
+    for parent, child in graph.edges:
         children.setdefault(parent, []).append(child)
-    left = [(root, "", "") for root in reversed(found.roots())]
+    left = [(root, "", "") for root in reversed(graph.roots())]
     while left:
         node, head, tail = left.pop()
-        lines.append(head + _label(found, node) + (" (see above)" if node in seen else ""))
+        lines.append(head + _label(graph, node) + (" (see above)" if node in seen else ""))
         if node in seen:
             continue
         seen.add(node)
@@ -131,8 +131,8 @@ def _whole(client: "MlflowClient", digits: str) -> str:
             f"a digest or its first {MIN_DIGITS} digits or more",
             "correct it",
         )
-    known = search_versions(client, condition(f"tags.{DATASET_TAG}", f"{digits}%", "LIKE"))
-    digests = {version.tags[DATASET_TAG] for version in known}
+    versions = search_versions(client, condition(f"tags.{DATASET_TAG}", f"{digits}%", "LIKE"))
+    digests = {version.tags[DATASET_TAG] for version in versions}
     if len(digests) != 1:
         raise RequestError(
             f"'{DATASET}{digits}', with which {len(digests)} data sets begin",
@@ -142,54 +142,54 @@ def _whole(client: "MlflowClient", digits: str) -> str:
     return str(digests.pop())
 
 
-def _ascend(client: "MlflowClient", found: Lineage, version: Version) -> None:
+def _ascend(client: "MlflowClient", graph: Lineage, version: Version) -> None:
     while True:
         if digest := version.tags.get(DATASET_TAG):
-            _add_dataset(found, digest)
-            found.edges.append((DATASET + digest, version.uri))
+            _add_dataset(graph, digest)
+            graph.edges.append((DATASET + digest, version.uri))
         if not (parent_uri := version.tags.get(PARENT_TAG)):
             return
-        found.edges.append((parent_uri, version.uri))
-        if parent_uri in found.nodes or found.is_full:
+        graph.edges.append((parent_uri, version.uri))
+        if parent_uri in graph.nodes or graph.is_full:
             return
         try:
             version = resolve(parent_uri, client=client)
         except RequestError:
-            found.nodes[parent_uri] = Node(parent_uri, "gone")
+            graph.nodes[parent_uri] = Node(parent_uri, "gone")
             return
-        _add(found, version)
+        _add(graph, version)
 
 
-def _descend(client: "MlflowClient", found: Lineage, node: str) -> None:
-    known = set(found.edges)
+def _descend(client: "MlflowClient", graph: Lineage, node: str) -> None:
+    edges = set(graph.edges)
     left = [node]
     while left:
         node = left.pop()
         for child in children_of(client, node):
-            if (node, child.uri) not in known:
-                known.add((node, child.uri))
-                found.edges.append((node, child.uri))
-            if child.uri not in found.nodes and not found.is_full:
-                _add(found, child)
+            if (node, child.uri) not in edges:
+                edges.add((node, child.uri))
+                graph.edges.append((node, child.uri))
+            if child.uri not in graph.nodes and not graph.is_full:
+                _add(graph, child)
                 left.append(child.uri)
 
 
-def _add(found: Lineage, version: Version) -> None:
+def _add(graph: Lineage, version: Version) -> None:
     kind = "bundle"
     if kind_of(version) != "bundle":
         kind = "transfer-tuned model" if PARENT_TAG in version.tags else "source model"
-    found.nodes[version.uri] = Node(version.uri, kind, version.stage)
+    graph.nodes[version.uri] = Node(version.uri, kind, version.stage)
 
 
-def _add_dataset(found: Lineage, digest: str) -> None:
-    found.nodes[DATASET + digest] = Node(DATASET + digest, "data set")
+def _add_dataset(graph: Lineage, digest: str) -> None:
+    graph.nodes[DATASET + digest] = Node(DATASET + digest, "data set")
 
 
-def _label(found: Lineage, node: str) -> str:
-    known = found.nodes.get(node, Node(node, "not shown"))
-    stage = f", {known.stage}" if known.stage not in ("", "none") else ""
-    name = known.id.removeprefix("models:/")
-    if known.kind == "data set":
-        name = known.id.removeprefix(DATASET)[:16]
-    mark = "  <-" if node == found.asked else ""
-    return f"{printable(name, None)} ({known.kind}{stage}){mark}"
+def _label(graph: Lineage, node: str) -> str:
+    shown = graph.nodes.get(node, Node(node, "not shown"))
+    stage = f", {shown.stage}" if shown.stage not in ("", "none") else ""
+    name = shown.id.removeprefix("models:/")
+    if shown.kind == "data set":
+        name = shown.id.removeprefix(DATASET)[:16]
+    mark = "  <-" if node == graph.asked else ""
+    return f"{printable(name, None)} ({shown.kind}{stage}){mark}"

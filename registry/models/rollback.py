@@ -52,14 +52,14 @@ def rollback(
         with locked(client, name) as lock:
             now = situation(client, name, lock)
             back = _way_back(client, name, now.tags, now.state.previous)
-            found = _target(client, name, back)
-            digest = agreed_digest(found, now.tags)
-            if intact != (found.version, digest):
-                verified_digest(client, found, read_files)
-            state = now.state.after(found.version, "production")
-            from_ = now.stage_of(found)
+            target = _target(client, name, back)
+            digest = agreed_digest(target, now.tags)
+            if intact != (target.version, digest):
+                verified_digest(client, target, read_files)
+            state = now.state.after(target.version, "production")
+            from_ = now.stage_of(target)
             said = content_of(
-                *("rollback", found.version, from_, "production", reason),
+                *("rollback", target.version, from_, "production", reason),
                 replaced=now.state.production,
                 manifest=digest,
             )
@@ -118,5 +118,5 @@ def earlier(history: Sequence[dict[str, Any]]) -> list[int]:
         else:
             stack.append(current)
         current = new
-    found = [version for version in reversed(stack) if version is not None]
-    return [v for at, v in enumerate(found) if v != (found[at - 1] if at else current)]
+    stacked = [version for version in reversed(stack) if version is not None]
+    return [v for at, v in enumerate(stacked) if v != (stacked[at - 1] if at else current)]

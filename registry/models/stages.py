@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import GateRefused, RequestError
 from registry.models import aliases, ledger
+from registry.models.aliases import State
 from registry.models.digests import ReadFiles, agreed_digest, known_digest
 from registry.models.gates import ARTIFACTS, OVERRIDDEN, REFUSED, GateResult, Gates, StandardGates
 from registry.models.lock import locked
 from registry.models.mlflow_client import connect, translated
 from registry.models.names import check_model_name
-from registry.models.transition import Situation, carry_out, content_of, situation
+from registry.models.transition import (
+    Situation,
+    carry_out,
+    content_of,
+    recorded_state,
+    situation,
+    stage_of,
+)
 from registry.models.version import STAGES, Version
 from registry.models.versions import check_known
 
@@ -101,16 +109,8 @@ def _move(
     client, name, from_ = now.client, now.name, now.stage_of(moved)
     if from_ == to and not aliases.differences(client, name, now.state):
         return Outcome(None, from_, to)
-    if from_ != to and to not in ALLOWED[from_]:
-        raise RequestError(
-            f"version {moved.version} of '{name}', in {from_}, to {to}",
-            f"{from_} -> {' or '.join(ALLOWED[from_])}",
-            f"`hetfeat rollback {name}` undoes the last change of production",
-        )
+    results = _ask_gates(client, now.state, moved, to, gates, force)
     displaced = now.state.holder_of(to)
-    replaced = aliases.version_of(client, name, displaced) if displaced else None
-    asked = Outcome(None, from_, to, tuple(gates(moved, replaced, to)))
-    results = _apply_gates(asked, moved, force)
     said = content_of(
         *("promote", moved.version, from_, to, reason),
         forced=force,
@@ -120,6 +120,57 @@ def _move(
     )
     entry = carry_out(now, said, now.state.after(moved.version, to))
     return Outcome(entry, from_, to, results, displaced)
+
+
+def preview(
+    name: str,
+    version: int,
+    to: str,
+    *,
+    read_files: ReadFiles,
+    reason: str = "",
+    force: bool = False,
+    client: "MlflowClient | None" = None,
+) -> Outcome:
+    """What `promote` would do: the gates are asked, no lock is taken and nothing is written.
+
+    Arguments are those of `promote`.
+
+    Returns:
+        The outcome, without an entry.
+
+    Raises:
+        RequestError: Unknown model, version or move.
+        GateRefused: A gate would say no.
+    """
+    client = client or connect()
+    to = _target(to)
+    check_reason(reason, force)
+    with translated(f"ask the gates of {check_model_name(name)}"):
+        moved = aliases.version_of(client, name, version)
+        state = recorded_state(client, name, aliases.read(client, name))
+        from_ = stage_of(state, moved)
+        if from_ == to:
+            return Outcome(None, from_, to)
+        results = _ask_gates(client, state, moved, to, StandardGates(client, read_files), force)
+        return Outcome(None, from_, to, results, state.holder_of(to))
+
+
+def _ask_gates(
+    client: "MlflowClient", state: State, moved: Version, to: str, gates: Gates, force: bool
+) -> tuple[GateResult, ...]:
+    """What the gates say of a move that is allowed."""
+    name, from_ = moved.name, stage_of(state, moved)
+    if from_ != to and to not in ALLOWED[from_]:
+        raise RequestError(
+            f"version {moved.version} of '{name}', in {from_}, to {to}",
+            f"{from_} -> {' or '.join(ALLOWED[from_])}",
+            f"`hetfeat rollback {name}` undoes the last change of production",
+        )
+    displaced = state.holder_of(to)
+    replaced = aliases.version_of(client, name, displaced) if displaced else None
+    asked = Outcome(None, from_, to, tuple(gates(moved, replaced, to)))
+    return _apply_gates(asked, moved, force)
 
 
 def _is_alias(client: "MlflowClient", version: Version, stage: str) -> bool:

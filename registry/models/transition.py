@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.errors import DataError
 from hetfeat.parsing import printable
 from registry.models import aliases, ledger
-from registry.models.aliases import State
+from registry.models.aliases import Shown, State
 from registry.models.ledger import Head
 from registry.models.lock import Lock
 from registry.models.mlflow_client import patiently, user
@@ -35,10 +35,15 @@ class Situation:
 
     def stage_of(self, version: Version) -> str:
         """By the ledger; what was set past it does not count, but for `archived`."""
-        for stage in LIVE_STAGES:
-            if self.state.holder_of(stage) == version.version:
-                return stage
-        return "archived" if version.stage == "archived" else "none"
+        return stage_of(self.state, version)
+
+
+def stage_of(state: State, version: Version) -> str:
+    """The stage of a version where this is so; MLflow's own counts for `archived` alone."""
+    for stage in LIVE_STAGES:
+        if state.holder_of(stage) == version.version:
+            return stage
+    return "archived" if version.stage == "archived" else "none"
 
 
 def content_of(
@@ -72,6 +77,15 @@ def situation(client: "MlflowClient", name: str, lock: Lock, *, mending: bool = 
         shown = aliases.read(client, name)
     if mending:
         return Situation(client, lock, name, shown.tags, shown.aliases)
+    return Situation(client, lock, name, shown.tags, recorded_state(client, name, shown))
+
+
+def recorded_state(client: "MlflowClient", name: str, shown: Shown) -> State:
+    """What is so by the ledger, less the versions that are gone.
+
+    Raises:
+        DataError: The ledger is not as it was written.
+    """
     if found := ledger.faults(name, shown.tags, _witness(client, name, shown.aliases.production)):
         raise DataError(
             f"the history of '{name}', in which {found[0]}",
@@ -85,7 +99,7 @@ def situation(client: "MlflowClient", name: str, lock: Lock, *, mending: bool = 
         for alias, number in asdict(state).items()
         if number != getattr(shown.aliases, alias) and not aliases.exists(client, name, number)
     }
-    return Situation(client, lock, name, shown.tags, replace(state, **gone))
+    return replace(state, **gone)
 
 
 def _witness(client: "MlflowClient", name: str, production: int | None) -> list[str]:

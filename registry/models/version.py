@@ -53,16 +53,16 @@ class Version:
         return f"models:/{self.name}/{self.version}"
 
     @classmethod
-    def of(cls, found: Any) -> "Version":
+    def of(cls, registered: Any) -> "Version":
         """From MLflow's ModelVersion."""
         return cls(
-            name=found.name,
-            version=int(found.version),
-            run_id=found.run_id or None,
-            source=found.source,
-            stage=str(found.current_stage or "None").lower(),
-            aliases=tuple(found.aliases),
-            tags=dict(found.tags),
+            name=registered.name,
+            version=int(registered.version),
+            run_id=registered.run_id or None,
+            source=registered.source,
+            stage=str(registered.current_stage or "None").lower(),
+            aliases=tuple(registered.aliases),
+            tags=dict(registered.tags),
         )
 
 

@@ -102,13 +102,13 @@ def resolve(
     name, number, alias = _parse(name_or_uri, stage)
     with translated(f"look up {name_or_uri}"):
         if device is not None and number is None:
-            found = _by_alias(client, f"{name}.{device}", alias)
-            if found is not None:
-                return found
-        found = _by_alias(client, name, alias) if number is None else _by(client, name, number)
-        if found is None:
+            version = _by_alias(client, f"{name}.{device}", alias)
+            if version is not None:
+                return version
+        version = _by_alias(client, name, alias) if number is None else _by(client, name, number)
+        if version is None:
             raise _not_found(client, name, number, alias)
-        return found
+        return version
 
 
 def alias_of(name_or_uri: str, stage: str | None = None) -> str | None:
@@ -122,8 +122,8 @@ def alias_of(name_or_uri: str, stage: str | None = None) -> str | None:
 
 def model_names(client: "MlflowClient") -> list[str]:
     """Names of all registered models, without our locks."""
-    found = pages(client.search_registered_models, MODELS_A_PAGE)
-    return [model.name for model in found if not is_lock(model.name)]
+    models = pages(client.search_registered_models, MODELS_A_PAGE)
+    return [model.name for model in models if not is_lock(model.name)]
 
 
 def search_versions(client: "MlflowClient", *conditions: str) -> Iterator[Any]:
@@ -148,12 +148,12 @@ def check_known(client: "MlflowClient", name: str) -> Any:
         raise
 
 
-def _parse(given: str, stage: str | None) -> tuple[str, int | None, str]:
+def _parse(name_or_uri: str, stage: str | None) -> tuple[str, int | None, str]:
     """Name, version number and alias: the alias counts where there is no number."""
-    match = _URI.fullmatch(given)
+    match = _URI.fullmatch(name_or_uri)
     if match is None or ((match["part"] or match["alias"]) and stage):
         raise RequestError(
-            f"model {given!r}" + (f" with stage {stage!r}" if stage else ""),
+            f"model {name_or_uri!r}" + (f" with stage {stage!r}" if stage else ""),
             "models:/NAME/VERSION, NAME@alias, or NAME with a stage",
             "`hetfeat versions` lists names and versions",
         )
@@ -162,10 +162,10 @@ def _parse(given: str, stage: str | None) -> tuple[str, int | None, str]:
         return name, None, match["alias"]
     if match["part"] and match["part"].isdecimal():
         return name, int(match["part"]), ""
-    return name, None, live_stage(match["part"] or stage, given)
+    return name, None, live_stage(match["part"] or stage, name_or_uri)
 
 
-def live_stage(stage: str | None, given: str) -> str:
+def live_stage(stage: str | None, model: str) -> str:
     """A stage that one version holds, in lower case.
 
     Raises:
@@ -173,7 +173,7 @@ def live_stage(stage: str | None, given: str) -> str:
     """
     if stage is None or stage.lower() not in LIVE_STAGES:
         raise RequestError(
-            f"stage {stage!r} of model {given!r}" if stage else f"model {given!r} alone",
+            f"stage {stage!r} of model {model!r}" if stage else f"model {model!r} alone",
             f"stage {' or '.join(LIVE_STAGES)}, or a version number",
             "write NAME@production or models:/NAME/VERSION",
         )

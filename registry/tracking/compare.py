@@ -34,12 +34,12 @@ class Comparison:
 
 
 def compare(
-    given: Sequence[str], client: "MlflowClient | None" = None, system: bool = False
+    names: Sequence[str], client: "MlflowClient | None" = None, system: bool = False
 ) -> Comparison:
-    """Compares runs, each given by its id, or by a version that it made.
+    """Compares runs, each named by its id, or by a version that it made.
 
     Args:
-        given: Two or more runs: ids, or versions that they made.
+        names: Two or more runs: ids, or versions that they made.
         client: Client of the tracking store; default None for the one that MLflow's variables name.
         system: Whether to give MLflow's samples of the machine, too; default False.
 
@@ -47,9 +47,9 @@ def compare(
         RequestError: There is no such run.
     """
     client = client or connect()
-    if len(given) < 2:
-        raise RequestError(f"{len(given)} run to compare", "two or more", "name another one")
-    runs = [_run(client, text) for text in given]
+    if len(names) < 2:
+        raise RequestError(f"{len(names)} run to compare", "two or more", "name another one")
+    runs = [_run(client, text) for text in names]
     metrics = _rows([run.data.metrics for run in runs])
     if not system:
         metrics = {name: row for name, row in metrics.items() if not name.startswith(_SYSTEM)}
@@ -61,16 +61,16 @@ def compare(
     )
 
 
-def _run(client: "MlflowClient", given: str) -> Any:
-    run_id = given
-    if "/" in given or "@" in given:
-        version = resolve(given, client=client)
+def _run(client: "MlflowClient", name: str) -> Any:
+    run_id = name
+    if "/" in name or "@" in name:
+        version = resolve(name, client=client)
         if version.run_id is None:
-            raise RequestError(f"'{given}'", "a version made by a run", "name a run by its id")
+            raise RequestError(f"'{name}'", "a version made by a run", "name a run by its id")
         run_id = version.run_id
-    elif not _RUN_ID.fullmatch(given):
-        raise RequestError(f"'{given}'", "a run's id, or models:/NAME/VERSION", "correct it")
-    with translated(f"read run {given}"):
+    elif not _RUN_ID.fullmatch(name):
+        raise RequestError(f"'{name}'", "a run's id, or models:/NAME/VERSION", "correct it")
+    with translated(f"read run {name}"):
         return client.get_run(run_id)
 
 

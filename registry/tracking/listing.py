@@ -26,11 +26,11 @@ def models(client: "MlflowClient | None" = None) -> list[dict[str, Any]]:
     client = client or connect()
     rows: list[dict[str, Any]] = []
     with translated("list the registry"):
-        for found in pages(client.search_registered_models, MODELS_A_PAGE):
-            if not is_lock(found.name):
-                newest = max((int(v.version) for v in found.latest_versions), default=None)
-                held = {alias: _number(dict(found.aliases).get(alias)) for alias in ALIASES}
-                rows.append({"name": found.name, "newest": newest, **held})
+        for model in pages(client.search_registered_models, MODELS_A_PAGE):
+            if not is_lock(model.name):
+                newest = max((int(v.version) for v in model.latest_versions), default=None)
+                held = {alias: _number(dict(model.aliases).get(alias)) for alias in ALIASES}
+                rows.append({"name": model.name, "newest": newest, **held})
     return rows
 
 
@@ -43,19 +43,19 @@ def versions(name: str, client: "MlflowClient | None" = None) -> list[dict[str, 
     client = client or connect()
     with translated(f"list {check_model_name(name)}"):
         model = check_known(client, name)
-        found = list(search_versions(client, condition("name", name)))
+        registered = list(search_versions(client, condition("name", name)))
         aliases: dict[int, list[str]] = {}
         for alias, number in model.aliases.items():
             aliases.setdefault(int(number), []).append(alias)
-    found.sort(key=lambda version: -int(version.version))
-    rows = [_row(version, aliases.get(int(version.version), [])) for version in found]
+    registered.sort(key=lambda version: -int(version.version))
+    rows = [_row(version, aliases.get(int(version.version), [])) for version in registered]
     absent = {name for name in SHOWN_FIGURES if all(row[name] is None for row in rows)}
     return [{key: row[key] for key in row if key not in absent} for row in rows]
 
 
-def _row(found: Any, aliases: list[str]) -> dict[str, Any]:
-    version = Version.of(found)
-    made = datetime.fromtimestamp((found.creation_timestamp or 0) / 1000, UTC)
+def _row(registered: Any, aliases: list[str]) -> dict[str, Any]:
+    version = Version.of(registered)
+    made = datetime.fromtimestamp((registered.creation_timestamp or 0) / 1000, UTC)
     return {
         "version": version.version,
         "stage": version.stage,

@@ -43,6 +43,11 @@ def values(project, words: str) -> list[str]:
         ("hetfeat deploy --ef", ["--effort"]),
         ("hetfeat deploy --effort q", ["quick"]),
         ("hetfeat promote x 1 --to st", ["staging"]),
+        ("hetfeat train --model m", ["mlp"]),
+        ("hetfeat train --split by_ta", ["by_task", "by_target"]),
+        ("hetfeat search --strategy gbfs,na", ["gbfs,na2c"]),
+        ("hetfeat import log --format kernel", ["kernel-tuner"]),
+        ("hetfeat deploy x --device nvidia-a1", ["nvidia-a100", "nvidia-a1"]),
         ("hetfeat nothing", []),
     ],
 )

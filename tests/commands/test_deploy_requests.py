@@ -13,6 +13,7 @@ from deploy_reports import REPORT
 from door import hetfeat
 
 from hetfeat.deploy.request import DeployRequest
+from hetfeat.errors import WorkFailed
 
 pytestmark = pytest.mark.tvm
 
@@ -185,3 +186,43 @@ def test_a_journal_s_request_that_is_none_is_one_line(tmp_path, capfd, text):
     refused = hetfeat(capfd, "compile", "--from", str(tmp_path), "--out", str(tmp_path / "b"))
     assert (refused.code, refused.errors.count("\n")) == (2, 1)
     assert "the journal of a deployment" in refused.errors
+
+
+@pytest.fixture
+def journal_of_heads(tmp_path, device) -> Path:
+    """The journal of a deployment of one of a network's two outputs; nothing is measured yet."""
+    from hetfeat.dataset.store import RecordStore
+    from hetfeat.workloads.exported import function_digest
+
+    store = RecordStore.create(tmp_path / "bundle.journal")
+    with store.writing():
+        store.add_device(device)
+    request = DeployRequest("nets:heads", "nets_heads", (1,), device.name, None, "quick", 8, 0)
+    digest = function_digest(request.network, request.batches, request.seed)
+    request = replace(request, digest=digest, outputs=("output_0",))
+    (store.path / "request.json").write_text(json.dumps(request.as_json()))
+    return store.path
+
+
+@pytest.mark.parametrize(
+    ("options", "outputs"), [((), ("output_0",)), (("--output", "output_1"), ("output_1",))]
+)
+def test_compile_takes_other_outputs_than_the_deployment(
+    journal_of_heads, tmp_path, capfd, monkeypatch, options, outputs
+):
+    asked = []
+
+    def instead(request, profile):
+        asked.append(request.outputs)
+        raise WorkFailed("a network", "none", "stop here")
+
+    monkeypatch.setattr("registry.jobs.deploy._import_networks", instead)
+    line = ("compile", "--from", str(journal_of_heads), "--network", "nets:heads")
+    hetfeat(capfd, *line, "--out", str(tmp_path / "b"), *options)
+    assert asked == [outputs]
+
+
+def test_compile_names_the_outputs_there_are(journal_of_heads, tmp_path, capfd):
+    line = ("compile", "--from", str(journal_of_heads), "--network", "nets:heads")
+    refused = hetfeat(capfd, *line, "--out", str(tmp_path / "b"), "--output", "output_7")
+    assert refused.code == 2 and "output_0, output_1" in refused.errors

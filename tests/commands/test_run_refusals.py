@@ -8,6 +8,10 @@ import built
 import numpy as np
 import pytest
 from door import hetfeat
+from PIL import Image
+
+import mlproject
+from registry.cli import app
 
 pytestmark = pytest.mark.tvm
 
@@ -132,6 +136,24 @@ def test_an_output_that_cannot_be_written_is_refused(bundle, sample, capfd, outp
     refused = hetfeat(capfd, "run", str(bundle), *line)
     assert refused.code == 2
     assert "--output" in refused.errors
+
+
+def test_an_image_that_is_none_is_refused(bundle, tmp_path, capfd):
+    (tmp_path / "x.png").write_text("text")
+    refused = hetfeat(capfd, "run", str(bundle), "--input", str(tmp_path / "x.png"))
+    assert refused.code == 2
+    assert "a PNG or JPEG" in refused.errors and "pickle" not in refused.errors
+
+
+def test_an_image_runs_and_its_time_is_told_from_that_of_loading(bundle, tmp_path, capfd):
+    Image.new("RGB", (40, 20), (200, 30, 30)).save(tmp_path / "x.jpg")
+    ran = hetfeat(capfd, "run", str(bundle), "--input", str(tmp_path / "x.jpg"), "--repeat", "3")
+    assert (ran.code, ran.value["runs"], ran.value["output"]) == (0, 3, None)
+    assert ran.value["loading_s"] > 0 < ran.value["run_ms"]
+    assert ran.value["seconds"] > ran.value["loading_s"]
+    assert len(ran.value["best"]) == 5
+    assert app.run(mlproject.cli, ["run", str(bundle), "--input", str(tmp_path / "x.jpg")]) == 0
+    assert "loaded in" in capfd.readouterr().out
 
 
 def test_two_inputs_for_one_are_refused(bundle, sample, tmp_path, capfd):

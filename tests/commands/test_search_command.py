@@ -51,6 +51,21 @@ def test_strategies_are_compared_and_logged(cache_file, registry_here, capsys):
         assert child.data.metrics["excess"] == pytest.approx(values[-1] / 1.0 - 1)
 
 
+def test_people_get_a_table_with_the_ratio_and_the_parameters_names(
+    cache_file, registry_here, capsys
+):
+    line = ("--space", cache_file, "--strategy", "random,gbfs", "--budget", "1.0")
+    assert run(*line) == 0
+    printed = capsys.readouterr().out
+    head, first = printed.splitlines()[:2]
+    assert head.split("  ")[0] == "strategy" and "times the optimum" in head
+    assert first.split()[2] == "1"  # all states were measured, and the optimum is among them
+    assert run(*line, "--json") == 0
+    best = json.loads(capsys.readouterr().out)["best_parameters"]
+    assert len(best) > 1
+    assert printed.splitlines()[-1] == "fastest: " + " ".join(f"{n}={v}" for n, v in best.items())
+
+
 def test_a_prior_is_measured_first(cache_file, tmp_path, registry_here, capsys):
     code = run(
         *("--space", cache_file, "--prior", cache_file, "--strategy", "gbfs", "--budget", "1"),

@@ -44,7 +44,8 @@ def defaults_of(name: str) -> dict[str, str]:
 
 def required_of(name: str) -> dict[str, str]:
     """A value for each parameter without a default."""
-    return dict.fromkeys(ENTRY_POINTS[name]["parameters"].keys() - defaults_of(name).keys(), "1")
+    names = ENTRY_POINTS[name]["parameters"].keys() - defaults_of(name).keys()
+    return {one: "ansor" if one == "format" else "1" for one in names}
 
 
 def parsed(name: str, values: dict[str, str]) -> dict[str, Any]:

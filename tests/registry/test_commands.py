@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 from conftest import on_sqlite_only
 from door import hetfeat
 
 import mlproject
 from registry.cli import app
+from registry.models.version import METRIC_PREFIX
 
 MODEL = "costmodel.cpu-x86"
 LINES = [
@@ -49,6 +51,25 @@ def test_a_refused_promotion_says_what_each_gate_said(client, make_version, mode
     assert (refused.value["from"], refused.value["to"]) == ("none", "production")
     assert not refused.value["changed"]
     assert [g["gate"] for g in refused.value["gates"] if g["outcome"] == "refused"] == ["artifacts"]
+
+
+@on_sqlite_only
+@pytest.mark.parametrize(("pca", "code"), [("0.9", 0), ("0.4", 3)])
+def test_a_dry_run_says_what_the_gates_would_and_changes_nothing(
+    client, make_version, model_name, capfd, pca, code
+):
+    make_version(model_name)
+    client.set_model_version_tag(model_name, "1", f"{METRIC_PREFIX}pca", pca)
+    before = client.get_registered_model(model_name)
+    line = ("promote", model_name, "1", "--to", "production")
+    asked = hetfeat(capfd, *line, "--dry-run")
+    assert (asked.code, asked.value["changed"]) == (code, False)
+    assert (asked.value["from"], asked.value["to"]) == ("none", "production")
+    after = client.get_registered_model(model_name)
+    assert (after.tags, after.aliases) == (before.tags, before.aliases)
+    promoted = hetfeat(capfd, *line)
+    assert (promoted.code, promoted.value["changed"]) == (code, code == 0)
+    assert promoted.value["gates"] == asked.value["gates"]
 
 
 @on_sqlite_only

@@ -93,7 +93,7 @@ def read(
         options: How much is read at once; as `ReadOptions` says by default.
     """
     skipped: Counter[str] = Counter()
-    lines, known, size = _Lines(), _Heads(device, batch_lines), 0
+    lines, heads, size = _Lines(), _Heads(device, batch_lines), 0
     for path in files:
         hint = _DTYPE.search(path.name)
         dtype = hint.group() if hint else "float32"
@@ -102,14 +102,14 @@ def read(
                 if line.lstrip().startswith(b"#"):
                     continue
                 try:
-                    _parse(line, dtype, known, lines)
+                    _parse(line, dtype, heads, lines)
                 except _NoRecord as error:
                     skipped[str(error)] += 1
             size += sum(map(len, chunk))
             if len(lines.heads) >= batch_lines or size >= batch_bytes:
-                yield from _batches(lines, skipped, device, known.operators)
+                yield from _batches(lines, skipped, device, heads.operators)
                 lines, size = _Lines(), 0
-    yield from _batches(lines, skipped, device, known.operators)
+    yield from _batches(lines, skipped, device, heads.operators)
 
 
 class _Heads:
@@ -122,19 +122,19 @@ class _Heads:
         self._heads: dict[tuple[str, bytes], _TaskHead] = {}
         self._profiles: dict[tuple[Any, ...], DeviceProfile] = {}
 
-    def find(self, given: list[Any], dtype: str) -> _TaskHead:
-        key = dtype, orjson.dumps(given)
+    def find(self, part: list[Any], dtype: str) -> _TaskHead:
+        key = dtype, orjson.dumps(part)
         head = self._heads.get(key)
         if head is None:
             if len(self._heads) > self._most:
                 self._heads.clear()
-            head = self._heads[key] = self._make(given, dtype)
+            head = self._heads[key] = self._make(part, dtype)
         return head
 
-    def _make(self, given: list[Any], dtype: str) -> _TaskHead:
-        if type(given) is not list or len(given) not in (2, 3, 5, 6):
+    def _make(self, part: list[Any], dtype: str) -> _TaskHead:
+        if type(part) is not list or len(part) not in (2, 3, 5, 6):
             raise _NoRecord("task of another form")
-        workload, target, hardware = given[0], given[1], given[2] if len(given) > 2 else None
+        workload, target, hardware = part[0], part[1], part[2] if len(part) > 2 else None
         if [type(workload), type(target)] != [str, str] or type(hardware) not in (list, NoneType):
             raise _NoRecord("task of another form")
         try:
@@ -146,7 +146,7 @@ class _Heads:
         return _TaskHead(task, shapes_as_text(task), profile)
 
 
-def _parse(line: bytes, dtype: str, known: _Heads, lines: _Lines) -> None:
+def _parse(line: bytes, dtype: str, heads: _Heads, lines: _Lines) -> None:
     """Adds a line to `lines`.
 
     Raises:
@@ -158,7 +158,7 @@ def _parse(line: bytes, dtype: str, known: _Heads, lines: _Lines) -> None:
         unusual = re.search(rb"(?i)[\[ ,:]-?(nan|inf)", line)
         raise _NoRecord("number that is not finite" if unusual else "not JSON") from error
     try:
-        (given, (_, steps)), (costs, error_no, _, unix_s) = record["i"], record["r"]
+        (task_part, (_, steps)), (costs, error_no, _, unix_s) = record["i"], record["r"]
         version = record["v"]
     except (KeyError, TypeError, ValueError) as error:
         raise _NoRecord(_other_form(record)) from error
@@ -176,12 +176,12 @@ def _parse(line: bytes, dtype: str, known: _Heads, lines: _Lines) -> None:
     if numbers and set(map(type, numbers)) != _INT:
         raise _NoRecord("split by what is no whole number")
     failed = ERRORS.get(error_no) or _failure(costs)
-    head = known.find(given, dtype)
-    found = lines.skeletons.get(skeleton)
-    if found is None:
-        found = lines.skeletons[skeleton] = _Skeleton()
-    found.rows.append(len(lines.heads))
-    found.numbers.append(numbers)
+    head = heads.find(task_part, dtype)
+    same_steps = lines.skeletons.get(skeleton)
+    if same_steps is None:
+        same_steps = lines.skeletons[skeleton] = _Skeleton()
+    same_steps.rows.append(len(lines.heads))
+    same_steps.numbers.append(numbers)
     lines.heads.append(head)
     lines.costs.append([] if failed else costs)
     lines.errors.append(failed)
@@ -225,9 +225,9 @@ def _batches(
             operator = operator_of(steps)
             for task in {lines.heads[row].task.hash for row in skeleton.rows}:
                 said.setdefault(task, set()).add(operator)
-    for task, found in said.items():
-        found.discard(UNKNOWN)  # other sketches of a task are not tiled
-        operators.setdefault(task, found.pop() if len(found) == 1 else UNKNOWN)
+    for task, names in said.items():
+        names.discard(UNKNOWN)  # other sketches of a task are not tiled
+        operators.setdefault(task, names.pop() if len(names) == 1 else UNKNOWN)
     by_profile: dict[int, list[int]] = {}
     for row, (head, trace) in enumerate(zip(lines.heads, traces, strict=True)):
         if trace:

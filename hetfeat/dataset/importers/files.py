@@ -66,15 +66,15 @@ def head(path: Path, size: int = 2**16) -> bytes:
 
 def _unzipped(packed: bytes, size: int) -> bytes:
     """The first bytes of gzip, whose members follow one another; what is damaged, as it is."""
-    found, rest = b"", packed
-    while _is_gzip(rest) and len(found) < size:
+    unpacked, rest = b"", packed
+    while _is_gzip(rest) and len(unpacked) < size:
         member = zlib.decompressobj(zlib.MAX_WBITS | 16)
         try:
-            found += member.decompress(rest, size - len(found))
+            unpacked += member.decompress(rest, size - len(unpacked))
         except zlib.error:
-            return found or packed
+            return unpacked or packed
         rest = member.unused_data.lstrip(b"\0")  # tapes and blocks are padded
-    return found
+    return unpacked
 
 
 def read_lines(

@@ -22,8 +22,8 @@ FORMATS = with_plugins("hetfeat.importers", _OWN)
 
 def importer(name: str) -> "Importer":
     """The importer of a format of the table."""
-    found: Importer = resolve("format", name, FORMATS)
-    return found
+    chosen: Importer = resolve("format", name, FORMATS)
+    return chosen
 
 
 @functools.cache
@@ -32,12 +32,12 @@ def patterns_of_plugins() -> list[tuple[bytes, str, str]]:
 
     A plug-in's function says so by its attribute `looks`: pairs of a pattern and words.
     """
-    found = []
+    patterns = []
     for name in FORMATS.keys() - _OWN.keys():
         try:
             looks = getattr(importer(name), "looks", ())
         except RequestError as error:
             log.warning("%s", error)
             continue
-        found += [(pattern, name, words) for pattern, words in looks]
-    return found
+        patterns += [(pattern, name, words) for pattern, words in looks]
+    return patterns

@@ -66,20 +66,20 @@ class Workloads:
         """
         if index not in self._known:
             try:
-                self._known[index] = found = self._look_into(index, arguments)
-                if found.module is not None:
-                    self._new[found.task.hash] = found.module
+                self._known[index] = workload = self._look_into(index, arguments)
+                if workload.module is not None:
+                    self._new[workload.task.hash] = workload.module
             except ValueError as error:
                 self._known[index] = str(error)
-        known = self._known[index]
-        if isinstance(known, str):
-            raise ValueError(known)
-        return known
+        workload_or_fault = self._known[index]
+        if isinstance(workload_or_fault, str):
+            raise ValueError(workload_or_fault)
+        return workload_or_fault
 
     def new_modules(self) -> dict[str, str]:
         """Modules by task hash, each given once."""
-        given, self._new = self._new, {}
-        return given
+        modules, self._new = self._new, {}
+        return modules
 
     def networks(self, file: Path) -> dict[str, dict[str, int]]:
         """Occurrences by network and task hash, from a file that lists workload indices.
@@ -90,7 +90,7 @@ class Workloads:
         if not file.is_file():
             return {}
         try:
-            found = decode(
+            tasks_of = decode(
                 file.read_bytes().removeprefix(codecs.BOM_UTF8),
                 dict[str, list[_Occurrence]],
                 what=f"'{file}'",
@@ -98,7 +98,7 @@ class Workloads:
             )
             return {
                 name: {self._hash(task.workload_index): task.weight for task in tasks}
-                for name, tasks in found.items()
+                for name, tasks in tasks_of.items()
             }
         except (OSError, ValueError) as error:
             raise DataError(

@@ -80,18 +80,18 @@ def test_a_source_that_knows_nothing_of_its_own_devices_is_not_trusted(valid_pca
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_drafts_that_mislead_are_learnt_anew(right, caplog):
+def test_a_ranker_that_misleads_is_learnt_anew(right, caplog):
     helpful = source()
     scores = helpful.predict if right else (lambda batch: 1 / helpful.predict(batch))
-    drafts = SimpleNamespace(operators={"conv2d", "matmul"}, own=(), predict=scores)
-    drafts.fine_tune = lambda records: drafts
-    helpful.trace_ranker = drafts
+    ranker = SimpleNamespace(operators={"conv2d", "matmul"}, own=(), predict=scores)
+    ranker.fine_tune = lambda records: ranker
+    helpful.trace_ranker = ranker
     guidance = ModelGuidance(helpful, HERE, seed=0)
     guidance.learn(measured(range(6), FIRST_FIT))
-    assert guidance.source is not None and helpful.trace_ranker is drafts
+    assert guidance.source is not None and helpful.trace_ranker is ranker
     assert guidance.model is not None and guidance.model.trace_ranker is not None
-    assert (guidance.model.trace_ranker is drafts) is right
-    assert ("drafts are dropped" in caplog.text) is not right
+    assert (guidance.model.trace_ranker is ranker) is right
+    assert ("unapplied traces are dropped" in caplog.text) is not right
     explored = guidance.for_task(stores.task(0)).exploration
     assert explored.reserve_custom_sketches  # which sketches the source had learnt is not forgotten
 

@@ -138,6 +138,12 @@ def test_defaults_of_the_command_line_are_those_of_the_dataclass(command):
 
 
 @every_command
+def test_every_option_has_a_text(command):
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    assert [one.name for one in options if not one.help] == []
+
+
+@every_command
 def test_options_cannot_be_changed(command):
     options = options_of(command)
     assert options is None or options.__dataclass_params__.frozen
