@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 from door import hetfeat
+from small_deploys import deploy_small
 
 from hetfeat.api import demo
 from hetfeat.errors import RequestError
@@ -16,6 +17,7 @@ from hetfeat.workloads.seeded_resnet18 import write_resnet18
 def test_a_first_result_without_measuring(tmp_path, device_file, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "write_resnet18", partial(write_resnet18, side=32, stages=(16, 32)))
+    deploy_small(monkeypatch, "hetfeat.api.demo", peers=None)
     done = hetfeat(capfd, "demo", "--device", str(device_file), "--out", "first")
     assert done.code == 0, done.errors
     assert done.value["trials"] == 0

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 import trained
 from door import hetfeat
+from small_deploys import deploy_small
 
-from hetfeat.deploy import pipeline
-from hetfeat.deploy.check_on_device import CheckOptions
 from hetfeat.deploy.pipeline import count_leaked
 from hetfeat.deploy.request import DeployRequest, SourceModel, existing
 from hetfeat.errors import DataError, RequestError
@@ -50,12 +49,9 @@ def registry(tmp_path_factory, trained_once, device, device_file):
 
 
 @pytest.fixture(autouse=True)
-def timed_alone_and_once(monkeypatch):
+def small_and_without_peers(monkeypatch):
     """But for `deployed`: a process of its own, it compares with all peers as users do."""
-    check = CheckOptions(rounds={"quick": 1}, peers=())
-    for name in ("deploy", "compile_found"):
-        timed_once = partial(getattr(pipeline, name), check=check)
-        monkeypatch.setattr(f"registry.jobs.deploy.{name}", timed_once)
+    deploy_small(monkeypatch, "registry.jobs.deploy")
 
 
 NAMED = ("--network", "nets:tiny")
@@ -69,7 +65,7 @@ def deploy_line(registry, out: str = "bundle", network: str = "nets:tiny", *more
 @pytest.fixture(scope="module")
 def deployed(registry):
     """The first deployment, in a process of its own, as users run it."""
-    line = [sys.executable, "-m", "mlproject", *deploy_line(registry), "--json"]
+    line = [sys.executable, "-m", "small_deploys", *deploy_line(registry), "--json"]
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return SimpleNamespace(
@@ -188,19 +184,7 @@ class TestDeploying:
         assert version.run_id == deployed.report["run_id"]
 
     def test_without_trials_the_model_picks_the_programs(self, registry, monkeypatch, capfd):
-        monkeypatch.chdir(registry.folder)
-        monkeypatch.setattr("hetfeat.deploy.tuned.measure_finalists", None)  # nothing ran
-        pinned = ("--model", f"models:/{trained.MODEL}/1")
-        line = deploy_line(registry, "one-shot", "nets:tiny", "--trials", "0", *pinned)
-        made = hetfeat(capfd, *line)
-        assert made.code == 0, made.errors
-        assert made.value["trials"] == 0
-        assert made.value["model_version"] == f"models:/{trained.MODEL}/1"
-        manifest = json.loads((registry.folder / "one-shot" / "bundle.json").read_text())
-        assert manifest["tasks"]
-        assert all(task["trace"] and task["latency_s"] is None for task in manifest["tasks"])
-
-    def test_a_pick_that_does_not_build_is_left_out(self, registry, monkeypatch, capfd):
+        """And a pick that does not build is left out."""
         pick = Evolution.pick
 
         def bound_to_a_gpu_s_threads(search):
@@ -214,14 +198,21 @@ class TestDeploying:
 
         monkeypatch.chdir(registry.folder)
         monkeypatch.setattr(Evolution, "pick", bound_to_a_gpu_s_threads)
-        made = hetfeat(capfd, *deploy_line(registry, "unsound", "nets:tiny", "--trials", "0"))
+        monkeypatch.setattr("hetfeat.deploy.tuned.measure_finalists", None)  # nothing ran
+        pinned = ("--model", f"models:/{trained.MODEL}/1")
+        line = deploy_line(registry, "unsound", "nets:tiny", "--trials", "0", *pinned)
+        made = hetfeat(capfd, *line)
         assert made.code == 0, made.errors
+        assert made.value["trials"] == 0
+        assert made.value["model_version"] == f"models:/{trained.MODEL}/1"
         assert "the program chosen for matmul" in made.errors
         assert "does not build" in made.errors
         assert made.value["max_abs_error"] <= made.value["tolerance"]
         manifest = json.loads((registry.folder / "unsound" / "bundle.json").read_text())
         without = [task["operator"] for task in manifest["tasks"] if not task["trace"]]
         assert without == ["matmul"]
+        assert len(manifest["tasks"]) > 1
+        assert all(task["latency_s"] is None for task in manifest["tasks"])
 
     def test_a_model_that_the_gate_drops_is_named_and_tuning_goes_on(
         self, registry, monkeypatch, capfd

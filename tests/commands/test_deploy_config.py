@@ -3,17 +3,15 @@
 import json
 import os
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 from deploy_reports import deployment
+from small_deploys import deploy_small
 
 import mlproject
 import registry.jobs.deploy
-from hetfeat.deploy import pipeline
-from hetfeat.deploy.check_on_device import CheckOptions
 from hetfeat.devices.profile import save_profile
 from hetfeat.errors import WorkFailed
 from registry.cli import app
@@ -165,8 +163,7 @@ class TestAsking:
 @pytest.mark.tvm
 def test_two_networks_for_real(registry_here, device_file, project, capfd, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(project), str(project / "tests")]))
-    timed_once = partial(pipeline.deploy, check=CheckOptions(rounds={"quick": 1}, peers=()))
-    monkeypatch.setattr(registry.jobs.deploy, "deploy", timed_once)
+    deploy_small(monkeypatch, "registry.jobs.deploy")
     write(
         {
             "device": str(device_file),

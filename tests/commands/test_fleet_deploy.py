@@ -4,16 +4,15 @@ import dataclasses
 import shutil
 import subprocess
 import sys
-from functools import partial
 
 import fleets
 import numpy as np
 import pytest
+from small_deploys import deploy_small
 
 from hetfeat.dataset import sidecar_files
 from hetfeat.dataset.store import RecordStore
-from hetfeat.deploy import bundle, pipeline
-from hetfeat.deploy.check_on_device import CheckOptions
+from hetfeat.deploy import bundle
 from hetfeat.deploy.compile import compile_network
 from hetfeat.deploy.remote import device as remote
 from hetfeat.deploy.verify import sample_of
@@ -56,8 +55,7 @@ def job(there, folder) -> DeployJob:
 
 def test_deploying_over_rpc(there, registry_here, monkeypatch):
     """Once as if the server had become another while the bundle was verified there."""
-    check = CheckOptions(session=SOON)
-    monkeypatch.setattr("registry.jobs.deploy.deploy", partial(pipeline.deploy, check=check))
+    deploy_small(monkeypatch, "registry.jobs.deploy", peers=None, session=SOON)
     verdicts = iter(["3 GFLOP/s"])
     monkeypatch.setattr(remote, "last_probe", lambda worker, profile: next(verdicts, None))
     report = deploy_and_register(job(there, registry_here)).report
@@ -79,7 +77,9 @@ def test_deploying_over_rpc(there, registry_here, monkeypatch):
     assert deploy_and_register(job(there, registry_here)).reused
 
 
-def test_no_tracker(there, registry_here):
+def test_no_tracker(there, registry_here, monkeypatch):
+    once = dataclasses.replace(SOON, attempts=1)  # each waits 30 s for a tracker
+    deploy_small(monkeypatch, "registry.jobs.deploy", session=once)
     route = there.route | {"tracker": f"127.0.0.1:{fleets.free_port()}"}
     nowhere = dataclasses.replace(there, route=route)
     with pytest.raises(WorkFailed, match="hetfeat fleet start-tracker"):

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from small_deploys import deploy_small
 from stores import make_store
 
 import hetfeat
@@ -41,6 +42,7 @@ def folder(tmp_path_factory, device: DeviceProfile) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("HETFEAT_HOME", str(folder / "home"))
+        deploy_small(patch, "hetfeat.api.deploying")
         remember(device)
         make_store(folder / "records", tasks=6, per_task=12)
         yield folder
@@ -192,7 +194,6 @@ class TestModels:
 
 
 @pytest.mark.tvm
-@pytest.mark.slow
 class TestBundles:
     def test_it_computes_what_the_module_does(self, bundle, module):
         x = torch.randn(5, 8)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_deploys import deploy_small
 from stores import make_store
 
 from hetfeat.devices.probe import remember
@@ -17,10 +18,13 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.mark.slow
 @pytest.mark.tvm
 @pytest.mark.filterwarnings("error::hetfeat.torch_compile.backend.EagerWarning")
-def test_the_code_runs_as_it_stands(registry_here: Path, project: Path, device: DeviceProfile):
+def test_the_code_runs_as_it_stands(
+    registry_here: Path, project: Path, device: DeviceProfile, monkeypatch: pytest.MonkeyPatch
+):
     # Whether or not the entry point is installed: another test is of it.
     if "hetfeat" not in torch._dynamo.list_backends():
         torch._dynamo.register_backend(backend, name="hetfeat")
+    deploy_small(monkeypatch, "hetfeat.api.deploying")
     remember(device)
     make_store(Path("records"), tasks=6, per_task=12)
     blocks = BLOCK.findall((project / "docs" / "python.md").read_text())

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_deploys import deploy_small
 from trained import registry_with_a_model
 
 import registry
@@ -20,7 +21,9 @@ def folder(tmp_path_factory, trained_once: Path, device: DeviceProfile) -> Itera
 
     with registry_with_a_model(tmp_path_factory.mktemp("registry"), trained_once) as folder:
         remember(device)
-        yield folder
+        with pytest.MonkeyPatch.context() as patch:
+            deploy_small(patch, "registry.jobs.deploy")
+            yield folder
 
 
 def test_importing_loads_nothing(project: Path):

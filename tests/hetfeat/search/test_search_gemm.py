@@ -74,7 +74,7 @@ def measuring(device):
 
     def measuring(extent, states, incumbent_s):
         task = Task("gemm", "matmul", ((extent, extent),) * 3, "float32", 2.0 * extent**3)
-        with LocalMeasurer(device, child=CHILD) as measurer:
+        with LocalMeasurer(device, child=CHILD, builders=1) as measurer:
             measurer.add_task(task, json.dumps([extent] * 3))
             programs = [Program(task, json.dumps(state)) for state in states]
             found = measurer.measure(programs, {"gemm": incumbent_s} if incumbent_s else {})
@@ -132,7 +132,8 @@ def test_a_measurer_of_states_ranks_them_as_it_is_told(device):
     ranking = RankingOptions(ranked_ratio=1e9, slow_ranked_ratio=1e9)
     states = [gemm_space(32, 32, 32).start()]
     task = Task("gemm", "matmul", ((32, 32),) * 3, "float32", 2.0 * 32**3)
-    with LocalMeasurer(device, MeasureOptions(ranking=ranking), child=CHILD) as measurer:
+    options = MeasureOptions(ranking=ranking)
+    with LocalMeasurer(device, options, child=CHILD, builders=1) as measurer:
         measurer.add_task(task, json.dumps([32] * 3))
         (found,) = measurer.measure([Program(task, json.dumps(s)) for s in states], {"gemm": 1e-6})
     assert len(found.latencies_s) == 3

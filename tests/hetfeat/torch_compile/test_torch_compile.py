@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_deploys import deploy_small
 
 from hetfeat.devices.probe import remember
 from hetfeat.devices.profile import DeviceProfile
@@ -25,6 +26,7 @@ SMALLEST = {"model": "none", "trials": 1}
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: DeviceProfile) -> Iterator[None]:
     """A cache of one's own; this machine has been probed; torch has compiled nothing."""
     monkeypatch.setenv("HETFEAT_HOME", str(tmp_path / "home"))
+    deploy_small(monkeypatch, "hetfeat.api.deploying")
     remember(device)
     torch._dynamo.reset()
     torch.manual_seed(0)
