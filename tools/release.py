@@ -31,9 +31,8 @@ def main() -> None:
         version = wheel.name.split("-")[1]
         installed = _environment(Path(folder) / "installed", str(wheel))
         try_out(installed, version, Path(folder))
-        options = ("--pyproject", ROOT / "pyproject.toml", "--output-reproducible")
-        sbom = ("-o", dist / "sbom.json", installed / "python")
-        _run(tools / "cyclonedx-py", "environment", *options, *sbom)
+        sbom = ("--output-reproducible", "-o", dist / "sbom.json", installed / "python")
+        _run(tools / "cyclonedx-py", "environment", *sbom)
     sys.stderr.write(f"dist/ holds hetfeat {version}\n")
 
 
