@@ -6,7 +6,7 @@ PYTEST_ON_TWO = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reo
 # None of these tests may be among those that ARGS asks for.
 MAY_BE_NONE = || [ $$? -eq 5 ]
 
-.PHONY: help env demo quickstart test test-rest test-all test-lowest pins lint docs mlproject packaged-models format gate clean distclean \
+.PHONY: help env demo quickstart test test-rest test-all test-lowest pins release lint docs mlproject packaged-models format gate clean distclean \
 	services services-stop test-services races crashes interruptions scale maintenance store-scale searches final-figures test-fleet \
 	fleet-faults test-arm mutants fuzz
 .DEFAULT_GOAL := help
@@ -60,6 +60,9 @@ pins: env ## Renews constraints.txt; torch stays the one of .venv
 test-lowest: env ## The quick tests with the oldest packages that pyproject.toml allows, in .lowest
 	$(VENV_PYTHON) tools/pins.py lowest .lowest
 	.lowest/bin/python -m pytest -n 2 -m "not slow and not services and not fleet and not arm and not clock" $(ARGS)
+
+release: env ## Builds wheel, sdist and SBOM into dist/, and tries the wheel in an empty environment
+	$(VENV_PYTHON) tools/release.py
 
 services: env ## PostgreSQL, S3 and MLflow with basic auth on loopback, without root or Docker
 	$(VENV_PYTHON) tools/services start

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hetfeat.progress import Progress
     from hetfeat.workloads.network import Network
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Bundle",
     "CostModel",

@@ -52,9 +52,9 @@ def collect_networks(
     profiles = list({profile.name: profile for profile in found}.values())  # `local` and its name
     store, profiles, tasks, modules = prepare(profiles, networks, out, tiles, outputs)
     names = ",".join(profile.name for profile in profiles)
-    with command_run.tracked_run(
-        f"collect {names}", {"device": names, "networks": ",".join(networks)}
-    ):
+    run_name = command_run.run_name("collect", names, ",".join(networks), seed=plan.seed)
+    tags = {"device": names, "networks": ",".join(networks)}
+    with command_run.tracked_run(run_name, tags):
         command_run.log_resolved({"device": names} | dataclasses.asdict(plan))
         progress = measure(store, profiles, tasks, modules, plan)
         summary = {

@@ -301,7 +301,15 @@ def _run_of(
     """An MLflow run of a deployment: its id, and the model to tune with."""
     tags = {"device": request.device, "network": request.slug}
     tags |= {PARENT_TAG: source.parent_uri} if source and source.parent_uri else {}
-    with command_run.tracked_run(f"deploy {request.slug} {request.device}", tags) as run:
+    name = command_run.run_name(
+        *("deploy", request.slug, request.device),
+        batch=request.batches,
+        search=request.search,
+        effort=request.effort,
+        trials=request.trials,
+        seed=request.seed,
+    )
+    with command_run.tracked_run(name, tags) as run:
         command_run.log_resolved(dataclasses.asdict(request))
         model = None
         if source:

@@ -87,7 +87,10 @@ def search_and_log(
     check_strategies(request.strategy)
     with _arena(request) as arena:
         budget = evaluations_of(request.budget, arena.space.size)
-        with command_run.tracked_run(f"search {arena.name}", {"space": arena.name}):
+        name = command_run.run_name(
+            *("search", arena.name, ",".join(request.strategy)), budget=budget, seed=request.seed
+        )
+        with command_run.tracked_run(name, {"space": arena.name}):
             settings = {"space": arena.name, "space_size": arena.space.size, "budget": budget}
             command_run.log_resolved({**settings, "repeats": request.repeats, "seed": request.seed})
             total = budget * request.repeats * len(request.strategy)

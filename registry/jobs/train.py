@@ -137,7 +137,15 @@ def train_and_register(request: TrainingRequest) -> dict[str, Any]:
     check_signing_key()
     model = build(request.model, request.effort, request.seed, request.settings)
     data = load_data(request)
-    with command_run.tracked_run(f"train {request.model} {request.split}", {}) as run:
+    name = command_run.run_name(
+        *("train", request.model, request.split, data.family),
+        holdout=request.holdout,
+        pruned=request.pruned,
+        effort=request.effort,
+        seed=request.seed,
+        set=tuple(f"{key}={value}" for key, value in request.settings.items()),
+    )
+    with command_run.tracked_run(name, {}) as run:
         return fit_and_register(run.info.run_id, request, data, model)
 
 

@@ -114,7 +114,13 @@ def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
             refuse_without_stores(model, data.measured, source.version.uri)
 
         records.prepare(check)
-        with command_run.tracked_run(f"transfer {profile.name}", tags) as run:
+        name = command_run.run_name(
+            *("transfer", tags["model"], profile.name),
+            network=wanted.network,
+            budget=wanted.budget_per_task,
+            seed=wanted.seed,
+        )
+        with command_run.tracked_run(name, tags) as run:
             divided = records.divide(check)
             tags |= {DATASET_TAG: divided.dataset_digest}
             mlflow.set_tags(tags)

@@ -1,4 +1,4 @@
-"""The description of a version, generated from what is recorded of it."""
+"""Descriptions: of a version from what is recorded of it, of a model from its name."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -52,6 +52,26 @@ def card_of(version: Version) -> str:
     return "\n\n".join(part for part in parts if part)[:MAX_CHARACTERS]
 
 
+def card_of_model(name: str) -> str:
+    """What a registered model is, where its figures stand and how to use it, in Markdown."""
+    kind, _, of = name.partition(".")
+    uri = f"models:/{name}@production"
+    if kind == "network":
+        what = f"The network and device `{of}`: compiled, verified bundles."
+        use = _use_of_bundle(uri)
+    elif kind == "costmodel":
+        what = f"Cost models of `{of}`: they predict which programs of a task are fast."
+        use = _use_of_cost_model(uri)
+    else:
+        what, use = f"Versions of `{name}`.", f"    hetfeat pull {uri} --out DIR"
+    figures = (
+        "The version with the alias `production` is the one to use; its description has its "
+        f"figures. `hetfeat versions {name}` lists all, `hetfeat history {name}` says who moved "
+        "which, and why."
+    )
+    return "\n\n".join([what, figures, "## Use\n" + use])
+
+
 def describe(client: "MlflowClient", version: Version) -> None:
     """Makes the card the version's description in the registry."""
     text = card_of(version)
@@ -61,15 +81,16 @@ def describe(client: "MlflowClient", version: Version) -> None:
 
 
 def _usage(version: Version) -> str:
-    if version.name.startswith("network."):
-        return (
-            f"    hetfeat pull {version.uri} --out DIR\n"
-            "    hetfeat run DIR --input x.npy --output y.npy"
-        )
-    return (
-        f"    hetfeat pull {version.uri} --out DIR\n"
-        f'    mlflow.pyfunc.load_model("{version.uri}").predict(...)'
-    )
+    use = _use_of_bundle if version.name.startswith("network.") else _use_of_cost_model
+    return use(version.uri)
+
+
+def _use_of_bundle(uri: str) -> str:
+    return f"    hetfeat pull {uri} --out DIR\n    hetfeat run DIR --input x.npy --output y.npy"
+
+
+def _use_of_cost_model(uri: str) -> str:
+    return f'    hetfeat pull {uri} --out DIR\n    mlflow.pyfunc.load_model("{uri}").predict(...)'
 
 
 def _table(figures: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
-from registry.models.description import describe
+from registry.models.description import card_of_model, describe
 from registry.models.mlflow_client import (
     EXISTS,
     MISSING,
@@ -244,7 +244,7 @@ def _ensure_model(client: "MlflowClient", name: str) -> None:
     from mlflow.exceptions import MlflowException
 
     try:
-        client.create_registered_model(name)
+        client.create_registered_model(name, description=card_of_model(name))
     except MlflowException as error:
         if error_code(error) not in EXISTS:
             raise

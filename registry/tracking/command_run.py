@@ -31,6 +31,8 @@ PROCESS_TAG = "process"
 """Tag with the process that logs into a run, as `registry.models.process` describes it."""
 DIGEST_CHARACTERS = 36
 """Most characters that MLflow keeps of a data set's digest; a tag carries the whole."""
+MOST_CHARACTERS = 250
+"""Most characters of a run's name that MLflow's database holds."""
 _NOISY = ("alembic", "mlflow", "git")
 
 
@@ -73,6 +75,22 @@ def tracked_run(
             mlflow.set_tags({**begun, **tags, **system_tags()})
             _check_artifacts(run.info.artifact_uri)
             yield run
+
+
+def run_name(command: str, *what: str, **settings: object) -> str:
+    """A name that tells a run from others of its command.
+
+    Args:
+        command: Name of the command.
+        what: What it works on.
+        settings: Left out where None, False or empty; True is told by its name alone.
+    """
+    words = []
+    for key, value in settings.items():
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        if value is not None and value is not False and text:
+            words.append(key if value is True else f"{key}={text}")
+    return " ".join([command, *what, *words])[:MOST_CHARACTERS]
 
 
 def _check_experiment(client: "mlflow.MlflowClient") -> None:

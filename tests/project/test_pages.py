@@ -19,6 +19,7 @@ HOW_TOS = [
     "docs/arm.md",
     "docs/bundle.md",
     "docs/collecting.md",
+    "docs/containers.md",
     "docs/contributing.md",
     "docs/data.md",
     "docs/deploy.md",

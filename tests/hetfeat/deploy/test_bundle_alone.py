@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,7 @@ def test_what_cannot_be_made_fails_in_ci_alone(monkeypatch, project):
 
 
 def test_a_fresh_environment_with_tvm_and_numpy_alone_runs_it(built, tmp_path, project):
-    pins = tomllib.loads((project / "pyproject.toml").read_text())["project"]["dependencies"]
+    pins = (project / "constraints.txt").read_text().splitlines()
     wanted = [p for p in pins if p.split("==")[0] in ("apache-tvm", "apache-tvm-ffi", "numpy")]
     assert len(wanted) == 3
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)

@@ -3,6 +3,7 @@ from conftest import on_sqlite_only
 
 from hetfeat.errors import RequestError
 from registry.files.moves import promote
+from registry.models.description import card_of_model
 from registry.models.names import bundle_name, cost_model_name
 from registry.models.version import MANIFEST_TAG, PARENT_TAG
 from registry.models.versions import model_names, resolve
@@ -30,6 +31,20 @@ def test_a_registered_version_is_found_in_every_way(client, make_version, model_
         assert (found.name, found.version, found.stage) == (model_name, 1, "production")
     assert resolve(model_name, "production").tags[MANIFEST_TAG] == made.tags[MANIFEST_TAG]
     assert resolve(model_name, "Production").aliases == ("production",)
+
+
+def test_a_registered_model_says_what_it_is_and_how_to_use_it(client, make_version, model_name):
+    make_version(model_name)
+    said = client.get_registered_model(model_name).description
+    assert said.startswith("Cost models of `cpu-x86.")
+    assert f'mlflow.pyfunc.load_model("models:/{model_name}@production")' in said
+
+
+def test_a_card_fits_the_kind_of_model():
+    bundles = card_of_model(bundle_name("resnet18", "board"))
+    assert bundles.startswith("The network and device `resnet18.board`")
+    assert "hetfeat run DIR" in bundles
+    assert card_of_model("mine").startswith("Versions of `mine`.")
 
 
 def test_a_parent_is_kept_pinned(make_version, model_name):
