@@ -77,7 +77,8 @@ class CostModel(Protocol):
         """Scores, float64 [n], of the programs of `batch`.
 
         `support` are measured programs of the same device. A model that can (`attention`) reads
-        them and needs no gradient step to adapt; the others leave them alone.
+        them and needs no gradient step to adapt; the others leave them alone. Features may not
+        tell two tasks apart: `support.predict_beside` hands each task its own programs.
         """
 
     def fine_tune(self, records: Examples) -> Self:

@@ -73,6 +73,7 @@ class EngineModel:
         defaults: Hyperparameters: a frozen dataclass with at least `rounds`, `fine_tune_rounds` and
             `seed`.
         rounds: Most epochs or boosting rounds, by effort.
+        reads_support: Whether `predict` reads a support set; False by default.
     """
 
     name: ClassVar[str]
@@ -80,6 +81,7 @@ class EngineModel:
     packages: ClassVar[tuple[str, ...]]
     defaults: ClassVar[Any]
     rounds: ClassVar[dict[str, int]]
+    reads_support: ClassVar[bool] = False
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = settings or self.defaults
@@ -100,6 +102,11 @@ class EngineModel:
     def parameters(self) -> dict[str, Any]:
         """Hyperparameters by name, as logged."""
         return dataclasses.asdict(self.settings)
+
+    @property
+    def chosen(self) -> dict[str, float]:
+        """What training chose by the valid side, by name, as logged."""
+        return {}
 
     def fit(self, train: Examples, valid: Examples, on_epoch: OnEpoch | None = None) -> None:
         """Learns from `train` (one task is enough) until `valid` improves no more.

@@ -24,6 +24,13 @@ def _render(value: Any) -> str:
         f"{details['topk_smallest_task']:.0f} programs"
         + ("" if details["topk_by_definition"] else " (the figure is defined on 256 or more)"),
     ]
+    notes += [
+        f"PCA beside {count} measured programs a task {details[name]:.4f}, "
+        f"{details[f'{name}_without']:.4f} without reading them"
+        for count in (8, 32)
+        if (name := f"pca_support{count}") in details
+        and details[name] != details[f"{name}_without"]
+    ]
     return "\n".join([*notes, "", output.table(rows)])
 
 
