@@ -13,7 +13,7 @@ from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.models.trace_ranker import RankerOptions
 from hetfeat.search.base import Exploration
-from hetfeat.transfer.finetune import mean_pca
+from hetfeat.transfer.finetune import fine_tuned, mean_pca
 from hetfeat.tune.guidance import GuidanceConfig, ModelGuidance, refuse_source_at_chance
 
 HERE = stores.profile("b")
@@ -105,11 +105,61 @@ def test_drafts_that_mislead_are_learnt_anew(right, caplog):
     ],
 )
 def test_a_source_is_not_dropped_for_what_may_be_luck(monkeypatch, kept, fresh, drops):
-    found = np.array(kept), np.array(fresh)
+    found = {30: np.array(kept)}, np.array(fresh)
     monkeypatch.setattr(ModelGuidance, "_cross_validated", lambda *_: found)
     guidance = ModelGuidance(source(), HERE, seed=0)
     guidance.learn(measured(range(6), FIRST_FIT))
     assert (guidance.source is None) is drops
+
+
+@pytest.mark.parametrize("rounds", [0, 10, 100])
+def test_fine_tuning_is_as_strong_as_the_cross_validation_says(monkeypatch, rounds):
+    """It had been 30 rounds whatever was measured, which harmed half of the sources."""
+    by_rounds = {n: np.full(4, 0.9 if n == rounds else 0.8) for n in (0, 10, 30, 100)}
+    monkeypatch.setattr(ModelGuidance, "_cross_validated", lambda *_: (by_rounds, np.full(4, 0.7)))
+    own, records = source(), measured(range(6), FIRST_FIT)
+    guidance = ModelGuidance(own, HERE, seed=0)
+    guidance.learn(records)
+    assert guidance.model is not None
+    known = examples(records)
+    said = guidance.model.predict(known.batch)
+    np.testing.assert_array_equal(said, fine_tuned(own, known, rounds).predict(known.batch))
+    assert guidance.model.parameters == own.parameters
+    as_before = own.fine_tune(known).predict(known.batch)  # for 10 rounds
+    assert np.array_equal(said, as_before) is (rounds == 10)
+
+
+def test_the_strengths_are_those_of_the_settings_and_one_that_helps_wins():
+    wrong = source(wrong=True)
+    config = GuidanceConfig(strengths=(0, 100))
+    guidance = ModelGuidance(wrong, HERE, seed=0, config=config)
+    records = examples(measured(range(6), 4 * FIRST_FIT))
+    by_rounds, fresh = guidance._cross_validated(wrong, records)
+    assert list(by_rounds) == [0, 100] and len(fresh) == len(by_rounds[0])
+    assert by_rounds[100].mean() > by_rounds[0].mean() + 0.1
+
+
+def test_a_source_whose_strength_cannot_be_set_is_fine_tuned_as_it_is():
+    class Plain:
+        """A cost model of another package."""
+
+        trace_ranker = valid_pca = None
+
+        def predict(self, batch, support=None):
+            return np.arange(1.0, len(batch) + 1)
+
+        def fine_tune(self, records):
+            tuned.append(len(records))
+            return self
+
+        def learn_unapplied_traces(self, train, valid):
+            pass
+
+    plain, tuned = Plain(), []
+    guidance = ModelGuidance(plain, HERE, seed=0)
+    records = examples(measured(range(6), 4 * FIRST_FIT))
+    by_rounds, _ = guidance._cross_validated(plain, records)
+    assert list(by_rounds) == [None] and sum(tuned) == 4 * FIRST_FIT
 
 
 def test_the_gate_is_asked_now_and_then(monkeypatch):
