@@ -25,11 +25,10 @@ def _render(value: Any) -> str:
         + ("" if details["topk_by_definition"] else " (the figure is defined on 256 or more)"),
     ]
     notes += [
-        f"PCA beside {count} measured programs a task {details[name]:.4f}, "
-        f"{details[f'{name}_without']:.4f} without reading them"
-        for count in (8, 32)
-        if (name := f"pca_support{count}") in details
-        and details[name] != details[f"{name}_without"]
+        f"PCA beside {name.removeprefix('pca_support')} measured programs a task "
+        f"{figure:.4f}, {details[f'{name}_without']:.4f} without reading them"
+        for name, figure in details.items()
+        if details.get(f"{name}_without", figure) != figure
     ]
     return "\n".join([*notes, "", output.table(rows)])
 
