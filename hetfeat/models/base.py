@@ -47,6 +47,8 @@ class CostModel(Protocol):
         with_stores: Whether it learnt from per-store features; None where that is not known.
         valid_pca: Pairwise comparison accuracy on the `valid` side of `fit`, mean over tasks; None
             where that is not known. Fine-tuning leaves it as it is.
+        chance_error: Standard error of `valid_pca` if the model knew nothing, as `models.chance`
+            has it; None where that is not known.
 
     Examples:
         >>> import hetfeat
@@ -62,6 +64,7 @@ class CostModel(Protocol):
     trace_ranker: TraceRanker | None
     with_stores: bool | None
     valid_pca: float | None
+    chance_error: float | None
 
     @classmethod
     def for_effort(cls, effort: str, seed: int) -> Self:

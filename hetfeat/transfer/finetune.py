@@ -20,7 +20,7 @@ from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import by_group, pairwise_accuracy
-from hetfeat.transfer.gate import DEFAULT_GATE, Decision, GateOptions, decide
+from hetfeat.transfer.gate import DEFAULT_GATE, Decision, GateOptions, OwnSide, decide
 
 Floats = npt.NDArray[np.float64]
 
@@ -194,7 +194,7 @@ def adapt(
 
     chosen = strongest(by_task)
     fresh_pca = pca_of_tasks(fresh, measured)
-    decision = decide(by_task[0], by_task[chosen], fresh_pca, source.valid_pca, gate)
+    decision = decide(by_task[0], by_task[chosen], fresh_pca, OwnSide.of(source), gate)
     model = fine_tuned(source, measured, chosen)
     # As many rounds as the folds needed: all measurements are learnt from, as by the other.
     scratch = build(kind, effort, seed, {"rounds": round(float(np.median(needed)))})

@@ -29,7 +29,7 @@ from hetfeat.transfer.finetune import (
     strongest,
     without_trace_ranker,
 )
-from hetfeat.transfer.gate import DEFAULT_GATE, is_at_chance
+from hetfeat.transfer.gate import DEFAULT_GATE, OwnSide
 
 log = logging.getLogger(__name__)
 
@@ -65,12 +65,13 @@ class GuidanceConfig:
 
 def refuse_source_at_chance(source: CostModel | None) -> CostModel | None:
     """The source, unless it knows nothing of its own devices: with wrong labels, for one."""
-    if source is None or not is_at_chance(source.valid_pca):
+    own = OwnSide.of(source) if source is not None else None
+    if own is None or not own.is_at_chance():
         return source
     log.warning(
         "the cost model is dropped: when it was trained, its PCA on the valid side was %.3f, and "
-        "at least %s is expected; check its records, or train it on more",
-        *(source.valid_pca, DEFAULT_GATE.least_valid_pca),
+        "at least %.3f tells it from chance; check its records, or train it on more",
+        *(own.pca, own.least()),
     )
     return None
 

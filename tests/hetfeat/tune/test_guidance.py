@@ -71,10 +71,22 @@ def test_a_source_that_misleads_is_dropped(caplog):
     assert pca(guidance) > 0.7
 
 
-@pytest.mark.parametrize(("valid_pca", "kept"), [(None, True), (0.7, True), (0.6, False)])
-def test_a_source_that_knows_nothing_of_its_own_devices_is_not_trusted(valid_pca, kept, caplog):
+@pytest.mark.parametrize(
+    ("valid_pca", "chance_error", "kept"),
+    [
+        (None, None, True),
+        (0.7, None, True),  # saved before there was such an error
+        (0.7, 0.05, True),
+        (0.6, 0.05, False),
+        (0.7, 0.1, False),  # so few programs that chance comes to it
+        (0.58, 0.02, True),
+    ],
+)
+def test_a_source_that_knows_nothing_of_its_own_devices_is_not_trusted(
+    valid_pca, chance_error, kept, caplog
+):
     found = source()
-    found.valid_pca = valid_pca
+    found.valid_pca, found.chance_error = valid_pca, chance_error
     assert refuse_source_at_chance(found) is (found if kept else None)
     assert ("is dropped" in caplog.text) is not kept
 
@@ -143,7 +155,7 @@ def test_a_source_whose_strength_cannot_be_set_is_fine_tuned_as_it_is():
     class Plain:
         """A cost model of another package."""
 
-        trace_ranker = valid_pca = None
+        trace_ranker = valid_pca = chance_error = None
 
         def predict(self, batch, support=None):
             return np.arange(1.0, len(batch) + 1)
