@@ -29,6 +29,7 @@ from hetfeat.features.columns import TASK
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import by_group
+from hetfeat.models.support import predict_beside
 from hetfeat.transfer.finetune import (
     DEFAULT_FINE_TUNING,
     FewShot,
@@ -122,8 +123,8 @@ def figures_of(cell: Cell, store: RecordStore) -> dict[str, float]:
             again = fine_tuned(source, selected.measured, strongest(tuned_pca(source, selected)))
             scores["selected"] = again.predict(test.batch)
         if cell.model == "attention":
-            scores["support"] = source.predict(test.batch, data.measured)
-            scores["fine_tuned_support"] = tuned.predict(test.batch, data.measured)
+            scores["support"] = predict_beside(source, test, data.measured)
+            scores["fine_tuned_support"] = predict_beside(tuned, test, data.measured)
         for way, found in scores.items():
             figures[f"{way}@{budget}"], figures[f"{way}_there@{budget}"] = space.pca(found)
         figures[f"rounds@{budget}"] = rounds

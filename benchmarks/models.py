@@ -49,6 +49,7 @@ SPLITS = ("within_task", "by_task", "by_target", "by_target_new")
 """Those of any records; by_dense_task wants evaluation tasks, by_class CPUs and GPUs."""
 WARP = [column.name for column in HARDWARE].index("warp_size")
 FIGURES = ("pca", "rmse", "r2", "top1", "top5", "train_s", "programs_per_s", "memory_mb")
+ENDS = ("low", "high")
 CHANCE = ("random", "constant")
 REMEASURED = "remeasured"
 _SCORED = 5000
@@ -240,8 +241,15 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines.append(" | ".join(["---"] * (len(FIGURES) + 4)))
     for (records, split, name), cells in sorted(groups.items()):
         shown = [spread([cell.get(key) for cell in cells]) for key in FIGURES]
+        shown[0] += over_tasks(cells)
         lines.append(" | ".join([records, split, name, str(len(cells)), *shown]))
     return "\n".join(f"| {line} |" for line in lines)
+
+
+def over_tasks(cells: list[dict[str, float]]) -> str:
+    """Ends of the interval of PCA over tasks; cells made before there was one have none."""
+    low, high = ([cell[f"pca.{end}"] for cell in cells if f"pca.{end}" in cell] for end in ENDS)
+    return f" ({np.mean(low):.3f} to {np.mean(high):.3f})" if low and high else ""
 
 
 def spread(values: list[float | None]) -> str:

@@ -47,6 +47,8 @@ class CostModel(Protocol):
         with_stores: Whether it learnt from per-store features; None where that is not known.
         valid_pca: Pairwise comparison accuracy on the `valid` side of `fit`, mean over tasks; None
             where that is not known. Fine-tuning leaves it as it is.
+        chance_error: Standard error of `valid_pca` if the model knew nothing, as `models.chance`
+            has it; None where that is not known.
 
     Examples:
         >>> import hetfeat
@@ -62,6 +64,7 @@ class CostModel(Protocol):
     trace_ranker: TraceRanker | None
     with_stores: bool | None
     valid_pca: float | None
+    chance_error: float | None
 
     @classmethod
     def for_effort(cls, effort: str, seed: int) -> Self:
@@ -77,7 +80,8 @@ class CostModel(Protocol):
         """Scores, float64 [n], of the programs of `batch`.
 
         `support` are measured programs of the same device. A model that can (`attention`) reads
-        them and needs no gradient step to adapt; the others leave them alone.
+        them and needs no gradient step to adapt; the others leave them alone. Features may not
+        tell two tasks apart: `support.predict_beside` hands each task its own programs.
         """
 
     def fine_tune(self, records: Examples) -> Self:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from hetfeat.dataset.splits import task_units
 from hetfeat.errors import DataError
 from hetfeat.features import columns
 from hetfeat.features.batch import Batch, Examples, Features, have_stores
 from hetfeat.models.base import OnEpoch, TraceRanker
 from hetfeat.models.calibration import Calibration, fit_calibration
+from hetfeat.models.chance import chance_error
 from hetfeat.models.labels import add_counts, anchors_seen, records_seen
 from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.models.persist import read_head, write_folder
@@ -73,6 +75,7 @@ class EngineModel:
         defaults: Hyperparameters: a frozen dataclass with at least `rounds`, `fine_tune_rounds` and
             `seed`.
         rounds: Most epochs or boosting rounds, by effort.
+        reads_support: Whether `predict` reads a support set; False by default.
     """
 
     name: ClassVar[str]
@@ -80,6 +83,7 @@ class EngineModel:
     packages: ClassVar[tuple[str, ...]]
     defaults: ClassVar[Any]
     rounds: ClassVar[dict[str, int]]
+    reads_support: ClassVar[bool] = False
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = settings or self.defaults
@@ -90,6 +94,7 @@ class EngineModel:
         self.seen_anchors: dict[str, dict[str, int]] = {}
         self.with_stores: bool | None = None
         self.valid_pca: float | None = None
+        self.chance_error: float | None = None
 
     @classmethod
     def for_effort(cls, effort: str, seed: int) -> Self:
@@ -100,6 +105,11 @@ class EngineModel:
     def parameters(self) -> dict[str, Any]:
         """Hyperparameters by name, as logged."""
         return dataclasses.asdict(self.settings)
+
+    @property
+    def chosen(self) -> dict[str, float]:
+        """What training chose by the valid side, by name, as logged."""
+        return {}
 
     def fit(self, train: Examples, valid: Examples, on_epoch: OnEpoch | None = None) -> None:
         """Learns from `train` (one task is enough) until `valid` improves no more.
@@ -119,7 +129,10 @@ class EngineModel:
         scores = self.predict(valid.batch)
         self._calibration = fit_calibration(scores, check.y)
         judged = pairwise_accuracy(scores, valid.latency_s, check.groups)
-        self.valid_pca = judged.value if judged.groups else None
+        self.valid_pca = self.chance_error = None
+        if judged.groups:
+            self.valid_pca = judged.value
+            self.chance_error = chance_error(valid.latency_s, check.groups, task_units(valid))
         self.trace_ranker = None
         self.seen = records_seen(train, valid)
         self.seen_anchors = anchors_seen(train, valid)
@@ -158,7 +171,8 @@ class EngineModel:
         adapted.trace_ranker = self.trace_ranker
         adapted.seen = add_counts(self.seen, records_seen(records))
         adapted.seen_anchors = add_counts(self.seen_anchors, anchors_seen(records))
-        adapted.with_stores, adapted.valid_pca = self.with_stores, self.valid_pca
+        adapted.with_stores = self.with_stores
+        adapted.valid_pca, adapted.chance_error = self.valid_pca, self.chance_error
         records = self._as_learnt(records)
         side = side_of(records, seed=self.settings.seed)
         if len(side.pairs) and self.settings.fine_tune_rounds:
@@ -200,6 +214,7 @@ class EngineModel:
             "seen_anchors": self.seen_anchors,
             "with_stores": self.with_stores,
             "valid_pca": self.valid_pca,
+            "chance_error": self.chance_error,
         }
 
         def write(into: Path) -> None:
@@ -234,6 +249,7 @@ class EngineModel:
             model.seen_anchors = head["seen_anchors"]
             model.with_stores = head["with_stores"]
             model.valid_pca = head.get("valid_pca")  # not in the first models' folders
+            model.chance_error = head.get("chance_error")  # nor this
             model._fitted = engine.read(folder, set(head["files"]), model.settings)
             model.trace_ranker = _unapplied_trace_model().read(folder, set(head["files"]))
         except misfits as error:

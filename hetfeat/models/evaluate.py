@@ -19,7 +19,8 @@ from hetfeat.models.metrics import (
     rmse,
 )
 from hetfeat.models.metrics_topk import top_k, top_k_of_networks
-from hetfeat.models.spread import bootstrap
+from hetfeat.models.spread import bootstrap, paired_bootstrap
+from hetfeat.models.support import judge_beside
 
 Floats = npt.NDArray[np.float64]
 Networks = dict[str, dict[str, int]]
@@ -88,7 +89,7 @@ def evaluate(
     scores = model.predict(test.batch)
     estimate = model.calibrate(scores)
     return Evaluation(
-        _metrics(side, scores, estimate, seed),
+        _metrics(side, scores, estimate, seed) | _beside_measured(model, side, scores, seed),
         _baselines(side, labels(valid, best_latencies(train, valid)), seed),
         y,
         estimate,
@@ -170,6 +171,24 @@ def _intervals(side: _Side, scores: Floats) -> dict[str, float]:
         found |= _bounded(f"pca{on}", side, here(house))
         found |= _bounded(f"pca_tenset{on}", side, here(tenset), weighted=True)
     return found
+
+
+def _beside_measured(model: CostModel, side: _Side, scores: Floats, seed: int) -> dict[str, float]:
+    """PCA with some measured programs of each task as the support set, and without.
+
+    A model that reads none has the same figure both ways: any two models compare.
+    """
+    metrics: dict[str, float] = {}
+    for count, found in judge_beside(model, side.examples, scores, seed).items():
+        name, units = f"pca_support{count}", side.units[found.rows]
+        beside, alone = (np.array([g.share for g in e]) for e in (found.beside, found.alone))
+        told, gain = bootstrap(beside, units), paired_bootstrap(beside, alone, units)
+        metrics |= {name: told.mean, f"{name}_without": float(alone.mean())}
+        metrics[f"{name}_tasks"] = len(beside)
+        if told.units > 1:
+            metrics |= {f"{name}.low": told.low, f"{name}.high": told.high}
+            metrics |= {f"{name}_gain.low": gain.low, f"{name}_gain.high": gain.high}
+    return metrics
 
 
 def _bounded(

@@ -1,7 +1,7 @@
 """Neural cost models: a multi-layer perceptron over stores, and the paper's attention tuner."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hetfeat.errors import RequestError
 from hetfeat.models.engine_model import EngineModel
@@ -112,3 +112,10 @@ class AttentionModel(EngineModel):
     packages = ("torch", "safetensors")
     defaults = AttentionParameters()
     rounds: ClassVar = {"quick": 40, "standard": 200, "full": 400}
+    reads_support = True
+
+    @property
+    def chosen(self) -> dict[str, float]:
+        """How much the memory's correction counts for, from nothing to whole."""
+        fitted: Any = self.fitted()
+        return {"heed": float(fitted.net.heed)}

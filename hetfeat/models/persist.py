@@ -48,7 +48,7 @@ class ModelHead(Schema):
 
 
 class Contents(ModelHead):
-    """All of `model.json`; the last key is not in the first models' folders."""
+    """All of `model.json`; the last two keys are not in the first models' folders."""
 
     columns: dict[str, list[str]]
     parameters: dict[str, bool | int | float | str]
@@ -57,6 +57,7 @@ class Contents(ModelHead):
     seen_anchors: SeenCounts
     with_stores: bool | None
     valid_pca: Annotated[float, Field(ge=0, le=1)] | None = None
+    chance_error: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
 def write_folder(folder: Path, head: dict[str, Any], write: Callable[[Path], None]) -> None:

@@ -9,7 +9,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from hetfeat.models.base import CostModel
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import by_group, pairwise_accuracy
-from hetfeat.transfer.gate import DEFAULT_GATE, Decision, GateOptions, decide
+from hetfeat.transfer.gate import DEFAULT_GATE, Decision, GateOptions, OwnSide, decide
 
 Floats = npt.NDArray[np.float64]
 
@@ -194,7 +194,7 @@ def adapt(
 
     chosen = strongest(by_task)
     fresh_pca = pca_of_tasks(fresh, measured)
-    decision = decide(by_task[0], by_task[chosen], fresh_pca, source.valid_pca, gate)
+    decision = decide(by_task[0], by_task[chosen], fresh_pca, OwnSide.of(source), gate)
     model = fine_tuned(source, measured, chosen)
     # As many rounds as the folds needed: all measurements are learnt from, as by the other.
     scratch = build(kind, effort, seed, {"rounds": round(float(np.median(needed)))})
@@ -229,7 +229,10 @@ def tuned_pca(
     return by_task
 
 
-def strongest(by_task: dict[int, Floats]) -> int:
+Rounds = TypeVar("Rounds", int, int | None)
+
+
+def strongest(by_task: dict[Rounds, Floats]) -> Rounds:
     """The rounds of the highest mean; the fewest of equals."""
     return max(by_task, key=lambda rounds: _mean(by_task[rounds]))
 
@@ -246,6 +249,11 @@ def _from_scratch(
     model = build(kind, effort, seed, {})
     model.fit(train, valid, on_epoch)
     return model, min(losses, key=losses.__getitem__) + 1
+
+
+def has_strength(source: CostModel) -> bool:
+    """Whether the rounds of its fine-tuning can be set: those of another package may not."""
+    return hasattr(getattr(source, "settings", None), "fine_tune_rounds")
 
 
 def fine_tuned(source: CostModel, records: Examples, rounds: int) -> CostModel:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hetfeat.models.base import CostModel
+
 Floats = npt.NDArray[np.float64]
 
 KEPT, DROPPED = "kept", "dropped"
@@ -14,19 +16,20 @@ KEPT, DROPPED = "kept", "dropped"
 class GateOptions:
     """When a source is kept.
 
-    With labels shuffled within each task 19 sources came to a valid PCA of 0.44 to 0.60, with the
-    right ones to 0.68 or more (`benchmarks/transfer_pairs.py sources`). On the measured programs a
-    coin has 0.5. Sources with shuffled labels reached 0.52 there, and fine-tuned for long enough
+    How far a source that knows nothing comes on the valid side of its training depends on how many
+    tasks and programs that side has: `models.chance` says it. On the measured programs a coin has
+    0.5. Sources with shuffled labels reached 0.52 there, and fine-tuned for long enough
     they were as good as no source, which is luck to tell from better.
 
     Attributes:
-        least_valid_pca: Lowest PCA of a source on the valid side of its own devices, default 0.62.
+        chance_errors: Standard errors of chance by which the PCA of a source on the valid side of
+            its own devices exceeds 0.5, default 2.5: one in 160 that know nothing comes to it.
         least_source_pca: Lowest PCA of a source on the measured programs, default 0.55.
         standard_errors: Standard errors over tasks by which the gain over no source exceeds zero,
             default 2.
     """
 
-    least_valid_pca: float = 0.62
+    chance_errors: float = 2.5
     least_source_pca: float = 0.55
     standard_errors: float = 2.0
 
@@ -34,9 +37,31 @@ class GateOptions:
 DEFAULT_GATE = GateOptions()
 
 
-def is_at_chance(valid_pca: float | None, options: GateOptions = DEFAULT_GATE) -> bool:
-    """Whether a source with this PCA on its own valid side has nothing to transfer."""
-    return valid_pca is not None and valid_pca < options.least_valid_pca
+@dataclass(frozen=True)
+class OwnSide:
+    """How a source orders the valid side of its own training.
+
+    Attributes:
+        pca: PCA of the source there, as `CostModel.valid_pca`.
+        chance_error: Standard error of chance there, as `CostModel.chance_error`.
+    """
+
+    pca: float
+    chance_error: float
+
+    @classmethod
+    def of(cls, source: CostModel) -> "OwnSide | None":
+        """That of a source; None for one that does not know, as one that was saved by old code."""
+        pca, error = source.valid_pca, source.chance_error
+        return None if pca is None or error is None else cls(pca, error)
+
+    def least(self, options: GateOptions = DEFAULT_GATE) -> float:
+        """PCA under which it may be one that knows nothing."""
+        return 0.5 + options.chance_errors * self.chance_error
+
+    def is_at_chance(self, options: GateOptions = DEFAULT_GATE) -> bool:
+        """Whether it has nothing to transfer."""
+        return self.pca < self.least(options)
 
 
 @dataclass(frozen=True)
@@ -61,7 +86,7 @@ def decide(
     source: Floats,
     transfer: Floats,
     scratch: Floats,
-    valid_pca: float | None = None,
+    own: OwnSide | None = None,
     options: GateOptions = DEFAULT_GATE,
 ) -> Decision:
     """Drops a source that orders the device's programs hardly better than chance or no source.
@@ -72,14 +97,15 @@ def decide(
         transfer: PCA of fine-tuned models on the same, float64 [tasks]; each program is scored by a
             model that has not seen it.
         scratch: PCA of models without a source on the same, float64 [tasks].
-        valid_pca: PCA of the source on its own valid side, as `CostModel` has it; default None.
+        own: How the source orders its own valid side; default None where that is not known.
         options: Thresholds of the decision, default `DEFAULT_GATE`.
     """
-    if is_at_chance(valid_pca, options):
+    if own is not None and own.is_at_chance(options):
         return Decision(
             DROPPED,
-            f"the source on programs of its own devices: PCA {valid_pca:.4f}, at least "
-            f"{options.least_valid_pca}; check its records, or train it on more",
+            f"the source on programs of its own devices: PCA {own.pca:.4f}, at least "
+            f"{own.least(options):.4f} where chance is told from knowledge; check its records, or "
+            "train it on more",
         )
     if not len(source) or not source.mean() >= options.least_source_pca:
         said = f"PCA {source.mean():.4f}" if len(source) else "no pairs"

@@ -17,11 +17,20 @@ from hetfeat.features.assemble import batch_of, examples_of
 from hetfeat.features.batch import Examples
 from hetfeat.models.base import CostModel, TraceRanker
 from hetfeat.models.hyperparameters import build
+from hetfeat.models.support import predict_beside
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.trace import is_custom_sketch
 from hetfeat.search.base import Exploration, RankTraces, Score
-from hetfeat.transfer.finetune import mean_pca, pca_of_tasks, without_trace_ranker
-from hetfeat.transfer.gate import DEFAULT_GATE, is_at_chance
+from hetfeat.transfer.finetune import (
+    DEFAULT_FINE_TUNING,
+    fine_tuned,
+    has_strength,
+    mean_pca,
+    pca_of_tasks,
+    strongest,
+    without_trace_ranker,
+)
+from hetfeat.transfer.gate import DEFAULT_GATE, OwnSide
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +51,8 @@ class GuidanceConfig:
         valid_share: Share of the measured programs that training is stopped by; 0.2 by default.
         scratch_model: Name of the model that learns from the measured programs alone; `xgb` by
             default.
+        strengths: Rounds of fine-tuning that the gate chooses among, in ascending order; those of
+            `FineTuneOptions` by default.
     """
 
     first_fit: int = 64
@@ -50,16 +61,18 @@ class GuidanceConfig:
     folds: int = 2
     valid_share: float = 0.2
     scratch_model: str = "xgb"
+    strengths: tuple[int, ...] = DEFAULT_FINE_TUNING.strengths
 
 
 def refuse_source_at_chance(source: CostModel | None) -> CostModel | None:
     """The source, unless it knows nothing of its own devices: with wrong labels, for one."""
-    if source is None or not is_at_chance(source.valid_pca):
+    own = OwnSide.of(source) if source is not None else None
+    if own is None or not own.is_at_chance():
         return source
     log.warning(
         "the cost model is dropped: when it was trained, its PCA on the valid side was %.3f, and "
-        "at least %s is expected; check its records, or train it on more",
-        *(source.valid_pca, DEFAULT_GATE.least_valid_pca),
+        "at least %.3f tells it from chance; check its records, or train it on more",
+        *(own.pca, own.least()),
     )
     return None
 
@@ -73,6 +86,7 @@ class ModelGuidance:
     The gate: at 64 measured programs, 256, and so on, the source is compared with a model of the
     measured programs alone, by cross-validation; a source that orders them worse, by more than two
     standard errors over tasks, is dropped, and so is one that orders them no better than chance.
+    The same cross-validation chooses for how many rounds it is fine-tuned until the next time.
     Its ranker of unapplied traces is asked apart: it may be of no use where the scores are.
     Without a source a model from scratch scores once there is enough to learn from; without a
     ranker of traces such a one is learnt, too.
@@ -96,6 +110,7 @@ class ModelGuidance:
         self._custom_learnt = source.trace_ranker.own if source and source.trace_ranker else None
         self._gate_at = config.first_fit
         self._refit_at = 0
+        self._rounds: int | None = None
         self._measured: dict[str, list[Measurement]] = {}
         self._support: dict[str, Examples] = {}
         self._custom_measured: Counter[str] = Counter()
@@ -135,7 +150,7 @@ class ModelGuidance:
             self._gate_at = self.config.gate_factor * len(measurements)
             self._gate(self.source, records)
         if self.source is not None:
-            self.model = self.source.fine_tune(records)
+            self.model = _learnt(self.source, records, self._rounds)
         else:
             self.model = self._fit_from_scratch(records)
         if self.model is not None and self.model.trace_ranker is None:
@@ -182,9 +197,15 @@ class ModelGuidance:
                 "the cost model's ranks of unapplied traces are dropped: their PCA here is %.3f",
                 pca,
             )
-        kept, fresh = self._cross_validated(source, records)
-        if not len(kept):
+        by_rounds, fresh = self._cross_validated(source, records)
+        if not len(fresh):
             return
+        self._rounds = strongest(by_rounds)
+        kept = by_rounds[self._rounds]
+        log.info(
+            "on %d programs measured here the cost model is fine-tuned for %s rounds",
+            *(len(records), "its own" if self._rounds is None else self._rounds),
+        )
         lost = fresh - kept
         error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else math.inf
         source_pca = mean_pca(source.predict(records.batch), records)
@@ -199,20 +220,29 @@ class ModelGuidance:
                 *(len(records), source_pca, kept.mean(), fresh.mean()),
             )
 
-    def _cross_validated(self, source: CostModel, records: Examples) -> tuple[Floats, Floats]:
-        """PCA of each task with the source and without; none where the records teach nothing."""
-        folds = self.config.folds
+    def _cross_validated(
+        self, source: CostModel, records: Examples
+    ) -> tuple[dict[int | None, Floats], Floats]:
+        """PCA of each task by rounds of fine-tuning and without a source.
+
+        Nothing where the records teach nothing. A model whose strength cannot be set has None.
+        """
+        folds, judge = self.config.folds, without_trace_ranker(source)
+        strengths = self.config.strengths if has_strength(source) else (None,)
         fold = np.random.default_rng(self.seed).integers(0, folds, len(records))
-        with_source, without = np.zeros(len(records)), np.zeros(len(records))
+        with_source = {rounds: np.zeros(len(records)) for rounds in strengths}
+        without = np.zeros(len(records))
         for number in range(folds):
             rows = np.flatnonzero(fold == number)
             learnt, scored = records.take(np.flatnonzero(fold != number)), records.take(rows)
             scratch = self._fit_from_scratch(learnt)
             if scratch is None:
-                return np.empty(0), np.empty(0)
-            with_source[rows] = without_trace_ranker(source).fine_tune(learnt).predict(scored.batch)
+                return {}, np.empty(0)
+            for rounds, scores in with_source.items():
+                scores[rows] = predict_beside(_learnt(judge, learnt, rounds), scored, learnt)
             without[rows] = scratch.predict(scored.batch)
-        return pca_of_tasks(with_source, records), pca_of_tasks(without, records)
+        by_rounds = {n: pca_of_tasks(scores, records) for n, scores in with_source.items()}
+        return by_rounds, pca_of_tasks(without, records)
 
     def _fit_from_scratch(self, records: Examples) -> CostModel | None:
         """A model of the records alone; None where they are too few or too equal."""
@@ -258,6 +288,19 @@ class TaskGuidance:
     def exploration(self) -> Exploration:
         """See `Guidance.exploration`."""
         return self.models.explores(self.task)
+
+
+def _learnt(source: CostModel, records: Examples, rounds: int | None) -> CostModel:
+    """The source after so many rounds on the records, its own number of them for None.
+
+    What ranks unapplied traces is no part of the choice, and goes on learning.
+    """
+    if rounds is None:
+        return source.fine_tune(records)
+    model = fine_tuned(source, records, rounds)
+    if not rounds and source.trace_ranker:
+        model.trace_ranker = source.trace_ranker.fine_tune(records)
+    return model
 
 
 def _ranker_pca(ranker: "TraceRanker", records: Examples) -> float:

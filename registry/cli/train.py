@@ -24,6 +24,12 @@ def _render(value: Any) -> str:
         f"{details['topk_smallest_task']:.0f} programs"
         + ("" if details["topk_by_definition"] else " (the figure is defined on 256 or more)"),
     ]
+    notes += [
+        f"PCA beside {name.removeprefix('pca_support')} measured programs a task "
+        f"{figure:.4f}, {details[f'{name}_without']:.4f} without reading them"
+        for name, figure in details.items()
+        if details.get(f"{name}_without", figure) != figure
+    ]
     return "\n".join([*notes, "", output.table(rows)])
 
 

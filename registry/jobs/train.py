@@ -342,7 +342,8 @@ def _log_results(
     curve.log(run_id)
     info, manifest_sha256 = log_cost_model(model, input_example(data.store), step, tags)
     dataset = command_run.log_records(data.store.path, data.digest, "training")
-    final = {**judged.metrics, **fit.figures}
+    # A cost model of another package may have chosen nothing.
+    final = {**judged.metrics, **fit.figures, **getattr(model, "chosen", {})}
     for baseline, values in judged.baselines.items():
         final |= {f"{baseline}.{key}": value for key, value in values.items()}
     command_run.log_final(final, step, info.model_id, dataset)

@@ -14,6 +14,7 @@ told apart by their hardware vector; one that is missing has no correction.
 """
 
 import copy
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,8 @@ from hetfeat.models.engines.regression import BELIEF, correct_margins
 from hetfeat.models.metrics import by_group, pairwise_accuracy
 from hetfeat.models.neural import AttentionParameters
 from hetfeat.models.training_set import Side
+
+log = logging.getLogger(__name__)
 
 DAMAGED = nets.DAMAGED
 
@@ -93,7 +96,8 @@ class FittedAttention:
         Args:
             batch: Programs whose margins are asked for: the queries.
             support: Measured programs. A query reads those of its own task on its own device, known
-                by their features; the head alone answers where there are none.
+                by their features; the head alone answers where there are none, or where the
+                measured ones are of two tasks with the same features.
         """
         with nets.torch_threads(self.options.threads), torch.no_grad():
             embedded, margins = self.embed(batch)
@@ -141,17 +145,23 @@ def train(
 def _choose_heed(fitted: FittedAttention, valid: Side, seed: int) -> None:
     """Sets what orders one half of each valid task best, the other half measured."""
     rng = np.random.default_rng(seed)
-    measured = np.zeros(len(valid.examples), bool)
+    halves = []
     for rows in by_group(valid.groups):
-        measured[rng.permutation(rows)[: len(rows) // 2]] = True
-    support, asked = (valid.examples.take(np.flatnonzero(side)) for side in (measured, ~measured))
-    queries, groups = asked.batch.loaded(), valid.groups[~measured]
+        drawn = rng.permutation(rows)
+        support, asked = (valid.examples.take(part) for part in np.split(drawn, [len(rows) // 2]))
+        halves.append((asked, support if len(support) else None))
+    latency_s = np.concatenate([asked.latency_s for asked, _ in halves])
+    groups = np.repeat(np.arange(len(halves)), [len(asked) for asked, _ in halves])
 
     def accuracy(heed: float) -> float:
         fitted.net.heed.fill_(heed)
-        return pairwise_accuracy(fitted.margins(queries, support), asked.latency_s, groups).value
+        margins = [fitted.margins(asked.batch.loaded(), known) for asked, known in halves]
+        return pairwise_accuracy(np.concatenate(margins), latency_s, groups).value
 
-    fitted.net.heed.fill_(max(HEED, key=accuracy))
+    found = {heed: accuracy(heed) for heed in HEED}
+    fitted.net.heed.fill_(max(HEED, key=found.__getitem__))
+    said = ", ".join(f"{heed:g} gives {pca:.4f}" for heed, pca in found.items())
+    log.info("the memory counts for %g: on the valid side %s", float(fitted.net.heed), said)
 
 
 def fine_tune(
@@ -322,6 +332,7 @@ def _read_support(
     measured: dict[bytes, list[int]] = {}
     for i, key in enumerate(_keys(support.batch.loaded())):
         measured.setdefault(key, []).append(i)
+    measured = {key: own for key, own in measured.items() if len(set(support.task[own])) == 1}
     asked: dict[bytes, list[int]] = {}
     for i, key in enumerate(_keys(batch)):
         if key in measured:

@@ -26,7 +26,7 @@ from hetfeat.models.native_child import check_file
 from hetfeat.models.registry import MODELS, load_model, model_class
 from hetfeat.testing.models import ModelConformance
 from hetfeat.transfer.finetune import mean_pca
-from hetfeat.transfer.gate import is_at_chance
+from hetfeat.transfer.gate import OwnSide
 from registry.files.pickle_check import looks_like_pickle
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -162,8 +162,10 @@ def test_save_and_load_give_equal_predictions(name, sides, tmp_path, seed, effor
 
 def test_it_knows_how_well_it_orders_its_valid_side(model, saved, sides):
     found = mean_pca(model.predict(sides[1].batch), sides[1])
-    assert model.valid_pca == pytest.approx(found) and not is_at_chance(found)
-    assert load_model(saved).valid_pca == model.valid_pca == model.fine_tune(sides[2]).valid_pca
+    assert model.valid_pca == pytest.approx(found)
+    own = OwnSide.of(model)
+    assert own is not None and not own.is_at_chance()
+    assert own == OwnSide.of(load_model(saved)) == OwnSide.of(model.fine_tune(sides[2]))
 
 
 def test_a_model_that_orders_nothing_knows_it(name, sides):
@@ -178,14 +180,14 @@ def test_a_model_that_orders_nothing_knows_it(name, sides):
 
     made = small(name)
     made.fit(shuffled(sides[0]), shuffled(sides[1]))
-    assert is_at_chance(made.valid_pca)
+    assert OwnSide.of(made).is_at_chance()
 
 
 def test_a_folder_that_does_not_say_how_well_it_orders_is_read(saved):
     head = json.loads((saved / "model.json").read_text())
-    del head["valid_pca"]
+    del head["valid_pca"], head["chance_error"]
     (saved / "model.json").write_text(json.dumps(head))
-    assert load_model(saved).valid_pca is None and not is_at_chance(None)
+    assert OwnSide.of(load_model(saved)) is None
 
 
 def test_loaded_in_another_process_without_pickle_it_predicts_the_same(saved, model, project):
@@ -273,6 +275,7 @@ def own_file_holds(saved: Path, data: bytes) -> None:
         (lambda f: change(f, parameters={"rounds": "3"}), "do not fit together"),
         (lambda f: change(f, seen={"a": {"b": -1}}), "seen.a.b"),
         (lambda f: change(f, valid_pca=float("nan")), "valid_pca"),
+        (lambda f: change(f, chance_error=0.0), "chance_error"),
         (lambda f: change(f, calibration={"score": [1.0], "y": []}), "calibration"),
         (lambda f: (f / "model.json").write_text("[" * 4000), "model.json of model"),
     ],

@@ -14,17 +14,20 @@ from hetfeat.dataset.splits import split_examples
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
 from hetfeat.features.columns import RELATIVE, STORE
-from hetfeat.models.engines.attention import _memory, read
+from hetfeat.models.engines.attention import HEED, _memory, read
 from hetfeat.models.engines.attention_net import LABELS, AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
 from hetfeat.models.engines.mlp import MlpNet
 from hetfeat.models.engines.net import WEIGHTS, NetOptions, steps_of, torch_threads
+from hetfeat.models.evaluate import evaluate
+from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.models.neural import AttentionParameters, MlpParameters
 from hetfeat.models.relative import relative_features
+from hetfeat.models.support import judge_beside, predict_beside
 
 SMALL = {"rounds": 60, "width": 32, "batch": 8, "layers": 1}
 RANK = MlpParameters(point_weight=0.0)
@@ -147,6 +150,54 @@ def test_a_support_set_changes_only_its_own_tasks_on_its_own_device(attention):
         support, batch=dataclasses.replace(support.batch, hardware=support.batch.hardware + 1)
     )
     np.testing.assert_array_equal(made.predict(unseen.batch, elsewhere), before)
+
+
+def test_tasks_of_equal_features_are_told_apart_by_their_hash(attention):
+    """Of 1,841 pairs of features 82 are shared by tasks with other times."""
+    made, unseen = attention
+    own = unseen.take(np.flatnonzero(unseen.task == unseen.task[0]))
+    other = dataclasses.replace(reversed_speed(own), task=np.full(len(own), "another", object))
+    first, rest = np.arange(8), np.arange(8, len(own))
+    both = joined(own.take(first), other.take(first))
+    for task in (own, other):
+        asked = task.take(rest)
+        told = predict_beside(made, asked, both)
+        alone = predict_beside(made, asked, task.take(first))
+        np.testing.assert_array_equal(told, alone)
+    of_own, of_other = (predict_beside(made, task.take(rest), both) for task in (own, other))
+    assert (of_own != of_other).any()
+    # By features alone nobody can tell whose they are: they are not read.
+    queries = own.take(rest).batch
+    np.testing.assert_array_equal(made.predict(queries, both), made.predict(queries))
+
+
+def joined(first: Examples, second: Examples) -> Examples:
+    """Two sets of programs with the same features, one after the other."""
+    names = [field.name for field in dataclasses.fields(Examples) if field.name != "batch"]
+    columns = {n: np.concatenate([getattr(first, n), getattr(second, n)]) for n in names}
+    twice = np.tile(np.arange(len(first)), 2)
+    return Examples(batch=first.batch.take(twice), **columns)
+
+
+def test_a_model_is_judged_beside_measured_programs_and_without(attention):
+    made, unseen = attention
+    turned = reversed_speed(unseen)
+    found = judge_beside(made, turned, made.predict(turned.batch), seed=0, counts=(8,))[8]
+    beside, alone = (np.mean([g.share for g in each]) for each in (found.beside, found.alone))
+    assert beside > alone + 0.1
+    assert all(turned.task[row] for row in found.rows) and len(found.rows) == len(found.alone)
+    figures = evaluate(made, unseen, unseen, turned).metrics
+    assert figures["pca_support8"] == beside and figures["pca_support8_without"] == alone
+    assert 0 < figures["pca_support8_gain.low"] <= beside - alone
+    assert made.chosen["heed"] in HEED
+
+
+def test_a_model_that_reads_no_support_set_says_the_same_beside_one(attention):
+    unseen = attention[1]
+    model = XgbModel.for_effort("quick", 0)
+    model.fit(unseen, unseen)
+    figures = evaluate(model, unseen, unseen, unseen).metrics
+    assert figures["pca_support8"] == figures["pca_support8_without"] > 0.5
 
 
 def test_a_support_set_moves_predictions_towards_what_was_measured(attention):

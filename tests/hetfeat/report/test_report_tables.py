@@ -269,7 +269,7 @@ def test_errors_by_epoch():
     histories = {"train1": [(0, 0.5), (1, 0.2), (2, 0.3)], "train2": [(0, 0.3), (1, 0.15)]}
     table = epochs.error_table(runs, made.scope(), histories)
     cells = row(table, "xgb", "baseline")
-    assert [cell.value for cell in cells.values()] == [3, 0.2, 0.3, 0.8]
+    assert [cell.value for cell in cells.values()] == [3, 0.2, 0.3, 0.8, *[None] * 4]
     assert cells["least RMSE"].paper == 0.08
     assert row(table, "mlp", "baseline")["least RMSE"].paper is None
     assert "is 0.75 of the better trees', the paper's 0.50: ours falls short." in table.verdict
@@ -364,8 +364,9 @@ def test_csv_has_a_line_for_each_cell(tmp_path):
         head, first, second = csv.reader(file)
     assert head == ["device", *CELL_COLUMNS]
     assert first == [
-        *("d, e", "x", "1.5", "1.0", "2.0", "2", "3.0", "Xeon", "0.5", "2026-11-20", "r1 r2")
+        *("d, e", "x", "1.5", "1.0", "2.0", "2", "3.0", "Xeon", "0.5", "2026-11-20", "r1 r2"),
+        *("", ""),
     ]
-    assert second == ["d, e", "y", "not run", "", "", "0", "", "", "", "", ""]
+    assert second == ["d, e", "y", "not run", "", "", "0", "", "", "", "", "", "", ""]
     (plain,) = as_data(table)["rows"]
     assert plain["cells"]["x"]["ratio"] == 0.5

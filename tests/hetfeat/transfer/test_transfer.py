@@ -20,7 +20,7 @@ from hetfeat.transfer.finetune import (
     strongest,
     tuned_pca,
 )
-from hetfeat.transfer.gate import GateOptions, decide
+from hetfeat.transfer.gate import GateOptions, OwnSide, decide
 from hetfeat.transfer.selection import heaviest, on_columns
 from registry.files.moves import promote
 from registry.files.pull import fetch
@@ -235,19 +235,22 @@ def test_tasks_of_few_programs_are_measured_and_not_tested(on_b):
 )
 def test_the_gates_word(source, transfer, scratch, gate):
     found = np.array(source), np.array(transfer), np.array(scratch)
-    assert decide(*found).gate == decide(*found, valid_pca=0.7).gate == gate
+    assert decide(*found).gate == decide(*found, OwnSide(0.7, 0.01)).gate == gate
 
 
 def test_the_thresholds_of_the_gate_are_arguments():
     figures = np.full(3, 0.5), np.full(3, 0.9), np.full(3, 0.7)
-    lenient = GateOptions(least_valid_pca=0.4, least_source_pca=0.45)
-    assert decide(*figures, 0.5).gate == "dropped"
-    assert decide(*figures, 0.5, lenient).gate == "kept"
+    lenient = GateOptions(chance_errors=0.0, least_source_pca=0.45)
+    assert decide(*figures, OwnSide(0.5, 0.1)).gate == "dropped"
+    assert decide(*figures, OwnSide(0.5, 0.1), lenient).gate == "kept"
 
 
 def test_a_source_that_knows_nothing_of_its_own_devices_is_dropped():
-    found = decide(np.full(3, 0.8), np.full(3, 0.9), np.full(3, 0.7), valid_pca=0.52)
-    assert found.gate == "dropped" and "own devices: PCA 0.5200" in found.reason
+    figures = np.full(3, 0.8), np.full(3, 0.9), np.full(3, 0.7)
+    found = decide(*figures, OwnSide(0.52, 0.01))
+    assert found.gate == "dropped" and "own devices: PCA 0.5200, at least 0.5250" in found.reason
+    assert decide(*figures, OwnSide(0.54, 0.01)).gate == "kept"
+    assert decide(*figures, OwnSide(0.7, 0.1)).gate == "dropped"  # its valid side is too small
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.models.trace_ranker import RankerOptions
 from hetfeat.search.base import Exploration
-from hetfeat.transfer.finetune import mean_pca
+from hetfeat.transfer.finetune import fine_tuned, mean_pca
 from hetfeat.tune.guidance import GuidanceConfig, ModelGuidance, refuse_source_at_chance
 
 HERE = stores.profile("b")
@@ -71,10 +71,22 @@ def test_a_source_that_misleads_is_dropped(caplog):
     assert pca(guidance) > 0.7
 
 
-@pytest.mark.parametrize(("valid_pca", "kept"), [(None, True), (0.7, True), (0.6, False)])
-def test_a_source_that_knows_nothing_of_its_own_devices_is_not_trusted(valid_pca, kept, caplog):
+@pytest.mark.parametrize(
+    ("valid_pca", "chance_error", "kept"),
+    [
+        (None, None, True),
+        (0.7, None, True),  # saved before there was such an error
+        (0.7, 0.05, True),
+        (0.6, 0.05, False),
+        (0.7, 0.1, False),  # so few programs that chance comes to it
+        (0.58, 0.02, True),
+    ],
+)
+def test_a_source_that_knows_nothing_of_its_own_devices_is_not_trusted(
+    valid_pca, chance_error, kept, caplog
+):
     found = source()
-    found.valid_pca = valid_pca
+    found.valid_pca, found.chance_error = valid_pca, chance_error
     assert refuse_source_at_chance(found) is (found if kept else None)
     assert ("is dropped" in caplog.text) is not kept
 
@@ -105,11 +117,61 @@ def test_a_ranker_that_misleads_is_learnt_anew(right, caplog):
     ],
 )
 def test_a_source_is_not_dropped_for_what_may_be_luck(monkeypatch, kept, fresh, drops):
-    found = np.array(kept), np.array(fresh)
+    found = {30: np.array(kept)}, np.array(fresh)
     monkeypatch.setattr(ModelGuidance, "_cross_validated", lambda *_: found)
     guidance = ModelGuidance(source(), HERE, seed=0)
     guidance.learn(measured(range(6), FIRST_FIT))
     assert (guidance.source is None) is drops
+
+
+@pytest.mark.parametrize("rounds", [0, 10, 100])
+def test_fine_tuning_is_as_strong_as_the_cross_validation_says(monkeypatch, rounds):
+    """It had been 30 rounds whatever was measured, which harmed half of the sources."""
+    by_rounds = {n: np.full(4, 0.9 if n == rounds else 0.8) for n in (0, 10, 30, 100)}
+    monkeypatch.setattr(ModelGuidance, "_cross_validated", lambda *_: (by_rounds, np.full(4, 0.7)))
+    own, records = source(), measured(range(6), FIRST_FIT)
+    guidance = ModelGuidance(own, HERE, seed=0)
+    guidance.learn(records)
+    assert guidance.model is not None
+    known = examples(records)
+    said = guidance.model.predict(known.batch)
+    np.testing.assert_array_equal(said, fine_tuned(own, known, rounds).predict(known.batch))
+    assert guidance.model.parameters == own.parameters
+    as_before = own.fine_tune(known).predict(known.batch)  # for 10 rounds
+    assert np.array_equal(said, as_before) is (rounds == 10)
+
+
+def test_the_strengths_are_those_of_the_settings_and_one_that_helps_wins():
+    wrong = source(wrong=True)
+    config = GuidanceConfig(strengths=(0, 100))
+    guidance = ModelGuidance(wrong, HERE, seed=0, config=config)
+    records = examples(measured(range(6), 4 * FIRST_FIT))
+    by_rounds, fresh = guidance._cross_validated(wrong, records)
+    assert list(by_rounds) == [0, 100] and len(fresh) == len(by_rounds[0])
+    assert by_rounds[100].mean() > by_rounds[0].mean() + 0.1
+
+
+def test_a_source_whose_strength_cannot_be_set_is_fine_tuned_as_it_is():
+    class Plain:
+        """A cost model of another package."""
+
+        trace_ranker = valid_pca = chance_error = None
+
+        def predict(self, batch, support=None):
+            return np.arange(1.0, len(batch) + 1)
+
+        def fine_tune(self, records):
+            tuned.append(len(records))
+            return self
+
+        def learn_unapplied_traces(self, train, valid):
+            pass
+
+    plain, tuned = Plain(), []
+    guidance = ModelGuidance(plain, HERE, seed=0)
+    records = examples(measured(range(6), 4 * FIRST_FIT))
+    by_rounds, _ = guidance._cross_validated(plain, records)
+    assert list(by_rounds) == [None] and sum(tuned) == 4 * FIRST_FIT
 
 
 @pytest.mark.slow

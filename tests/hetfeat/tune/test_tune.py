@@ -87,7 +87,7 @@ class KnowsBest:
     """A cost model that is right."""
 
     fine_tuned = 0
-    trace_ranker = valid_pca = None
+    trace_ranker = valid_pca = chance_error = None
 
     def predict(self, batch, support=None):
         raise AssertionError("replaced in the test")
@@ -277,7 +277,7 @@ class TestLoop:
     ):
         monkeypatch.setattr("hetfeat.tune.guidance.batch_of", lambda programs, profile: programs)
         model, asked = KnowsBest(), []
-        model.valid_pca = 0.5
+        model.valid_pca, model.chance_error = 0.5, 0.01
         model.predict = lambda batch, support=None: asked.append(1) or TestEvolution.right(batch)
         run(FakeDevice(), journal, trials, model=model)
         assert bool(asked) is (trials == 0)
