@@ -94,6 +94,7 @@ def _table(version: Any, deployment: "Deployment") -> str:
     of_model = {name: figure_of(version, name) for name in ("pca", "rmse", "r2", "top1", "top5")}
     figures = [f"{name} {value:.3f}" for name, value in of_model.items() if value is not None]
     latencies = {
+        "untuned": report.untuned_ms,
         "tuned": report.latency_ms,
         "ONNX Runtime": report.peers_ms["onnxruntime"],
         "OpenVINO": report.peers_ms["openvino"],
