@@ -17,7 +17,7 @@ from tvm.sym import detect_linear_equation
 from tvm.target.codegen import llvm_get_vector_width, target_has_features
 
 from hetfeat.features.per_store import StoreFeatures
-from hetfeat.schedules import blocked, winograd
+from hetfeat.schedules import blocked, integer, winograd
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.intrinsics import load_for_cpu
 from hetfeat.schedules.shared_memory import Read, SharedMemory
@@ -74,6 +74,8 @@ class TaskSpace:
         lanes = llvm_get_vector_width(target) // FLOAT32_BITS
         kernel = self._unscheduled()
         own = winograd.SKETCHES if winograd.is_winograd(kernel) else ()
+        if target_has_features("avx2", target) and integer.multiplies_integers(kernel):
+            own = integer.SKETCHES
         for sketch in own or (blocked.SKETCHES if blocked.fills_registers(kernel, lanes) else ()):
             with contextlib.suppress(*REFUSALS):  # what follows a sum may not be for them
                 schedule = self._unscheduled()
