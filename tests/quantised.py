@@ -90,3 +90,13 @@ def small_network(seed=0, opset=17, side=8):
     flat = net.node("Flatten", pooled)
     weights, scale = net.filters((8, 5), axis=1)
     return net.model(net.node("MatMul", flat, weights))
+
+
+def assembly(executable):
+    """What the kernels of a compiled network are in an assembler's words."""
+    modules, found = [executable.mod], []
+    for module in modules:
+        modules.extend(module.imports)
+        if module.kind == "llvm":
+            found.append(module.inspect_source("asm"))
+    return "\n".join(found)

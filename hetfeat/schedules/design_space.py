@@ -18,7 +18,7 @@ from tvm.target.codegen import target_has_features
 
 from hetfeat.devices.target import vector_isa
 from hetfeat.features.per_store import StoreFeatures
-from hetfeat.schedules import blocked, winograd
+from hetfeat.schedules import blocked, integer, winograd
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.intrinsics import load_for_cpu
 from hetfeat.schedules.registers import FEWEST_SUMS, VectorUnit
@@ -79,6 +79,8 @@ class TaskSpace:
             return
         kernel = self._unscheduled()
         own = winograd.SKETCHES if winograd.is_winograd(kernel) else ()
+        if target_has_features("avx2", target) and integer.multiplies_integers(kernel):
+            own = integer.SKETCHES
         if not own and blocked.fills_registers(kernel, self._unit.lanes):
             own = blocked.SKETCHES
         for sketch in own:

@@ -12,6 +12,8 @@ import sys
 from types import ModuleType
 
 PACKAGE = "tvm.s_tir.tensor_intrin"
+DOT_8X2_AVX2 = "hetfeat_dot_8x2_u8i8i32_avx2"
+"""Name of an intrinsic of ours: eight sums, each of two products of uint8 with int8."""
 MODULE_OF_MACHINE = {"x86_64": "x86", "aarch64": "arm_cpu"}
 
 
@@ -27,3 +29,5 @@ def load_for_cpu(triple: str | None = None) -> None:
         sys.modules[PACKAGE] = package
     if module := MODULE_OF_MACHINE.get(machine):
         importlib.import_module(f"{PACKAGE}.{module}")
+    if module == "x86":
+        importlib.import_module("hetfeat.schedules.integer_intrinsics")

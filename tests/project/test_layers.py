@@ -19,6 +19,7 @@ TVM_AT_MODULE_LEVEL = {
     "hetfeat/measure/gemm_child.py",
     "hetfeat/measure/remote/child.py",
     "hetfeat/schedules/design_space.py",
+    "hetfeat/schedules/integer_intrinsics.py",
     "hetfeat/workloads/passes/combine_matmuls.py",
     "hetfeat/workloads/passes/fold_constants.py",
     "hetfeat/workloads/passes/integer_products.py",

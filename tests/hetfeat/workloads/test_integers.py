@@ -204,7 +204,8 @@ def test_numpy_agrees_with_the_operators_of_onnx():
 @pytest.mark.parametrize("cpu", [AVX2, VNNI, AVX512])
 def test_no_sum_saturates_and_no_product_is_contracted(cpu):
     """`vpmaddubsw` saturates in 16 bits, on unsigned inputs of full range."""
-    assembly = compiled(imported(quantised.small_network()), cpu).mod.inspect_source("asm")
+    assembly = quantised.assembly(compiled(imported(quantised.small_network()), cpu))
+    assert "vmulps" in assembly
     assert not re.findall(r"vpmaddubsw|vpdpbusds|vfn?m(?:add|sub)\d+[ps]s", assembly)
 
 
