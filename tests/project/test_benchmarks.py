@@ -16,6 +16,7 @@ from hetfeat.records import Measurement, Program, Task
 # At the end: nothing of the project is to be found in another place.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
+import everywhere
 import failures
 import loop_nests
 import model_baselines
@@ -263,3 +264,25 @@ def test_rounds_are_compared_task_by_task():
         "|  | 1.00 | 0.866 (0.500 to 1.500) | 0.882 (0.667 to 1.167) "
         "| 0.433 (0.250 to 0.750) | 4 of 4 |"
     )
+
+
+def test_a_table_of_machines_names_the_fastest_peer_that_counts():
+    def line(machine, way, latency_ms, restricted_to=None, leaked=0):
+        peers_ms = {"torch": 12.0, "openvino": 10.0, "onnxruntime": 8.0, "torch_compile": None}
+        report = {"latency_ms": latency_ms, "peers_ms": peers_ms, "leaked_records": leaked}
+        return {
+            "machine": {"profile": machine, "restricted_to": restricted_to},
+            "network": "resnet50",
+            "way": way,
+            "report": report | {"command_s": 59.6},
+        }
+
+    lines = [
+        line("zen3", "one-shot", 12.0),
+        line("zen5-avx2", "quick", 9.0, "avx2"),  # ONNX Runtime keeps its AVX-512
+        line("zen3", "standard", 7.6, None, 3),
+    ]
+    assert everywhere.table(lines).splitlines()[2:] == [
+        "| zen3 | resnet50 | 1.50 (60 s) | not run | 0.95 (60 s, 3 leaked) |",
+        "| zen5-avx2 | resnet50 | not run | 0.90 (60 s) | not run |",
+    ]
