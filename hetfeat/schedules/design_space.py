@@ -21,7 +21,7 @@ from hetfeat.features.per_store import StoreFeatures
 from hetfeat.schedules import blocked, integer, winograd
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.intrinsics import load_for_cpu
-from hetfeat.schedules.registers import FEWEST_SUMS, VectorUnit
+from hetfeat.schedules.registers import VectorUnit
 from hetfeat.schedules.shared_memory import Read, SharedMemory
 from hetfeat.schedules.threads import first_kept, keeps_to_threads
 
@@ -61,7 +61,7 @@ class TaskSpace:
         )
         self._features = StoreFeatures(self._context, cache_line_bytes)
         self._gpu = target.kind.name == "cuda"
-        self._unit = _vector_unit(target)
+        self._unit = vector_unit(target)
         if self._gpu:
             limit_bytes = int(target.attrs["max_shared_memory_per_block"])
             reads_of = cache(partial(_reads_of, self._unscheduled()))
@@ -69,8 +69,19 @@ class TaskSpace:
 
     @cached_property
     def _sketches(self) -> list[TvmTrace]:
-        schedules = [*self._context.generate_design_space(), *self._custom_sketches()]
-        return [schedule.trace for schedule in schedules]
+        own = list(self._custom_sketches())
+        if not own or not self._unit.is_small:  # with few registers, next to none of the others fit
+            own = [*self._context.generate_design_space(), *own]
+        return [schedule.trace for schedule in own]
+
+    @cached_property
+    def _fewest_sums(self) -> int:
+        """Sums that every program must have: none where a sketch can not have as many."""
+        rng = random.Random(0)
+        given = [json.loads(traces.dump(sketch.as_json())) for sketch in self._sketches]
+        full = partial(self._unit.holds, fewest=self._unit.fewest_sums)
+        found = [first_kept(partial(traces.drawn_anew, sketch, rng), full) for sketch in given]
+        return self._unit.fewest_sums if all(found) else 0
 
     def _custom_sketches(self) -> Iterator[Schedule]:
         """Our own sketches, of the kernels and targets that they are for."""
@@ -111,7 +122,8 @@ class TaskSpace:
             sketch = next(sketches)
             text = traces.dump(sketch.as_json())
             if self._gpu or (self._unit.is_small and traces.is_custom_sketch(text)):
-                return self._applied(self._drawn_anew(json.loads(text), rng), rng)
+                anew = partial(traces.drawn_anew, json.loads(text), rng)
+                return self._applied(first_kept(anew, self._keeps), rng)
             schedule = self._blank(rng)
             TvmTrace(sketch.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
             return schedule
@@ -142,25 +154,16 @@ class TaskSpace:
 
         def draw() -> Schedule | None:
             trace = json.loads(next(remaining, "null"))
-            return self._applied(trace if trace and self._unit.holds(trace) else None, rng)
+            fits = trace and self._unit.holds(trace, self._fewest_sums)
+            return self._applied(trace if fits else None, rng)
 
         yield from self._distinct(draw, len(given), set())
-
-    def _drawn_anew(self, sketch: traces.Trace, rng: random.Random) -> traces.Trace | None:
-        def draw() -> traces.Trace:
-            return traces.drawn_anew(sketch, rng)
-
-        full = None if self._gpu else first_kept(draw, self._fills)
-        return full or first_kept(draw, self._keeps)
 
     def _keeps(self, trace: traces.Trace) -> bool:
         """False of what TVM would refuse or spill, as far as decisions alone tell."""
         if self._gpu:
             return keeps_to_threads(trace) and self._shared_memory.holds(trace)
-        return self._unit.holds(trace)
-
-    def _fills(self, trace: traces.Trace) -> bool:
-        return self._unit.holds(trace, fewest=FEWEST_SUMS)
+        return self._unit.holds(trace, self._fewest_sums)
 
     def _applied(self, trace: traces.Trace | None, rng: random.Random) -> Schedule | None:
         if trace is None:
@@ -223,7 +226,8 @@ def _rules(target: tvm.target.Target) -> ms.SpaceGenerator:
     return ms.space_generator.PostOrderApply(sch_rules=kind, postprocs=kind, mutator_probs=kind)
 
 
-def _vector_unit(target: tvm.target.Target) -> VectorUnit:
+def vector_unit(target: tvm.target.Target) -> VectorUnit:
+    """Vector registers of a target's CPU; those of a GPU are none of our sketches' concern."""
     if target.kind.name != "llvm":
         return VectorUnit(1)
     names = ("mcpu", "mtriple", "mattr")

@@ -9,12 +9,6 @@ from dataclasses import dataclass
 
 from hetfeat.schedules.trace import TILE, Trace, without_postproc
 
-OPERAND_REGISTERS = 2
-"""One for a vector of weights, and one for a value of the data in all its lanes."""
-FEWEST_SUMS = 6
-"""Sums of a block that keep most of a CPU's multipliers busy: two of them, four cycles each, would
-take eight. Seven rows of one vector are common, six rows of one are next."""
-
 
 @dataclass(frozen=True)
 class VectorUnit:
@@ -22,11 +16,17 @@ class VectorUnit:
 
     Attributes:
         lanes: Elements of a register.
-        registers: Number of registers, 16 or 32.
+        registers: Number of registers, 16 or 32; 32 by default.
+        operands: Number of registers that the sums of a block must leave; 3 by default, two for
+            vectors of weights and one for a value of the data in all its lanes.
+        fewest_sums: Sums of a block, in registers, that keep most multipliers busy; 6 by default:
+            two of four cycles each take eight, and seven rows of one vector are common.
     """
 
     lanes: int
     registers: int = 32
+    operands: int = 3
+    fewest_sums: int = 6
 
     @property
     def is_small(self) -> bool:
@@ -38,7 +38,7 @@ class VectorUnit:
         """Elements of the widest vector of a custom sketch: two registers where there are 32."""
         return self.lanes if self.is_small else 2 * self.lanes
 
-    def holds(self, trace: Trace, *, fewest: int = 0) -> bool:
+    def holds(self, trace: Trace, fewest: int = 0) -> bool:
         """Whether the sums of a trace's innermost block leave room for their operands.
 
         True where there are 32 registers, which models have learnt of, and of MetaSchedule's
@@ -49,7 +49,7 @@ class VectorUnit:
             fewest: Fewest sums that will do, in registers; 0 by default.
         """
         sums = sums_of(trace, self.lanes) if self.is_small else None
-        return sums is None or fewest <= sums <= self.registers - OPERAND_REGISTERS
+        return sums is None or fewest <= sums <= self.registers - self.operands
 
 
 def sums_of(trace: Trace, lanes: int) -> int | None:

@@ -16,6 +16,7 @@ from hetfeat.records import Measurement, Program, Task
 # At the end: nothing of the project is to be found in another place.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
+import everywhere
 import failures
 import final_figures
 import loop_nests
@@ -287,3 +288,25 @@ def test_a_look_at_the_final_figures_is_shown_with_its_intervals():
     assert final_figures.cell(told, "pca") == "0.800 (0.700 to 0.900)"
     assert final_figures.cell(told, "top1") == "0.500"
     assert final_figures.cell(told, "x.top5") == "no task of 256"
+
+
+def test_a_table_of_machines_names_the_fastest_peer_that_counts():
+    def line(machine, way, latency_ms, restricted_to=None, leaked=0):
+        peers_ms = {"torch": 12.0, "openvino": 10.0, "onnxruntime": 8.0, "torch_compile": None}
+        report = {"latency_ms": latency_ms, "peers_ms": peers_ms, "leaked_records": leaked}
+        return {
+            "machine": {"profile": machine, "restricted_to": restricted_to},
+            "network": "resnet50",
+            "way": way,
+            "report": report | {"command_s": 59.6},
+        }
+
+    lines = [
+        line("zen3", "one-shot", 12.0),
+        line("zen5-avx2", "quick", 9.0, "avx2"),  # ONNX Runtime keeps its AVX-512
+        line("zen3", "standard", 7.6, None, 3),
+    ]
+    assert everywhere.table(lines).splitlines()[2:] == [
+        "| zen3 | resnet50 | 1.50 (60 s) | not run | 0.95 (60 s, 3 leaked) |",
+        "| zen5-avx2 | resnet50 | not run | 0.90 (60 s) | not run |",
+    ]

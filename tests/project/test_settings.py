@@ -100,7 +100,7 @@ STAY: dict[str, dict[str, str]] = {
         "REGISTER_VECTORS": "definition",
         "_REDUCTION": "protocol",
     },
-    "hetfeat/schedules/design_space.py": {"FLOAT32_BITS": "unit"},
+    "hetfeat/schedules/design_space.py": {"FLOAT32_BYTES": "unit"},
     "hetfeat/schedules/integer.py": {"LANES": "unit", "DEPTH": "unit", "_REDUCTION": "protocol"},
     "hetfeat/schedules/threads.py": {"MAX_VTHREADS": "protocol"},
     "hetfeat/torch_compile/stored.py": {"KEY_DIGITS": "format"},
