@@ -147,7 +147,10 @@ STAY: dict[str, dict[str, str]] = {
     "registry/models/process.py": {"MOST_CHARACTERS": "format"},
     "registry/models/stages.py": {"MAX_REASON_CHARACTERS": "format"},
     "registry/models/version.py": {"_FIGURE_BYTES": "format"},
-    "registry/tracking/command_run.py": {"DIGEST_CHARACTERS": "format"},
+    "registry/tracking/command_run.py": {
+        "DIGEST_CHARACTERS": "format",
+        "MOST_CHARACTERS": "format",
+    },
 }
 """Constants by file, each with the kind of its reason."""
 
