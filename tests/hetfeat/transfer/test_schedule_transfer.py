@@ -188,7 +188,9 @@ def test_programs_of_other_convolutions_apply_and_run(device):
         for row in rows
         if row["operator"] == "conv2d"
     }
-    chosen = [tasks[key] for key in sorted(tasks)[:3]]
+    # Of one row: with 16 vector registers others have custom sketches alone, which no record is of.
+    small = [key for key in sorted(tasks) if tasks[key].shapes[0][1:3] == (1, 1)]
+    chosen = [tasks[key] for key in small[:3]]
     library = ScheduleLibrary.of(store, name, chosen)
     with LocalMeasurer(device) as measurer:
         for task in chosen:
