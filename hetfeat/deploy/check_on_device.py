@@ -226,6 +226,8 @@ def _time_here(
     tuned = {"engine": "bundle", "bundle": str(folder), **where}
     network = {"network": request.network, "batch": first, "seed": request.seed}
     network |= {"outputs": request.outputs}
+    if file := lowered.networks[0].file:  # of the outputs that were asked for
+        network |= {"network": str(file), "outputs": ()}
     names = options.peers if options.peers is not None else GPU_PEERS if gpu else PEERS
     peers = {name: {"engine": name, **network, **where} for name in names}
     if peers:

@@ -1,5 +1,6 @@
 """The whole of a deployment: lower, tune, build, check, and leave a bundle with its report."""
 
+import dataclasses
 import logging
 import time
 from collections.abc import Iterable, Sequence
@@ -19,12 +20,13 @@ from hetfeat.deploy.check_on_device import (
     check_untuned,
 )
 from hetfeat.deploy.lowered import Lowered, lower_networks
+from hetfeat.deploy.precision import QUANTISED
 from hetfeat.deploy.report import DeployReport
 from hetfeat.deploy.request import DeployRequest, Imported, SourceModel, journal_path
 from hetfeat.deploy.tuned import Tuned, read_tuned, tune_tasks
 from hetfeat.deploy.work import work_folder
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.durable import publish_folder
+from hetfeat.durable import publish_folder, write_file
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceLost
 from hetfeat.measure.remote.session import Quarantine
@@ -72,12 +74,22 @@ def deploy(
         quarantine(RecordStore.create(journal_path(out)).path, measurements, reason)
 
     started = time.monotonic()
+    networks = [_keep_quantised(imported, journal_path(out)) for imported in networks]
     lowered = lower_networks(request, networks, profile)
     untuned = None
     if check.untuned or request.trials != 0:
         untuned = _check_before_tuning(lowered, source, out, put_aside, check)
     tuned = tune_tasks(lowered, source, RecordStore.create(journal_path(out)))
     return _finish(lowered, untuned, tuned, source, out, put_aside, check, started)
+
+
+def _keep_quantised(imported: Imported, journal: Path) -> Imported:
+    """Keeps a network that was quantised for the deployment, for its user and for other engines."""
+    if imported.accuracy is None:
+        return imported
+    file = RecordStore.create(journal).path / QUANTISED
+    write_file(file, imported.network.onnx.SerializeToString())
+    return dataclasses.replace(imported, file=file)
 
 
 def compile_found(
@@ -215,6 +227,9 @@ def _report(
         tolerance=verified.tolerance,
         model_version=lowered.request.model,
         leaked_records=count_leaked(source, lowered.profile, tasks),
+        precision=lowered.request.precision,
+        calibration=lowered.request.calibration,
+        accuracy=lowered.networks[0].accuracy,
     )
 
 

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from hetfeat.parsing import Count, PositiveFloat, Schema, parse
+from hetfeat.deploy.accuracy import Accuracy, KeptAccuracy, as_accuracy
+from hetfeat.deploy.precision import FLOAT32
+from hetfeat.parsing import Count, Digest, PositiveFloat, Schema, parse
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,9 @@ class DeployReport:
         model_version: URI of the cost model's version, None if there was no model.
         leaked_records: Number of the model's training records that are this device's, of these
             tasks.
+        precision: `float32`, the default, or `int8` for a network that was quantised for it.
+        calibration: Digest of the calibration data of `int8`, default None.
+        accuracy: How far `int8` is from float32, default None.
     """
 
     network: str
@@ -58,6 +63,9 @@ class DeployReport:
     tolerance: float
     model_version: str | None
     leaked_records: int
+    precision: str = FLOAT32
+    calibration: str | None = None
+    accuracy: Accuracy | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The report as a manifest keeps it."""
@@ -87,6 +95,9 @@ class _KeptReport(Schema):
     tolerance: float
     model_version: str | None
     leaked_records: Count
+    precision: str = FLOAT32  # older bundles do not say it
+    calibration: Digest | None = None
+    accuracy: KeptAccuracy | None = None
 
 
 def parse_report(value: object, *, what: str, action: str) -> DeployReport:
@@ -101,4 +112,6 @@ def parse_report(value: object, *, what: str, action: str) -> DeployReport:
         DataError: It is no report.
     """
     kept = parse(value, _KeptReport, what=what, action=action).model_dump()
-    return DeployReport(**kept | {"latency_range_ms": tuple(kept["latency_range_ms"])})
+    accuracy = as_accuracy(kept["accuracy"]) if kept["accuracy"] else None
+    latencies_ms = tuple(kept["latency_range_ms"])
+    return DeployReport(**kept | {"latency_range_ms": latencies_ms, "accuracy": accuracy})

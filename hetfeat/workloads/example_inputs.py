@@ -52,7 +52,7 @@ def exercised(network: Network, seed: int) -> Network:
 
     One that its framework does not run stays as it is: importing it tells why.
     """
-    if all(_is_normal(name, value) for name, value in _named(network)):
+    if all(_is_normal(name, value) for name, value in named_inputs(network)):
         return network
     if (values := values_of(network)) is None:
         return network
@@ -92,7 +92,7 @@ def values_of(network: Network) -> list[Values] | None:
         return _shapes(network, tried) == shapes
 
     values, below = [], {}
-    for place, (name, value) in enumerate(_named(network)):
+    for place, (name, value) in enumerate(named_inputs(network)):
         if _is_normal(name, value):
             values.append(NORMAL)
         elif _is_mask(name, value):
@@ -170,7 +170,7 @@ def _unbounded(value: "torch.Tensor") -> Values:
 
 def _longest_row(network: Network) -> int:
     """Of the masks, or of the integers where there are none: positions in it are below that."""
-    integers = [(n, value) for n, value in _named(network) if not _is_normal(n, value)]
+    integers = [(n, value) for n, value in named_inputs(network) if not _is_normal(n, value)]
     masks = [value for n, value in integers if _is_mask(n, value)]
     rows = masks or [value for _, value in integers]
     return max([2, *(value.shape[-1] for value in rows if value.ndim)])
@@ -216,7 +216,7 @@ def _is_mask(name: str, value: "torch.Tensor") -> bool:
     return str(value.dtype) == "torch.bool" or "mask" in name.lower()
 
 
-def _named(network: Network) -> Iterator[tuple[str, "torch.Tensor"]]:
+def named_inputs(network: Network) -> Iterator[tuple[str, "torch.Tensor"]]:
     """The inputs and what they are called, nothing where that is not known."""
     names: Sequence[str] = ()
     if network.onnx is not None:

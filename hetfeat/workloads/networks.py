@@ -229,17 +229,30 @@ def _drawn(module: "torch.nn.Module", std: float = 0.02) -> "torch.nn.Module":
 
 
 def _from_function(name: str, batch: int) -> Network:
-    expected = f"module:function, {_FUNCTION}"
+    return made_by(imported_function(name, _FUNCTION), name, batch)
+
+
+def imported_function(name: str, what: str) -> Callable[..., Any]:
+    """The function of a `module:function`; the module may lie in the working folder.
+
+    Args:
+        name: Name of the function.
+        what: Words for what it takes and returns, for the error.
+
+    Raises:
+        RequestError: There is no such function.
+    """
+    expected = f"module:function, {what}"
     module_name, _, function_name = name.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError, ValueError, TypeError, SyntaxError) as error:
-        raise RequestError(f"network '{name}' ({error})", expected, "correct --network") from error
+        raise RequestError(f"'{name}' ({error})", expected, "correct the name") from error
     if not inspect.isfunction(function):
-        raise RequestError(f"network '{name}', not a function", expected, "correct --network")
-    return made_by(function, name, batch)
+        raise RequestError(f"'{name}', not a function", expected, "correct the name")
+    return function
 
 
 def made_by(function: Callable[..., Any], name: str, batch: int) -> Network:
