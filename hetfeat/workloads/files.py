@@ -15,6 +15,7 @@ from hetfeat.errors import DataError, RequestError
 from hetfeat.workloads.network import Network
 from hetfeat.workloads.qoperators import as_qdq
 from hetfeat.workloads.quantised_onnx import check_quantised, is_quantised
+from hetfeat.workloads.quantised_torch import know_operators
 from hetfeat.workloads.tflite import tflite_network
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ def _exported_program(path: Path, name: str, batch: int) -> Network:
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # torch.export.load would unpickle
     log = logging.getLogger("torch.export")
     log.disabled = True  # it logs a traceback before it raises
+    know_operators()
     try:
         program = torch.export.load(path)
         module = program.module()

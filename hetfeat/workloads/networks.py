@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from hetfeat.workloads.example_inputs import exercised
+from hetfeat.workloads.integer_rules import QUANTISED
 from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.network import DIGEST_DIGITS, Network
+from hetfeat.workloads.quantised_torch import is_quantised_program
 
 if TYPE_CHECKING:
     import torch
@@ -166,6 +168,8 @@ def of_float32(network: Network) -> Network:
     types = {str(value.dtype) for value in weights}
     types |= {str(value.dtype) for value in network.inputs} - {"torch.uint8"}  # an image may be
     dtypes = {name.removeprefix("torch.") for name in types}
+    if is_quantised_program(network.module):
+        dtypes -= set(QUANTISED)
     if network.onnx is not None:
         from hetfeat.workloads.quantised_onnx import stored_types
 
@@ -173,8 +177,8 @@ def of_float32(network: Network) -> Network:
     if refused := sorted(dtypes & OTHER_TYPES):
         raise RequestError(
             f"network '{network.name}' of {', '.join(refused)}",
-            "float32, or an ONNX file that quantises to 8 bits with QuantizeLinear and "
-            "DequantizeLinear: nothing else is built yet",
+            "float32, or an ONNX file or a program of torch that quantises and dequantises 8 bits: "
+            "nothing else is built yet",
             "export it in float32, or quantise it so",
         )
     return network

@@ -31,6 +31,7 @@ from hetfeat.workloads.passes.lay_out_pads import lay_out_pads
 from hetfeat.workloads.passes.pad_rows import pad_rows
 from hetfeat.workloads.passes.simplify import operator_of, simplify, static_shape
 from hetfeat.workloads.passes.vectorise_functions import vectorise_functions
+from hetfeat.workloads.quantised_torch import converters, is_quantised_program
 from hetfeat.workloads.winograd import Choose, direct
 from hetfeat.workloads.winograd.lowering import use_winograd
 
@@ -79,7 +80,10 @@ def import_network(network: Network) -> tvm.IRModule:
 
             return import_tflite(network)
         module = from_exported_program(
-            exported(network), keep_params_as_input=False, unwrap_unit_return_tuple=True
+            exported(network),
+            keep_params_as_input=False,
+            unwrap_unit_return_tuple=True,
+            custom_convert_map=converters() if is_quantised_program(network.module) else None,
         )
         return _of_known_shapes(network, module, "")
 
