@@ -40,24 +40,28 @@ class Arithmetic(Protocol):
 
 _LN2 = (0.693359375, -2.12194440e-4)
 """The logarithm of 2, whose first part has few bits: its products with whole numbers are exact."""
-_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3)
+_EXP: tuple[float, ...] = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3)
 _EXP += (4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 """Coefficients of Cephes' expf (S. Moshier), the highest first."""
-_ERF = (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06)
+_ERF: tuple[float, ...] = (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06)
 _ERF += (-5.69250639462346e-05, -7.34990630326855e-04, -2.95459980854025e-03)
 _ERF += (-1.60960333262415e-02,)
-_ERF_BELOW = (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03)
+_ERF_BELOW: tuple[float, ...] = (
+    -1.45660718464996e-05,
+    -2.13374055278905e-04,
+    -1.68282697438203e-03,
+)
 _ERF_BELOW += (-7.37332916720468e-03, -1.42647390514189e-02)
-_TANH = (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11)
+_TANH: tuple[float, ...] = (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11)
 _TANH += (5.12229709037114e-08, 1.48572235717979e-05, 6.37261928875436e-04)
 _TANH += (4.89352455891786e-03,)
-_TANH_BELOW = (1.19825839466702e-06, 1.18534705686654e-04)
+_TANH_BELOW: tuple[float, ...] = (1.19825839466702e-06, 1.18534705686654e-04)
 _TANH_BELOW += (2.26843463243900e-03, 4.89352518554385e-03)
 """Coefficients of Eigen's rational functions, of squares, the highest first."""
 
 
 def exponential(of: Arithmetic, x: Any) -> Any:
-    """E to the power of x, from -87 to 88; beyond it is that of the bound."""
+    """Euler's number to the power of x, from -87 to 88; beyond it is that of the bound."""
     x = of.least(of.most(x, -87.0), 88.0)
     whole = of.floor(of.product(x, math.log2(math.e)) + 0.5)
     rest = x - of.product(whole, _LN2[0]) - of.product(whole, _LN2[1])
