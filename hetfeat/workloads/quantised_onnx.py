@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 QDQ = ("QuantizeLinear", "DequantizeLinear")
 """Operators of ONNX between float32 and integers."""
-TAKE_INTEGERS = (*QDQ, "MatMulInteger")
+TAKE_INTEGERS = (*QDQ, "ConvInteger", "DynamicQuantizeLinear", "MatMulInteger")
 """Operators of which constants of 8 bits are part."""
 STORED = ("INT8", "UINT8")
 """Types that a quantised tensor may have; an INT32 may be dequantised, too: a bias."""

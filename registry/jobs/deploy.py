@@ -11,8 +11,11 @@ from typing import Any
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy.bundle import read_manifest
+from hetfeat.deploy.calibration import CalibrationData, read_calibration
 from hetfeat.deploy.check_on_device import CheckOptions
 from hetfeat.deploy.pipeline import compile_found, deploy
+from hetfeat.deploy.precision import FLOAT32, INT8, check_precision, slug_in
+from hetfeat.deploy.quantise import import_in_precision, import_kept
 from hetfeat.deploy.report import DeployReport
 from hetfeat.deploy.request import (
     DeployRequest,
@@ -46,7 +49,14 @@ from registry.files.manifest import MANIFEST, sha256_of
 from registry.files.pull import pull
 from registry.models.mlflow_client import condition, connect, translated
 from registry.models.names import bundle_name, cost_model_name
-from registry.models.version import DATASET_TAG, MANIFEST_TAG, PARENT_TAG, Version
+from registry.models.version import (
+    CALIBRATION_TAG,
+    DATASET_TAG,
+    MANIFEST_TAG,
+    PARENT_TAG,
+    PRECISION_TAG,
+    Version,
+)
 from registry.models.versions import metric_tags, register, search_versions
 from registry.tracking import command_run
 from registry.tracking.bundle_flavor import log_bundle
@@ -83,6 +93,9 @@ class DeployJob:
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
         output: Names of the outputs that are wanted; none, the default, for all.
         minutes: Most minutes of tuning; None, the default, for what the effort allows.
+        precision: `float32`, the default, or `int8`.
+        calibration: Calibration data of `int8`: an `.npz` file, a folder of images or
+            `module:function`; default None.
     """
 
     network: str
@@ -100,6 +113,8 @@ class DeployJob:
     unrecorded: bool = False
     output: tuple[str, ...] = ()
     minutes: float | None = None
+    precision: str = FLOAT32
+    calibration: str | None = None
 
 
 @dataclass(frozen=True)
@@ -158,13 +173,15 @@ def deploy_and_register(job: DeployJob) -> Deployment:
         WorkFailed: The compiled network is wrong.
     """
     signing_key()  # one that cannot be used shows before anything is tuned
+    check_precision(job.precision, job.calibration, len(job.batch))
     check_strategies([job.search])
-    slug = network_slug(job.network)
+    slug = slug_in(network_slug(job.network), job.precision)
     if not job.out.exists():  # what lies there may be this network's, and asking loads torch
         check_classifier(job.network)
     profile = find_profile(job.device)
     need_measurable(profile)
     source = _find_source(_model_to_ask(job), job.stage, profile, job.unrecorded)
+    calibration = read_calibration(job.calibration) if job.calibration else None
     request = DeployRequest(
         network=job.network,
         slug=slug,
@@ -178,13 +195,15 @@ def deploy_and_register(job: DeployJob) -> Deployment:
         digest=function_digest(job.network, job.batch, job.seed),
         outputs=job.output,
         minutes=job.minutes,
+        precision=job.precision,
+        calibration=calibration.digest if calibration else None,
     )
     report = None if job.refresh else existing(request, job.out)
     if report and (version := _registered(job.out, bundle_name(slug, profile.name))):
         log.info("'%s' is this bundle already; --refresh true makes it anew", job.out)
         return Deployment(report, version.run_id, version.uri, job.out, reused=True)
     make = partial(deploy, check=CheckOptions(untuned=True)) if job.untuned else deploy
-    return _deploy_in_run(request, profile, source, job.out, report, job.refresh, make)
+    return _deploy_in_run(request, profile, source, job.out, report, job.refresh, make, calibration)
 
 
 def _model_to_ask(job: DeployJob) -> str | None:
@@ -235,7 +254,8 @@ def compile_and_register(
             f"if you trust it, pass --network {name}",
         )
     digest = function_digest(request.network, request.batches, request.seed)
-    if (network_slug(request.network), digest) != (request.slug, request.digest):
+    slug = slug_in(network_slug(request.network), request.precision)
+    if (slug, digest) != (request.slug, request.digest):
         raise RequestError(
             f"network '{request.network}', which has changed since '{journal}' was begun",
             f"the one of then, {request.slug}",
@@ -250,7 +270,7 @@ def compile_and_register(
         )
     source = _find_source(request.model or FROM_SCRATCH, None, profile)
     request = dataclasses.replace(request, outputs=outputs or request.outputs)
-    networks = _import_networks(request, profile)
+    networks = _import_networks(request, profile, journal=journal)
     with _run_of(request, source) as (run_id, model):
         report = compile_found(request, networks, profile, model, out, journal)
         version = _log_bundle(out, report, request, source, run_id)
@@ -265,10 +285,11 @@ def _deploy_in_run(
     kept: DeployReport | None,
     refresh: bool,
     make: Callable[..., DeployReport],
+    calibration: CalibrationData | None,
 ) -> Deployment:
     """Deploys, unless there is a bundle with a report that was kept, and registers the bundle."""
     refuse_unguided(request, source is not None)
-    networks = _import_networks(request, profile)
+    networks = _import_networks(request, profile, calibration)
     if refresh:
         refuse_irreplaceable(out)
     with _run_of(request, source) as (run_id, model):
@@ -279,15 +300,24 @@ def _deploy_in_run(
     return Deployment(report, run_id, version.uri, out, reused=kept is not None)
 
 
-def _import_networks(request: DeployRequest, profile: DeviceProfile) -> list[Imported]:
-    """The networks; a wrong name, or what TVM cannot import, shows before there is a run."""
-    from hetfeat.workloads.relax import import_network
+def _import_networks(
+    request: DeployRequest,
+    profile: DeviceProfile,
+    calibration: CalibrationData | None = None,
+    journal: Path | None = None,
+) -> list[Imported]:
+    """The networks; a wrong name, or what TVM cannot import, shows before there is a run.
 
-    loaded = [
-        (batch, load_network(request.network, batch, request.seed, request.outputs))
-        for batch in request.batches
-    ]
-    networks = [Imported(batch, network, import_network(network)) for batch, network in loaded]
+    One that was quantised for a deployment is taken from its journal.
+    """
+    if journal is not None and request.precision == INT8:
+        networks = [import_kept(journal, request)]
+    else:
+        loaded = [
+            (batch, load_network(request.network, batch, request.seed, request.outputs))
+            for batch in request.batches
+        ]
+        networks = [import_in_precision(*of, calibration) for of in loaded]
     with refusals(request.network):
         reference_of(networks[0].network, request.seed)
     need_cross_compiler(profile.name, profile.target)
@@ -395,10 +425,16 @@ def _log_bundle(
         **{f"{peer}_ms": value for peer, value in report.peers_ms.items()},
         **{f"batch_{batch}_ms": value for batch, value in report.batches_ms.items()},
     }
-    mlflow.log_metrics({key: float(v) for key, v in figures.items() if v is not None})
     if report.interrupted:
         mlflow.set_tag(INTERRUPTED_TAG, "true")
+    if accuracy := report.accuracy:
+        gated |= {"snr_db": accuracy.snr_db}
+        if accuracy.top1_agreement is not None:
+            gated |= {"top1_agreement": accuracy.top1_agreement}
+    mlflow.log_metrics({key: float(v) for key, v in (figures | gated).items() if v is not None})
     tags = {"device": request.device, "network": request.slug}
+    if request.calibration:
+        tags |= {PRECISION_TAG: request.precision, CALIBRATION_TAG: request.calibration}
     info, manifest_sha256 = log_bundle(out, read_manifest(out), tags)
     return register(
         bundle_name(request.slug, request.device),
