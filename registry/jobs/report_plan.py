@@ -141,7 +141,8 @@ def _deployment(
     effort: str,
     source: Source | None,
 ) -> Iterator[ReportStep]:
-    from registry.jobs.deploy import FROM_SCRATCH, DeployJob
+    from registry.jobs.chosen_model import FROM_SCRATCH
+    from registry.jobs.deploy import DeployJob
 
     done = deployments(
         runs,

@@ -24,7 +24,7 @@ from hetfeat.records import Program, Task
 from hetfeat.search.evolution import Evolution
 from hetfeat.tune.guidance import GuidanceConfig
 from hetfeat.tune.tuner import TuningOptions
-from registry.jobs.deploy import _find_source
+from registry.jobs.chosen_model import find_source
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
@@ -349,7 +349,7 @@ def test_without_a_model_in_the_registry_the_packaged_one_guides(
 
 def test_a_packaged_model_of_another_version_is_refused(device):
     with pytest.raises(RequestError, match="packaged:0"):
-        _find_source("packaged:0", None, device)
+        find_source("packaged:0", None, device)
 
 
 def test_without_a_model_it_tunes_from_scratch_for_several_batches(
