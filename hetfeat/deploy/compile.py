@@ -14,6 +14,7 @@ import tvm.s_tir.meta_schedule as ms
 from tvm import relax
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+from hetfeat.deploy.parts import compile_in_parts
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.records import Program
 from hetfeat.schedules.design_space import replay
@@ -63,9 +64,10 @@ def compile_network(
         pack = [step.SplitLayoutRewritePreproc(), step.LiftTransformParams(), step.FoldConstant()]
         module = tvm.ir.transform.Sequential([*apply, *pack])(lowered)
     module, parameters = _constants_as_parameters(module)
+    if not profile.target.is_gpu:
+        return Compiled(compile_in_parts(module, target), parameters)
     with target, _kernels_as_source():
-        executable = tvm.compile(module, target)
-    return Compiled(executable, parameters)
+        return Compiled(tvm.compile(module, target), parameters)
 
 
 @contextlib.contextmanager

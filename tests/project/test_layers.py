@@ -11,6 +11,7 @@ import pytest
 
 TVM_AT_MODULE_LEVEL = {
     "hetfeat/deploy/compile.py",
+    "hetfeat/deploy/parts.py",
     "hetfeat/deploy/remote/child.py",
     "hetfeat/devices/cuda.py",
     "hetfeat/devices/target.py",
