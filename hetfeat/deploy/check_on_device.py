@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hetfeat.deploy import bundle
@@ -11,6 +11,7 @@ from hetfeat.deploy.lowered import Lowered
 from hetfeat.deploy.remote.device import BundleSessionOptions, DeviceBundle, on_device
 from hetfeat.deploy.request import DeployRequest
 from hetfeat.deploy.runtime import worst
+from hetfeat.deploy.stages import Stopwatch
 from hetfeat.deploy.verify import (
     Reference,
     Runs,
@@ -94,12 +95,14 @@ class Checked:
         latency: Latency of the first batch size.
         peers: Latencies of the other engines, by name.
         batches: Latencies of the other batch sizes, by batch size.
+        seconds: Wall time of verifying and of timing, by stage; default none.
     """
 
     verified: Verified
     latency: Latency
     peers: dict[str, Latency | None]
     batches: dict[int, Latency | None]
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def check_untuned(
@@ -181,18 +184,25 @@ def check_tuned(
     """
     if len(lowered.networks) > 1:
         bundle.add_facts(folder, {"any_rows": True})  # only so are the other sizes reached
+    watch = Stopwatch()
     if lowered.profile.route.is_local:
-        verified = _verify(lowered, folder, bundle.load_bundle(folder))
-        return _time_here(lowered, folder, verified, options)
+        with watch.stage("verifying"):
+            verified = _verify(lowered, folder, bundle.load_bundle(folder))
+        with watch.stage("timing"):
+            checked = _time_here(lowered, folder, verified, options)
+        return replace(checked, seconds=watch.seconds)
     first, *others = lowered.request.batches
     rounds = options.rounds_of(lowered.request)
 
     def on_server(loaded: DeviceBundle) -> Checked:
-        verified = _verify(lowered, folder, loaded)
-        batches: dict[int, Latency | None] = {
-            batch: loaded.latency(options.few_rounds, batch) for batch in others
-        }
-        return Checked(verified, loaded.latency(rounds, first), dict.fromkeys(PEERS), batches)
+        with watch.stage("verifying"):
+            verified = _verify(lowered, folder, loaded)
+        with watch.stage("timing"):
+            batches: dict[int, Latency | None] = {
+                batch: loaded.latency(options.few_rounds, batch) for batch in others
+            }
+            latency = loaded.latency(rounds, first)
+        return Checked(verified, latency, dict.fromkeys(PEERS), batches, watch.seconds)
 
     return on_device(lowered.profile, folder, on_server, put_aside, options.session)
 

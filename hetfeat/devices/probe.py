@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -114,7 +115,9 @@ def local_profile() -> DeviceProfile:
     if (known := load_remembered()) is not None:
         return known
     log.info("probing this machine, about ten seconds")
+    started_s = time.monotonic()
     profile = probe()
+    log.debug("probing: %.1f s", time.monotonic() - started_s)
     remember(profile)
     return profile
 
