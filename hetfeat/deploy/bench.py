@@ -206,8 +206,8 @@ def _take_turns(
     """Milliseconds of each engine's turns."""
     turns: dict[str, list[float]] = {name: [] for name in workers}
     for number in range(rounds):
-        order = list(workers) if number % 2 == 0 else list(reversed(workers))
-        for name in order:
+        names = list(workers)
+        for name in names if number % 2 == 0 else reversed(names):
             with timing():
                 time.sleep(options.settle_s)
                 turns[name].append(_turn_ms(name, workers[name], options))

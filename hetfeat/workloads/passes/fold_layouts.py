@@ -32,11 +32,11 @@ _ARITHMETIC = {
 @tvm.ir.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
 def fold_layouts(module: tvm.IRModule, _: tvm.ir.transform.PassContext) -> tvm.IRModule:
     """A pass over calls of functions that move each element of a constant to another place."""
-    return rewritten(module, _Folder(module))
+    return rewritten(module, _LayoutFolder(module))
 
 
 @mutator
-class _Folder(PyExprMutator):  # type: ignore[misc]
+class _LayoutFolder(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._module = module
