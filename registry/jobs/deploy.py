@@ -260,13 +260,11 @@ def _deploy_in_run(
 
 def _import_networks(request: DeployRequest, profile: DeviceProfile) -> list[Imported]:
     """The networks; a wrong name, or what TVM cannot import, shows before there is a run."""
-    from hetfeat.workloads.relax import import_network
-
     loaded = [
         (batch, load_network(request.network, batch, request.seed, request.outputs))
         for batch in request.batches
     ]
-    networks = [Imported(batch, network, import_network(network)) for batch, network in loaded]
+    networks = [Imported.of(batch, network) for batch, network in loaded]
     with refusals(request.network):
         reference_of(networks[0].network, request.seed)
     need_cross_compiler(profile.name, profile.target)

@@ -32,6 +32,9 @@ REPORTED = {
     *("latency_ms", "peers_ms", "untuned_ms", "tuning_s", "build_s", "trials", "max_abs_error"),
     *("tolerance", "model_version", "leaked_records", "bundle", "run_id", "bundle_version"),
 }
+STAGES = {
+    *("importing", "lowering", "references", "choosing", "building", "verifying", "timing"),
+}
 BLOCKED = """
 import importlib.abc, sys
 class Block(importlib.abc.MetaPathFinder):
@@ -164,6 +167,7 @@ class TestDeploying:
         assert report["peers_ms"]["torch"] > 0
         assert report["peers_ms"]["onnxruntime"] > 0
         assert report["peers_ms"]["openvino"] > 0
+        assert set(report["seconds"]) == {*STAGES, "first check"}
 
     def test_the_bundle_says_where_it_comes_from(self, deployed, device):
         manifest = json.loads((deployed.path / "bundle.json").read_text())
