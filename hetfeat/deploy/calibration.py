@@ -122,7 +122,7 @@ def split(
 
     Args:
         batches: Two or more inputs of a network.
-        every: Of how many batches one is held out, 5 by default; of fewer it is the last.
+        every: Number of batches of which one is held out, 5 by default; of fewer it is the last.
     """
     held = set(range(every - 1, len(batches), every)) or {len(batches) - 1}
     parts = ([b for at, b in enumerate(batches) if (at in held) == out] for out in (False, True))

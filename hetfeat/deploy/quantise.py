@@ -10,6 +10,7 @@ from hetfeat.deploy.accuracy import Accuracy, KeptAccuracy, as_accuracy, compare
 from hetfeat.deploy.calibration import CalibrationData, batches_of, split
 from hetfeat.deploy.precision import INT8, QUANTISED, slug_in
 from hetfeat.deploy.request import DeployRequest, Imported
+from hetfeat.deploy.stages import Stopwatch
 from hetfeat.errors import DataError
 from hetfeat.parsing import decode
 from hetfeat.workloads.example_inputs import exercised
@@ -34,12 +35,13 @@ def import_in_precision(
         DataError: The calibration data is not what the network takes.
         RequestError: It cannot be quantised, or not be imported.
     """
-    from hetfeat.workloads.relax import import_network
-
-    accuracy = None
-    if calibration is not None:
-        network, accuracy = quantised_network(network, calibration)
-    return Imported(batch, network, import_network(network), accuracy)
+    if calibration is None:
+        return Imported.of(batch, network)
+    watch = Stopwatch()
+    with watch.stage("quantising"):
+        made, accuracy = quantised_network(network, calibration)
+    imported = Imported.of(batch, made, accuracy)
+    return dataclasses.replace(imported, seconds=watch.total_s)
 
 
 def quantised_network(
@@ -91,7 +93,6 @@ def import_kept(journal: Path, request: DeployRequest) -> Imported:
     """
     from hetfeat.workloads.files import load_file
     from hetfeat.workloads.outputs import with_outputs
-    from hetfeat.workloads.relax import import_network
 
     file, batch = journal / QUANTISED, request.batches[0]
     with refusals(request.slug):
@@ -104,7 +105,7 @@ def import_kept(journal: Path, request: DeployRequest) -> Imported:
     accuracy = as_accuracy(kept.model_dump())
     if request.outputs:
         network = with_outputs(network, request.outputs)
-    return Imported(batch, network, import_network(network), accuracy, file)
+    return Imported.of(batch, network, accuracy)
 
 
 def _tell(accuracy: Accuracy) -> None:

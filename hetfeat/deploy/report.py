@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -39,6 +39,9 @@ class DeployReport:
         model_version: URI of the cost model's version, None if there was no model.
         leaked_records: Number of the model's training records that are this device's, of these
             tasks.
+        seconds: Wall time in seconds, of this run, by stage: importing the network, lowering it,
+            what its framework computes for reference, the first check before tuning, choosing
+            programs (tuning included), building, verifying and timing; default none.
         precision: `float32`, the default, or `int8` for a network that was quantised for it.
         calibration: Digest of the calibration data of `int8`, default None.
         accuracy: How far `int8` is from float32, default None.
@@ -63,6 +66,7 @@ class DeployReport:
     tolerance: float
     model_version: str | None
     leaked_records: int
+    seconds: dict[str, float] = field(default_factory=dict)
     precision: str = FLOAT32
     calibration: str | None = None
     accuracy: Accuracy | None = None
@@ -95,6 +99,7 @@ class _KeptReport(Schema):
     tolerance: float
     model_version: str | None
     leaked_records: Count
+    seconds: dict[str, float] = Field(default_factory=dict)  # older bundles do not say it
     precision: str = FLOAT32  # older bundles do not say it
     calibration: Digest | None = None
     accuracy: KeptAccuracy | None = None

@@ -15,6 +15,7 @@ from hetfeat.deploy.accuracy import Accuracy
 from hetfeat.deploy.precision import FLOAT32
 from hetfeat.deploy.report import DeployReport, parse_report
 from hetfeat.deploy.runtime import MANIFEST
+from hetfeat.deploy.stages import Stopwatch
 from hetfeat.errors import DataError, RequestError
 from hetfeat.models.base import CostModel
 from hetfeat.parsing import Count, Digest, PositiveFloat, PositiveInt, Schema, decode, printable
@@ -133,14 +134,28 @@ class Imported:
         module: Module from `workloads.relax.import_network`.
         accuracy: How far it is from the network of float32 that it was quantised of, default None
             for one that was not.
-        file: File that other engines load it from, default None for the request's network.
+        seconds: Wall time of importing it, and of quantising it before; default 0.
     """
 
     batch: int
     network: "Network"
     module: Any
     accuracy: Accuracy | None = None
-    file: Path | None = None
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, batch: int, network: "Network", accuracy: Accuracy | None = None) -> "Imported":
+        """Imports a network for one batch size.
+
+        Raises:
+            RequestError: The network has an operator that the importer does not know.
+        """
+        from hetfeat.workloads.relax import import_network
+
+        watch = Stopwatch()
+        with watch.stage("importing"):
+            module = import_network(network)
+        return cls(batch, network, module, accuracy, watch.total_s)
 
 
 def existing(request: DeployRequest, out: Path) -> DeployReport | None:

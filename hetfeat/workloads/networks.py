@@ -18,6 +18,7 @@ from hetfeat.workloads.example_inputs import exercised
 from hetfeat.workloads.integer_rules import QUANTISED
 from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.network import DIGEST_DIGITS, Network
+from hetfeat.workloads.quantised_onnx import stored_types
 from hetfeat.workloads.quantised_torch import is_quantised_program
 
 if TYPE_CHECKING:
@@ -171,8 +172,6 @@ def of_float32(network: Network) -> Network:
     if is_quantised_program(network.module):
         dtypes -= set(QUANTISED)
     if network.onnx is not None:
-        from hetfeat.workloads.quantised_onnx import stored_types
-
         dtypes |= stored_types(network.onnx)
     if refused := sorted(dtypes & OTHER_TYPES):
         raise RequestError(
