@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from hetfeat.parsing import PositiveInt, Schema
+from hetfeat.parsing import PositiveInt, Schema, printable
 from hetfeat.workloads.example_inputs import computed
 
 if TYPE_CHECKING:
@@ -33,6 +33,18 @@ class Accuracy:
     top1_agreement: float | None
     rows: int
     worst_layers: tuple[tuple[str, float], ...]
+
+    def described(self) -> str:
+        """One line for people."""
+        same = self.top1_agreement
+        return f"int8 against float32 on {self.rows} rows held out: {self.snr_db:.1f} dB" + (
+            "" if same is None else f", the same first class in {same:.1%}"
+        )
+
+    def described_layers(self, most: int = 3) -> str:
+        """The layers that are furthest off, 3 by default, in a line that may be empty."""
+        layers = (f"{name} {ratio:.1f} dB" for name, ratio in self.worst_layers[:most])
+        return printable(", ".join(layers), 200)
 
 
 class KeptAccuracy(Schema):

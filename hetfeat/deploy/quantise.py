@@ -74,7 +74,7 @@ def quantised_network(
     )
     layers = worst_layers(prepared, model, held_out[:1])
     accuracy = compare_networks(network, made, held_out, layers)
-    _tell(accuracy)
+    log.info("%s; furthest off: %s", accuracy.described(), accuracy.described_layers() or "nothing")
     entry = model.metadata_props.add()
     entry.key, entry.value = _ACCURACY, json.dumps(dataclasses.asdict(accuracy))
     return made, accuracy
@@ -106,14 +106,3 @@ def import_kept(journal: Path, request: DeployRequest) -> Imported:
     if request.outputs:
         network = with_outputs(network, request.outputs)
     return Imported.of(batch, network, accuracy)
-
-
-def _tell(accuracy: Accuracy) -> None:
-    same = accuracy.top1_agreement
-    log.info(
-        "int8 against float32 on %d rows held out: %.1f dB%s; furthest off: %s",
-        accuracy.rows,
-        accuracy.snr_db,
-        "" if same is None else f", the same first class in {same:.1%}",
-        ", ".join(f"{name} {ratio:.1f} dB" for name, ratio in accuracy.worst_layers) or "nothing",
-    )

@@ -13,7 +13,7 @@ import torch
 
 from hetfeat.errors import DataError, RequestError
 from hetfeat.workloads.network import Network
-from hetfeat.workloads.qoperators import as_imported, as_qdq
+from hetfeat.workloads.qoperators import as_qdq
 from hetfeat.workloads.quantised_onnx import check_quantised, is_quantised
 from hetfeat.workloads.quantised_torch import know_operators
 from hetfeat.workloads.tflite import tflite_network
@@ -111,7 +111,7 @@ def _onnx_network(path: Path, name: str, batch: int) -> Network:
         weights = {value.name for value in model.graph.initializer}
         inputs = [v for v in model.graph.input if v.name not in weights]
         examples = tuple(_example(path, value, batch) for value in inputs)
-        return Network(name, OnnxModule(model, beside), examples, as_imported(model), "ONNX")
+        return Network(name, OnnxModule(model, beside), examples, model, "ONNX")
     except (onnx.checker.ValidationError, OSError, ValueError, RuntimeError) as error:
         raise _unreadable(path, error) from error
 

@@ -39,10 +39,8 @@ def with_outputs(network: Network, selected: Sequence[str]) -> Network:
         )
     places = [names.index(name) for name in selected]
     if network.onnx is not None:
-        module: Any = network.module
         _prune(network.onnx, places)
-        if module.model is not network.onnx:  # as ONNX Runtime runs it
-            _prune(module.model, places)
+        module = network.module
     elif network.kind == "TFLite":
         from hetfeat.workloads.tflite import of_outputs
 

@@ -78,18 +78,20 @@ def as_imported(model: "onnx.ModelProto") -> "onnx.ModelProto":
     del written.graph.node[:]
     writer = _Writer(written)
     for node in model.graph.node:
-        data, weights, *zeros = (*node.input, "", "")[:4]
-        known = [constants.get(name) for name in (weights, zeros[1]) if name]
+        known = [constants.get(name) for name in node.input[1::2] if name]
         if node.op_type != "ConvInteger" or not all(known):
             written.graph.node.append(node)
             continue
         filters, *of_filters = (numpy_helper.to_array(one).astype(np.int32) for one in known)
         for zero in of_filters:  # one, or one for each channel
             filters = filters - zero.reshape(-1, *[1] * (filters.ndim - 1))
-        whole = writer.node("Cast", [data], to=onnx.TensorProto.INT32)
-        if zeros[0]:
-            zero = writer.node("Cast", [zeros[0]], to=onnx.TensorProto.INT32)
-            whole = writer.node("Sub", [whole, zero])
+        whole, *of_data = (
+            writer.node("Cast", [name], to=onnx.TensorProto.INT32)
+            for name in node.input[0::2]
+            if name
+        )
+        if of_data:
+            whole = writer.node("Sub", [whole, *of_data])
         inputs = [whole, writer.constant(np.ascontiguousarray(filters))]
         writer.node("Conv", inputs, node.output[0], **_attributes(node))
     _drop_unread(written)

@@ -31,6 +31,7 @@ from hetfeat.workloads.passes.lay_out_pads import lay_out_pads
 from hetfeat.workloads.passes.pad_rows import pad_rows
 from hetfeat.workloads.passes.simplify import operator_of, simplify, static_shape
 from hetfeat.workloads.passes.vectorise_functions import vectorise_functions
+from hetfeat.workloads.qoperators import as_imported
 from hetfeat.workloads.quantised_torch import converters, is_quantised_program
 from hetfeat.workloads.winograd import Choose, direct
 from hetfeat.workloads.winograd.lowering import use_winograd
@@ -92,16 +93,17 @@ def _from_onnx(network: Network) -> tvm.IRModule:
     """A module of an ONNX model as it is, or as `static` writes it where that is no use."""
     from tvm.relax.frontend.onnx import from_onnx
 
+    model = as_imported(network.onnx)
     try:
-        module = from_onnx(network.onnx)
+        module = from_onnx(model)
         if not _first_open(module):
             return module
     except Exception as error:  # the importer's own are of many types
         try:
-            return from_onnx(static(network.onnx))
+            return from_onnx(static(model))
         except Exception:
             raise error from None  # of the model as it was given
-    written = static(network.onnx)
+    written = static(model)
     return _of_known_shapes(network, from_onnx(written), open_node(written))
 
 

@@ -51,17 +51,10 @@ def render(result: app.Value) -> str:
 
 def _accuracy(accuracy: "Accuracy | None") -> list[str]:
     """What quantising changed."""
-    from hetfeat.parsing import printable
-
     if accuracy is None:
         return []
-    same = accuracy.top1_agreement
-    layers = ", ".join(f"{name} {ratio:.1f} dB" for name, ratio in accuracy.worst_layers[:3])
-    return [
-        f"int8 against float32 on {accuracy.rows} rows held out: {accuracy.snr_db:.1f} dB"
-        + ("" if same is None else f", the same first class in {same:.1%}"),
-        *([f"furthest off {printable(layers, 200)}"] if layers else []),
-    ]
+    layers = accuracy.described_layers()
+    return [accuracy.described(), *([f"furthest off {layers}"] if layers else [])]
 
 
 def _advice() -> str:
