@@ -78,11 +78,13 @@ def as_imported(model: "onnx.ModelProto") -> "onnx.ModelProto":
     del written.graph.node[:]
     writer = _Writer(written)
     for node in model.graph.node:
-        known = [constants.get(name) for name in node.input[1::2] if name]
-        if node.op_type != "ConvInteger" or not all(known):
+        names = [name for name in node.input[1::2] if name]
+        if node.op_type != "ConvInteger" or not constants.keys() >= set(names):
             written.graph.node.append(node)
             continue
-        filters, *of_filters = (numpy_helper.to_array(one).astype(np.int32) for one in known)
+        filters, *of_filters = (
+            numpy_helper.to_array(constants[name]).astype(np.int32) for name in names
+        )
         for zero in of_filters:  # one, or one for each channel
             filters = filters - zero.reshape(-1, *[1] * (filters.ndim - 1))
         whole, *of_data = (

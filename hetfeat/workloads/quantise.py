@@ -1,6 +1,6 @@
 """Networks of float32 quantised to 8 bits by ONNX Runtime's quantiser, and what that changes."""
 
-import io
+import math
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -43,8 +43,8 @@ def float_model(network: Network) -> "onnx.ModelProto":
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     with _refusals(network), tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "prepared.onnx"
-        quant_pre_process(_as_onnx(network), path, skip_symbolic_shape=True)
+        exported, path = (Path(folder) / f"{name}.onnx" for name in ("exported", "prepared"))
+        quant_pre_process(_as_onnx(network, exported), path, skip_symbolic_shape=True)
         model = onnx.load_model(path)
     for number, node in enumerate(model.graph.node):
         node.name = node.name or f"node_{number}"
@@ -116,8 +116,9 @@ def worst_layers(
     pairs = qdq_loss_debug.create_activation_matching(tensors[1], tensors[0])
     known = {name: of for name, of in pairs.items() if "float" in of}
     errors = qdq_loss_debug.compute_activation_error(known)
-    worst = sorted((of["xmodel_err"], name) for name, of in errors.items())
-    return [(name, round(float(ratio), 2)) for ratio, name in worst[:most]]
+    ratios = ((float(of["xmodel_err"]), name) for name, of in errors.items())
+    worst = sorted(pair for pair in ratios if math.isfinite(pair[0]))  # a mask may be infinite
+    return [(name, round(ratio, 2)) for ratio, name in worst[:most]]
 
 
 def _refusals(network: Network) -> Any:
@@ -129,7 +130,7 @@ def _refusals(network: Network) -> Any:
     )
 
 
-def _as_onnx(network: Network) -> "onnx.ModelProto":
+def _as_onnx(network: Network, path: Path) -> "onnx.ModelProto":
     import onnx
     import torch
 
@@ -141,8 +142,8 @@ def _as_onnx(network: Network) -> "onnx.ModelProto":
             "leave --precision out",
         )
     if network.onnx is not None:
-        return network.onnx
-    file = io.BytesIO()
+        model: onnx.ModelProto = network.onnx
+        return model
     outputs = network.output_names(len(computed(network, network.inputs)))
     names = [name or f"input_{n}" for n, (name, _) in enumerate(named_inputs(network))]
     with warnings.catch_warnings():
@@ -151,12 +152,12 @@ def _as_onnx(network: Network) -> "onnx.ModelProto":
         torch.onnx.export(
             network.module,
             network.inputs,
-            file,
+            path,
             dynamo=False,
             input_names=names,
             output_names=list(outputs),
         )
-    return onnx.load_model_from_string(file.getvalue())
+    return onnx.load_model(path)
 
 
 def _kept_in_float(model: "onnx.ModelProto") -> Iterator[str]:

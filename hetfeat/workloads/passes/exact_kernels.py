@@ -71,10 +71,10 @@ class _ExactSpeller(PyExprMutator):  # type: ignore[misc]
             axes, epsilon = [int(axis) for axis in call.attrs.axes], float(call.attrs.epsilon)
             return self.builder_.call_te(_layer_norm, *call.args, axes, epsilon)
         if name == "mean":
-            axes = call.attrs.axis
-            axes = range(len(call.args[0].ty.shape)) if axes is None else axes
-            places = [int(axis) for axis in axes]
-            return self.builder_.call_te(_mean, call.args[0], places, bool(call.attrs.keepdims))
+            (data,) = call.args
+            given = call.attrs.axis
+            axes = [int(axis) for axis in (range(len(data.ty.shape)) if given is None else given)]
+            return self.builder_.call_te(_mean, data, axes, bool(call.attrs.keepdims))
         return call
 
     def _elementwise(self, call: Any, formula: Callable[..., Any], name: str) -> Any:

@@ -122,6 +122,25 @@ def test_sums_of_a_transformer_stay_in_float32(normalises):
     assert accuracy.snr_db > 20
 
 
+class Masked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(2))
+
+    def forward(self, x):
+        scores = self.layers[0](x).masked_fill(torch.arange(8) > 5, -torch.inf)
+        return self.layers[1](torch.softmax(scores, -1))
+
+
+def test_an_infinite_mask_is_no_layer_that_is_off():
+    torch.manual_seed(1)
+    network = Network("masked", Masked().eval(), (torch.randn(2, 8),))
+    rows = np.random.default_rng(1).normal(size=(20, 8)).astype(np.float32)
+    _, accuracy = quantised_network(network, of_arrays([rows]))
+    assert accuracy.worst_layers
+    assert np.isfinite([ratio for _, ratio in accuracy.worst_layers]).all()
+
+
 def test_what_is_quantised_already_and_what_cannot_be(tmp_path):
     onnx.save(quantised.small_network(), str(tmp_path / "small.onnx"))
     network = hetfeat.load_network(tmp_path / "small.onnx")
