@@ -76,12 +76,7 @@ def compare_networks(
         samples: Inputs, none of which calibrated it.
         worst_layers: What `workloads.quantise.worst_layers` tells.
     """
-    import torch
-
-    pairs = [
-        [computed(of, [torch.from_numpy(value) for value in sample]) for of in (network, made)]
-        for sample in samples
-    ]
+    pairs = [[computed(of, sample) for of in (network, made)] for sample in samples]
     float_outputs, outputs = (
         [np.concatenate([np.atleast_1d(value) for value in of]) for of in zip(*each, strict=True)]
         for each in zip(*pairs, strict=True)

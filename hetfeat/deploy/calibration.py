@@ -96,7 +96,7 @@ def batches_of(calibration: CalibrationData, network: "Network") -> list[list[Ar
     else:
         chosen = _by_input(calibration, [name for name, _ in inputs])
         arrays = [
-            _checked(calibration, name or f"input {place}", array, value.numpy())
+            _checked(calibration, name or f"input {place}", array, value)
             for place, (array, (name, value)) in enumerate(zip(chosen, inputs, strict=True))
         ]
     rows = {len(array) for array in arrays}
@@ -213,8 +213,8 @@ def _kind(dtype: np.dtype[Any]) -> str:
 
 def _pixels(calibration: CalibrationData, network: "Network") -> Array:
     """Images as rows of a network's only input."""
-    shapes = [list(value.shape) for value in network.inputs]
-    like = network.inputs[0].numpy()
+    shapes = [list(value.shape) for value in network.arrays()]
+    like = network.arrays()[0]
     if len(shapes) > 1 or like.ndim != 4 or like.dtype.kind != "f":
         raise _wrong(
             calibration, f"images for inputs of {shapes}", "one of [rows, 3, height, width]"

@@ -53,7 +53,7 @@ def quantised_network(
         DataError: The calibration data is not what the network takes.
         RequestError: It cannot be quantised.
     """
-    from hetfeat.workloads.files import OnnxModule
+    from hetfeat.workloads.onnx_files import OnnxModel
 
     calibrating, held_out = split(batches_of(calibration, network))
     log.info(
@@ -68,7 +68,7 @@ def quantised_network(
     made = dataclasses.replace(
         network,
         name=slug_in(network.name, INT8),
-        module=OnnxModule(model),
+        module=OnnxModel(model),
         onnx=model,
         kind="ONNX",
     )

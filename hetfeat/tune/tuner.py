@@ -11,6 +11,7 @@ from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.models.base import CostModel
 from hetfeat.records import Measurement, Program, Task
+from hetfeat.schedules.registers import unit_of
 from hetfeat.search.evolution import EvolutionConfig
 from hetfeat.search.strategies import EVOLUTION
 from hetfeat.search.task_search import make_task_search
@@ -222,6 +223,7 @@ def _start(
             options.seed,
             guidance=guidance.for_task(task),
             warm_starts=partial(warm_starts_of, library, task, measurer),
+            unit=unit_of(measurer.profile),
             evolution=options.evolution,
         )
         states.append(TaskState(task, weight, search, options.scheduler))

@@ -56,11 +56,8 @@ def load_network(name: str, batch: int = 1, seed: int = 0, outputs: Sequence[str
         RequestError: No such network or output, one that is not of float32, or the function does
             not return what it should.
     """
-    import torch
-
     if batch < 1:
         raise RequestError(f"batch {batch}", "a batch of at least 1", "pass --batch 1 or more")
-    torch.manual_seed(seed)
     with refusals(name):
         network = _loaded(name, batch, seed)
         if not outputs:
@@ -71,13 +68,14 @@ def load_network(name: str, batch: int = 1, seed: int = 0, outputs: Sequence[str
 
 
 def _loaded(name: str, batch: int, seed: int) -> Network:
-    import torch
-
     if is_file_name(name):
         from hetfeat.workloads.files import load_file
 
-        network = of_float32(load_file(Path(name), network_slug(name), batch))
+        network = of_float32(load_file(Path(name), network_slug(name), batch, seed))
         return network if network.kind == "torch" else exercised(network, seed)
+    import torch
+
+    torch.manual_seed(seed)
     if is_function(name):
         return of_float32(_from_function(name, batch))
     if name.startswith("bert_"):
@@ -165,14 +163,13 @@ def of_float32(network: Network) -> Network:
     Raises:
         RequestError: It is of half precision, or quantised in a way that is not built yet.
     """
-    weights = [*network.module.parameters(), *network.module.buffers()]
-    types = {str(value.dtype) for value in weights}
-    types |= {str(value.dtype) for value in network.inputs} - {"torch.uint8"}  # an image may be
-    dtypes = {name.removeprefix("torch.") for name in types}
-    if is_quantised_program(network.module):
-        dtypes -= set(QUANTISED)
+    dtypes = _types_of(network.inputs) - {"uint8"}  # an image may be
     if network.onnx is not None:
         dtypes |= stored_types(network.onnx)
+    elif network.kind == "torch":
+        dtypes |= _types_of([*network.module.parameters(), *network.module.buffers()])
+        if is_quantised_program(network.module):
+            dtypes -= set(QUANTISED)
     if refused := sorted(dtypes & OTHER_TYPES):
         raise RequestError(
             f"network '{network.name}' of {', '.join(refused)}",
@@ -181,6 +178,11 @@ def of_float32(network: Network) -> Network:
             "export it in float32, or quantise it so",
         )
     return network
+
+
+def _types_of(values: Sequence[Any]) -> set[str]:
+    """The types of tensors of torch or arrays, by numpy's names."""
+    return {str(value.dtype).removeprefix("torch.") for value in values}
 
 
 def _bert(name: str, batch: int) -> Network:

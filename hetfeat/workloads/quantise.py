@@ -132,7 +132,6 @@ def _refusals(network: Network) -> Any:
 
 def _as_onnx(network: Network, path: Path) -> "onnx.ModelProto":
     import onnx
-    import torch
 
     if network.kind == "TFLite" or (network.onnx is not None and is_quantised(network.onnx)):
         raise RequestError(
@@ -144,7 +143,9 @@ def _as_onnx(network: Network, path: Path) -> "onnx.ModelProto":
     if network.onnx is not None:
         model: onnx.ModelProto = network.onnx
         return model
-    outputs = network.output_names(len(computed(network, network.inputs)))
+    import torch
+
+    outputs = network.output_names(len(computed(network, network.arrays())))
     names = [name or f"input_{n}" for n, (name, _) in enumerate(named_inputs(network))]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -69,10 +69,7 @@ def import_network(network: Network) -> tvm.IRModule:
     Raises:
         RequestError: The network has an operator that the importer does not know.
     """
-    import torch
-    from tvm.relax.frontend.torch import from_exported_program
-
-    with warnings.catch_warnings(), torch.no_grad(), importing(network):
+    with warnings.catch_warnings(), importing(network):
         warnings.simplefilter("ignore")
         if network.onnx is not None:
             return _from_onnx(network)
@@ -80,13 +77,20 @@ def import_network(network: Network) -> tvm.IRModule:
             from hetfeat.workloads.tflite import import_tflite
 
             return import_tflite(network)
-        module = from_exported_program(
+        return _of_known_shapes(network, _from_torch(network), "")
+
+
+def _from_torch(network: Network) -> tvm.IRModule:
+    import torch
+    from tvm.relax.frontend.torch import from_exported_program
+
+    with torch.no_grad():
+        return from_exported_program(
             exported(network),
             keep_params_as_input=False,
             unwrap_unit_return_tuple=True,
             custom_convert_map=converters() if is_quantised_program(network.module) else None,
         )
-        return _of_known_shapes(network, module, "")
 
 
 def _from_onnx(network: Network) -> tvm.IRModule:

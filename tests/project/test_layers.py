@@ -39,9 +39,8 @@ TVM_AT_MODULE_LEVEL = {
 """TVM takes two seconds to load: everything else imports it where it is used."""
 
 TORCH_AT_MODULE_LEVEL = {
-    "hetfeat/workloads/files.py",
-    "hetfeat/workloads/outputs.py",
-    "hetfeat/workloads/tflite.py",
+    "hetfeat/workloads/program_files.py",
+    "hetfeat/workloads/torch_outputs.py",
     "hetfeat/models/engines/attention.py",
     "hetfeat/models/engines/attention_net.py",
     "hetfeat/models/engines/inputs.py",
