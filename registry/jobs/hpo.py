@@ -21,7 +21,7 @@ from hetfeat.models.hyperparameters import Choice, Range, build, space_of
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.parsing import Count, Json, Schema
-from hetfeat.progress import progress
+from hetfeat.progress import progress, record
 from registry.jobs import optuna_study
 from registry.jobs.optuna_study import TRIALS, TrialOptions
 from registry.jobs.train import (
@@ -49,6 +49,7 @@ from registry.models.signatures import check_signing_key
 from registry.models.version import EVALUATION_TAG, FEATURES_TAG, Version
 from registry.models.versions import search_versions
 from registry.tracking import command_run
+from registry.tracking.live import Curve
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VALUE = "valid_pca"
+BEST = f"progress/best_{VALUE}"
+"""Figure of a study while it goes on: the best value so far, by trials."""
 STUDY_TAG, TRIAL_TAG, IDENTITY_TAG = "study", "study_trial", "study_identity"
 _REQUEST, _PARENT, _CLAIM, _RESULT = "request", "parent_run", "claim", "result"
 _IDENTITY = "identity"
@@ -230,7 +233,11 @@ def _run_trials(work: _Work) -> None:
                 time.sleep(options.poll_s)
             else:
                 return
-            at(len(optuna_study.counted(work.study)))
+            counted = optuna_study.counted(work.study)
+            at(len(counted))
+            values = [t.value for t in counted if t.state == TrialState.COMPLETE]
+            if trial is not None and values:
+                record(len(counted), {BEST: max(value or 0.0 for value in values)})
 
 
 def _run_trial(work: _Work, trial: optuna.Trial) -> None:
@@ -284,7 +291,7 @@ def _objective(work: _Work, trial: optuna.Trial, run_id: str) -> float:
     values = {name: _suggest(trial, name, at) for name, at in space.items()}
     mlflow.log_params(values)
     dataset = command_run.log_records(data.store.path, data.digest, "training")
-    curve = command_run.Curve()
+    curve = Curve(run_id)
 
     def on_epoch(epoch: int, figures: dict[str, float]) -> None:
         curve.add(epoch, figures)
@@ -297,10 +304,10 @@ def _objective(work: _Work, trial: optuna.Trial, run_id: str) -> float:
     try:
         model.fit(data.train, data.valid, on_epoch)
     finally:  # a trial that is pruned has a curve, too
-        curve.log(run_id)
+        curve.log()
     value = _valid_pca(model, data)
     # After the curve, whose last point has the same step: the model is that of its best epoch.
-    command_run.log_final({VALUE: value}, curve.last_epoch, None, dataset)
+    command_run.log_final({VALUE: value}, curve.last_step, None, dataset)
     return value
 
 

@@ -4,10 +4,8 @@ import contextlib
 import logging
 import math
 import os
-import time
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ from hetfeat.errors import RequestError
 from registry.models import process
 from registry.models.mlflow_client import set_defaults, translated
 from registry.tracking.environment_tags import system_tags
+from registry.tracking.live import live
 from registry.tracking.packages import missing
 
 if TYPE_CHECKING:
@@ -44,7 +43,8 @@ def tracked_run(
 
     It goes where MLflow's own variables say, by default into `mlflow.db` in the working folder.
     An exception inside ends it as failed, an interrupt as killed. `run_id` goes on with that run.
-    The first word of the name is the command. What the machine does meanwhile is logged, too.
+    The first word of the name is the command. What the machine does meanwhile is logged, too, and
+    the figures that `hetfeat.progress` tells of.
 
     Raises:
         HetfeatError: The tracking store, its artifacts or the disk failed, at whatever step; the
@@ -74,7 +74,8 @@ def tracked_run(
             begun = {COMMAND_TAG: name.partition(" ")[0], PROCESS_TAG: process.describe()}
             mlflow.set_tags({**begun, **tags, **system_tags()})
             _check_artifacts(run.info.artifact_uri)
-            yield run
+            with live(run.info.run_id):
+                yield run
 
 
 def run_name(command: str, *what: str, **settings: object) -> str:
@@ -178,6 +179,7 @@ def nested_run(name: str, tags: Mapping[str, str]) -> Iterator["mlflow.ActiveRun
     with (
         mlflow.start_run(run_name=name, nested=True, tags=facts) as run,
         _killed_by_an_interrupt(),
+        live(run.info.run_id),
     ):
         yield run
 
@@ -220,43 +222,6 @@ def _dataset_of(path: Path, digest: str) -> "Dataset":
     return MetaDataset(  # type: ignore[abstract]  # it is not, only so annotated
         source, name=path.name, digest=digest[:DIGEST_CHARACTERS]
     )
-
-
-@dataclass
-class Curve:
-    """Figures of each epoch, collected and logged in a few requests.
-
-    A request an epoch would take longer than the epoch.
-    """
-
-    epochs: list[int] = field(default_factory=list)
-    figures: dict[str, list[float]] = field(default_factory=dict)
-
-    @property
-    def last_epoch(self) -> int:
-        """The step of the final figures."""
-        return self.epochs[-1] if self.epochs else 0
-
-    def add(self, epoch: int, figures: dict[str, float]) -> None:
-        """Keeps the figures of an epoch."""
-        self.epochs.append(epoch)
-        for name, value in figures.items():
-            self.figures.setdefault(name, []).append(value)
-
-    def log(self, run_id: str) -> None:
-        """Logs every point at its own step."""
-        from mlflow import MlflowClient
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        points = [
-            Metric(name, value, now, step)
-            for name, values in self.figures.items()
-            for step, value in zip(self.epochs, values, strict=True)
-        ]
-        client, most = MlflowClient(), 1000
-        for start in range(0, len(points), most):
-            client.log_batch(run_id, metrics=points[start : start + most])
 
 
 def log_final(
