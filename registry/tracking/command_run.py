@@ -224,6 +224,20 @@ def _dataset_of(path: Path, digest: str) -> "Dataset":
     )
 
 
+def log_table(columns: Mapping[str, list[Any]], path: str) -> None:
+    """Logs a table into the active run, as MLflow's pages show and compare them.
+
+    Args:
+        columns: Values of each column by its name.
+        path: Path of the file among the artifacts of the run, which ends in `.json`.
+    """
+    import mlflow
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*select_dtypes")  # MLflow's own call
+        mlflow.log_table(dict(columns), path)
+
+
 def log_final(
     metrics: Mapping[str, float], step: int, model_id: str | None, dataset: "Dataset"
 ) -> None:

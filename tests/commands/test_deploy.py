@@ -183,6 +183,26 @@ class TestDeploying:
         assert version.tags["parent_model_uri"] == f"models:/{trained.MODEL}/1"
         assert version.run_id == deployed.report["run_id"]
 
+    def test_the_run_shows_what_was_deployed(self, deployed):
+        from registry.models.mlflow_client import connect
+
+        client, report = connect(), deployed.report
+        metrics = client.get_run(report["run_id"]).data.metrics
+        fastest_ms = min(ms for ms in report["peers_ms"].values() if ms)
+        assert metrics["of_fastest_peer"] == pytest.approx(fastest_ms / report["latency_ms"])
+        (point,) = client.get_metric_history(report["run_id"], "tuning/kernels_ms")
+        assert point.step == 8 and point.value > 0
+        files = [
+            file.path
+            for folder in ("figures", "tables")
+            for file in client.list_artifacts(report["run_id"], folder)
+        ]
+        assert files == [
+            "figures/latency.png",
+            "figures/latency_over_time.png",
+            "tables/tasks.json",
+        ]
+
     def test_without_trials_the_model_picks_the_programs(self, registry, monkeypatch, capfd):
         """And a pick that does not build is left out."""
         pick = Evolution.pick
