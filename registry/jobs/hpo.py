@@ -25,6 +25,7 @@ from hetfeat.progress import progress, record
 from registry.jobs import optuna_study
 from registry.jobs.optuna_study import TRIALS, TrialOptions
 from registry.jobs.train import (
+    DECIDING_METRICS,
     MAIN_METRICS,
     TrainingData,
     TrainingRequest,
@@ -307,7 +308,7 @@ def _objective(work: _Work, trial: optuna.Trial, run_id: str) -> float:
         curve.log()
     value = _valid_pca(model, data)
     # After the curve, whose last point has the same step: the model is that of its best epoch.
-    command_run.log_final({VALUE: value}, curve.last_step, None, dataset)
+    command_run.log_final({VALUE: value}, None, dataset, curve.last_step)
     return value
 
 
@@ -369,6 +370,7 @@ def _train_best(work: _Work, best: FrozenTrial) -> dict[str, Any]:
             trained = fit_and_register(run.info.run_id, training, work.data, model, tags)
     # Nested runs are hard to find among many: the summary is on the parent.
     mlflow.log_metrics({f"best.{VALUE}": best.value or 0.0, **trained["metrics"]})
+    command_run.log_deciding({key: trained["metrics"][key] for key in DECIDING_METRICS})
     mlflow.set_tag("best_trial", str(best.number))
     return {
         "study": work.study.study_name,

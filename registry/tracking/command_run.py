@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.errors import RequestError
 from registry.models import process
 from registry.models.mlflow_client import set_defaults, translated
+from registry.models.version import Version
+from registry.models.versions import logged_model_id
 from registry.tracking.environment_tags import system_tags
 from registry.tracking.live import live
 from registry.tracking.packages import missing
@@ -32,6 +34,9 @@ DIGEST_CHARACTERS = 36
 """Most characters that MLflow keeps of a data set's digest; a tag carries the whole."""
 MOST_CHARACTERS = 250
 """Most characters of a run's name that MLflow's database holds."""
+DECIDING = "decides/"
+"""Text before the names of the few metrics that decide: MLflow sorts sections by such prefixes, and
+metrics without one come after them."""
 _NOISY = ("alembic", "mlflow", "git")
 
 
@@ -210,6 +215,16 @@ def log_records(path: Path, digest: str, context: str) -> "Dataset":
     return dataset
 
 
+def log_source_model(version: Version) -> None:
+    """Logs the model that a version is of as an input of the active run, where MLflow knows it."""
+    import mlflow
+    from mlflow.entities import LoggedModelInput
+
+    model_id, run = logged_model_id(version.source), mlflow.active_run()
+    if model_id is not None and run is not None:
+        mlflow.MlflowClient().log_inputs(run.info.run_id, models=[LoggedModelInput(model_id)])
+
+
 def _dataset_of(path: Path, digest: str) -> "Dataset":
     """A record store as an MLflow data set: where it lies and its digest, not its contents."""
     from mlflow.data.dataset_source_registry import resolve_dataset_source
@@ -238,13 +253,30 @@ def log_table(columns: Mapping[str, list[Any]], path: str) -> None:
         mlflow.log_table(dict(columns), path)
 
 
+def log_deciding(metrics: Mapping[str, float | None]) -> None:
+    """Logs the few figures by which runs are compared, in a section that MLflow's page opens with.
+
+    They are there under their own names, too. What is None or NaN is left out.
+    """
+    import mlflow
+
+    known = {key: value for key, value in metrics.items() if value is not None}
+    mlflow.log_metrics({DECIDING + key: v for key, v in known.items() if math.isfinite(v)})
+
+
 def log_final(
-    metrics: Mapping[str, float], step: int, model_id: str | None, dataset: "Dataset"
+    metrics: Mapping[str, float], model_id: str | None, dataset: "Dataset", step: int = 0
 ) -> None:
     """Logs final figures of the run, linked to the logged model and the data set.
 
-    Without `model_id` MLflow gives a logged model only what was logged at its own step before.
     A figure that does not exist (NaN) is left out: not every store takes it.
+
+    Args:
+        metrics: Figures by name.
+        model_id: Id of the logged model, if there is one. Without it MLflow gives a model only what
+            was logged at its own step before.
+        dataset: Data set that they are of.
+        step: Step of the figures; 0 by default, where MLflow's pages draw bars and no lines.
     """
     import mlflow
 

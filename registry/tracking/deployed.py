@@ -40,6 +40,7 @@ def log_deployment(
         **{f"batch_{batch}_ms": value for batch, value in report.batches_ms.items()},
     }
     mlflow.log_metrics({key: float(v) for key, v in figures.items() if v is not None})
+    command_run.log_deciding({key: figures[key] for key in ("latency_ms", "of_fastest_peer")})
     if report.interrupted:
         mlflow.set_tag(INTERRUPTED_TAG, "true")
     mlflow.log_figure(bars_of(report), "figures/latency.png")

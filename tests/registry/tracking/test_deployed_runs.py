@@ -9,6 +9,7 @@ from deploy_reports import REPORT
 
 from hetfeat.deploy.tuned import KERNELS_MS, TASKS, TUNING_S
 from registry.models.mlflow_client import connect
+from registry.models.version import Version
 from registry.tracking import command_run
 from registry.tracking.deployed import INTERRUPTED_TAG, log_deployment
 from registry.tracking.live import Curve
@@ -51,6 +52,7 @@ def test_metrics_figures_and_a_table():
         "untuned_ms": 9.0,
         "onnxruntime_ms": 2.0,
     }
+    expected |= {"decides/latency_ms": 1.6, "decides/of_fastest_peer": 1.25}
     assert expected.items() <= data.metrics.items()
     assert "torch_ms" not in data.metrics and INTERRUPTED_TAG not in data.tags
     assert files == {
@@ -66,3 +68,13 @@ def test_what_there_is_not_is_left_out():
     data, files, _ = logged(replace(REPORT, interrupted=True), [], {})
     assert files == {"figures/latency.png"}
     assert "of_fastest_peer" not in data.metrics and data.tags[INTERRUPTED_TAG] == "true"
+
+
+def test_the_source_model_is_an_input_of_the_run():
+    client = connect()
+    with command_run.tracked_run("deploy", {}) as run:
+        source = client.create_logged_model(run.info.experiment_id, name="cost_model")
+        for uri in (f"models:/{source.model_id}", "runs:/a/model"):
+            command_run.log_source_model(Version("costmodel.cpu", 1, None, uri, "none"))
+    (given,) = client.get_run(run.info.run_id).inputs.model_inputs
+    assert given.model_id == source.model_id
