@@ -50,8 +50,11 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 OnFigures = Callable[[int, Mapping[str, float]], None]
 """Takes a step, such as a number of trials, and figures at it by name."""
+OnStage = Callable[[str], contextlib.AbstractContextManager[object]]
+"""Encloses a stage of work, by its name."""
 _listener: ContextVar[OnProgress | None] = ContextVar("listener", default=None)
 _recorder: ContextVar[OnFigures | None] = ContextVar("recorder", default=None)
+_stages: ContextVar[OnStage | None] = ContextVar("stages", default=None)
 
 
 @contextlib.contextmanager
@@ -78,6 +81,22 @@ def record(step: int, figures: Mapping[str, float]) -> None:
     """Tells figures of work in progress, by name, to whoever records them; mostly nobody does."""
     if (recorder := _recorder.get()) is not None:
         recorder(step, figures)
+
+
+@contextlib.contextmanager
+def staged_by(on_stage: OnStage) -> Iterator[None]:
+    """Encloses the stages of work in what `on_stage` gives, for the length of the block."""
+    token = _stages.set(on_stage)
+    try:
+        yield
+    finally:
+        _stages.reset(token)
+
+
+def stage(name: str) -> contextlib.AbstractContextManager[object]:
+    """A block that is a stage of work, such as `compile`, to whoever times stages."""
+    on_stage = _stages.get()
+    return contextlib.nullcontext() if on_stage is None else on_stage(name)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from hetfeat.deploy.verify import (
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.remote.session import Quarantine
+from hetfeat.progress import stage
 from hetfeat.workloads.convolution_variants import count_occurrences
 
 log = logging.getLogger(__name__)
@@ -231,7 +232,8 @@ def _time_here(
     if peers:
         log.info("comparing with %s, %d threads each", ", ".join(peers), threads)
     rounds = options.rounds_of(request)
-    timed = compare({"bundle": tuned, **peers}, threads, rounds, options=options.turns)
+    with stage("time beside peers"):
+        timed = compare({"bundle": tuned, **peers}, threads, rounds, options=options.turns)
     latency = timed.pop("bundle")
     assert latency is not None  # `compare` needs the first to work
     batches = {}

@@ -29,6 +29,7 @@ from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceLost
 from hetfeat.measure.remote.session import Quarantine
 from hetfeat.models.labels import leaked_records
+from hetfeat.progress import stage
 from hetfeat.records import Measurement, Task
 
 log = logging.getLogger(__name__)
@@ -72,11 +73,14 @@ def deploy(
         quarantine(RecordStore.create(journal_path(out)).path, measurements, reason)
 
     started = time.monotonic()
-    lowered = lower_networks(request, networks, profile)
+    with stage("lower"):
+        lowered = lower_networks(request, networks, profile)
     untuned = None
     if check.untuned or request.trials != 0:
-        untuned = _check_before_tuning(lowered, source, out, put_aside, check)
-    tuned = tune_tasks(lowered, source, RecordStore.create(journal_path(out)))
+        with stage("verify a first build"):
+            untuned = _check_before_tuning(lowered, source, out, put_aside, check)
+    with stage("tune"):
+        tuned = tune_tasks(lowered, source, RecordStore.create(journal_path(out)))
     return _finish(lowered, untuned, tuned, source, out, put_aside, check, started)
 
 
@@ -110,7 +114,8 @@ def compile_found(
     """
     started = time.monotonic()
     put_aside = partial(quarantine, journal)
-    lowered = lower_networks(request, networks, profile)
+    with stage("lower"):
+        lowered = lower_networks(request, networks, profile)
     untuned = _check_untuned(lowered, out, put_aside, check) if check.untuned else None
     tuned = read_tuned(lowered, source, RecordStore.open(journal))
     return _finish(lowered, untuned, tuned, source, out, put_aside, check, started)
@@ -132,9 +137,11 @@ def _finish(
     wrongly, which its user can mend.
     """
     with work_folder(out) as work:
-        built = build_tuned(lowered, tuned, source, work / "tuned")
+        with stage("compile"):
+            built = build_tuned(lowered, tuned, source, work / "tuned")
         try:
-            checked = check_tuned(lowered, built.folder, put_aside, check)
+            with stage("verify"):
+                checked = check_tuned(lowered, built.folder, put_aside, check)
         except DeviceLost:
             raise
         except WorkFailed:

@@ -15,7 +15,7 @@ from hetfeat.deploy.request import REQUEST, DeployRequest, SourceModel
 from hetfeat.durable import write_file
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.factory import measurer_of
-from hetfeat.progress import At, progress, record
+from hetfeat.progress import At, progress, record, stage
 from hetfeat.transfer.schedule_library import ScheduleLibrary
 from hetfeat.tune.finalists import measure_finalists, select_finalists
 from hetfeat.tune.scheduler import TaskState
@@ -96,7 +96,7 @@ def _choose_cold(
         return result, {}
     log.info("%d of the fastest programs once more, with cold weights", len(finalists))
     try:
-        with _measuring(lowered, journal) as measurer:
+        with stage("measure finalists"), _measuring(lowered, journal) as measurer:
             chosen, cold_s = measure_finalists(finalists, measurer)
     except KeyboardInterrupt:  # then as they were measured while tuning
         cold_s = {task: best.latency_s or 0.0 for task, best in result.best.items()}

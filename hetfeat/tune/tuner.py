@@ -10,6 +10,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.models.base import CostModel
+from hetfeat.progress import stage
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.search.evolution import EvolutionConfig
 from hetfeat.search.strategies import EVOLUTION
@@ -174,8 +175,10 @@ class _Tuning:
             if state is None:
                 self.session.ended = "exhausted"
                 return
-            programs = self._propose(state, min(self.batch, trials_left))
-            self._measure(programs, state)
+            with stage("propose"):
+                programs = self._propose(state, min(self.batch, trials_left))
+            with stage("measure"):
+                self._measure(programs, state)
             self._learn()
             if self.on_round:
                 self.on_round(self.session.progress(), state)

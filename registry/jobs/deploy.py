@@ -52,6 +52,7 @@ from registry.tracking import command_run
 from registry.tracking.bundle_flavor import log_bundle
 from registry.tracking.deployed import log_deployment
 from registry.tracking.live import Curve, live
+from registry.tracking.trace import traced
 
 log = logging.getLogger(__name__)
 
@@ -110,13 +111,18 @@ class ChosenModel:
         name: URI of its version, or the name of a packaged model.
         folder: Folder of the model.
         dataset_digest: Digest of its training records; empty where it is not known.
-        parent_uri: URI of its version, None for a packaged model.
+        version: Version that it is, None for a packaged model.
     """
 
     name: str
     folder: Path
     dataset_digest: str
-    parent_uri: str | None
+    version: Version | None
+
+    @property
+    def parent_uri(self) -> str | None:
+        """URI of its version, None for a packaged model."""
+        return self.version.uri if self.version else None
 
 
 @dataclass(frozen=True)
@@ -317,9 +323,15 @@ def _run_of(request: DeployRequest, source: ChosenModel | None) -> Iterator[_Run
         trials=request.trials,
         seed=request.seed,
     )
-    with command_run.tracked_run(name, tags) as run, live(run.info.run_id) as curve:
+    with (
+        command_run.tracked_run(name, tags) as run,
+        live(run.info.run_id) as curve,
+        traced("deploy"),
+    ):
         command_run.log_resolved(dataclasses.asdict(request))
         model = None
+        if source and source.version:
+            command_run.log_source_model(source.version)
         if source:
             model = SourceModel(load_model(source.folder), source.dataset_digest)
         yield _Run(run.info.run_id, model, curve)
@@ -352,7 +364,7 @@ def _find_source(
         log.warning("no cost model in the registry (%s): %s", error.given, instead)
         return packaged
     version = pulled.version
-    return ChosenModel(version.uri, pulled.folder, version.tags.get(DATASET_TAG, ""), version.uri)
+    return ChosenModel(version.uri, pulled.folder, version.tags.get(DATASET_TAG, ""), version)
 
 
 def _packaged(name: str | None, family: str) -> ChosenModel | None:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hetfeat.progress import recorded_by
@@ -60,7 +61,7 @@ class Curve:
         client = MlflowClient()
         while self._waiting:
             some = self._waiting[:_MOST_METRICS]
-            patiently(lambda metrics=some: client.log_batch(self.run_id, metrics=metrics))
+            patiently(partial(client.log_batch, self.run_id, metrics=some))
             del self._waiting[:_MOST_METRICS]
         self._asked = time.monotonic()
 

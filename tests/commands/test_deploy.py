@@ -183,6 +183,28 @@ class TestDeploying:
         assert version.tags["parent_model_uri"] == f"models:/{trained.MODEL}/1"
         assert version.run_id == deployed.report["run_id"]
 
+    def test_mlflow_itself_knows_the_model_and_the_bundle(self, deployed):
+        from registry.models.mlflow_client import connect
+
+        client = connect()
+        run = client.get_run(deployed.report["run_id"])
+        source = client.get_model_version(trained.MODEL, "1").source
+        bundle = client.get_model_version("network.nets_tiny.here", "1").source
+        assert [f"models:/{given.model_id}" for given in run.inputs.model_inputs] == [source]
+        assert [f"models:/{made.model_id}" for made in run.outputs.model_outputs] == [bundle]
+
+    def test_a_trace_says_where_the_time_went(self, deployed):
+        from registry.models.mlflow_client import connect
+
+        run_id = deployed.report["run_id"]
+        client = connect()
+        (trace,) = client.search_traces(
+            locations=[client.get_run(run_id).info.experiment_id],
+            filter_string=f"metadata.`mlflow.sourceRun` = '{run_id}'",
+        )
+        stages = {"lower", "tune", "propose", "measure", "build", "compile", "verify"}
+        assert stages < {span.name for span in trace.data.spans}
+
     def test_the_run_shows_what_was_deployed(self, deployed):
         from registry.models.mlflow_client import connect
 

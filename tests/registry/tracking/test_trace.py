@@ -1,0 +1,61 @@
+"""Where the time of a deployment goes, as MLflow shows it."""
+
+import logging
+
+import mlflow
+import pytest
+
+from hetfeat.progress import stage
+from registry.models.mlflow_client import connect
+from registry.tracking import command_run
+from registry.tracking.trace import traced
+
+pytestmark = pytest.mark.usefixtures("registry_here")
+
+
+def traces_of(run) -> list:
+    return connect().search_traces(
+        locations=[run.info.experiment_id],
+        filter_string=f"metadata.`mlflow.sourceRun` = '{run.info.run_id}'",
+    )
+
+
+def test_stages_are_spans_of_a_trace_of_the_run():
+    with command_run.tracked_run("deploy", {}) as run, traced("deploy"):
+        with stage("lower"):
+            pass
+        with stage("tune"), stage("measure"), stage("build"):
+            pass
+    (trace,) = traces_of(run)
+    names = {span.span_id: span.name for span in trace.data.spans}
+    assert {(span.name, names.get(span.parent_id)) for span in trace.data.spans} == {
+        ("deploy", None),
+        ("lower", "deploy"),
+        ("tune", "deploy"),
+        ("measure", "tune"),
+        ("build", "measure"),
+    }
+
+
+def test_a_stage_that_fails_is_told_and_its_error_goes_on():
+    with pytest.raises(ValueError, match="wrong"):  # noqa: SIM117
+        with command_run.tracked_run("deploy", {}) as run, traced("deploy"), stage("verify"):
+            raise ValueError("wrong")
+    (trace,) = traces_of(run)
+    assert {span.name: span.status.status_code for span in trace.data.spans}["verify"] == "ERROR"
+
+
+def test_stages_cost_nothing_where_nobody_asks():
+    with stage("lower"):
+        assert mlflow.get_current_active_span() is None
+
+
+def test_a_store_that_takes_no_traces_fails_no_work(monkeypatch, caplog):
+    def lost(*_, **__):
+        raise OSError("gone")
+
+    monkeypatch.setattr("mlflow.tracing.client.TracingClient.start_trace", lost)
+    caplog.set_level(logging.ERROR)
+    with command_run.tracked_run("deploy", {}) as run, traced("deploy"), stage("lower"):
+        pass
+    assert connect().get_run(run.info.run_id).info.status == "FINISHED"
