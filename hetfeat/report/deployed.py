@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.deploy.report import DeployReport
 from hetfeat.deploy.tuned import KERNELS_MS, TASKS, TUNING_S
-from hetfeat.devices.profile import DeviceProfile
+from hetfeat.devices.profile import FP32_BYTES, DeviceProfile
 from hetfeat.parsing import Count, PositiveFloat, PositiveInt, Schema, parse
 from hetfeat.records import Task
 from hetfeat.report.figures import new_figure
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 UNTUNED = "without tuning"
-_FLOAT32_BYTES = 4
-_LINES = ("--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
+_LINES = ("--", ":", "-.", "-")
 
 
 class _TaskFacts(Schema):
@@ -145,6 +144,6 @@ def _roofline_s(task: _TaskFacts, profile: DeviceProfile) -> float | None:
     """Least seconds of one run; None where the profile has no figures, or in other types."""
     if task.dtype != "float32" or not profile.peak_gflops or not profile.bandwidth_gb_s:
         return None
-    moved_bytes = _FLOAT32_BYTES * sum(map(math.prod, task.shapes))
+    moved_bytes = FP32_BYTES * sum(map(math.prod, task.shapes))
     computing_s = (task.flops or 0.0) / (1e9 * profile.peak_gflops)
     return max(computing_s, moved_bytes / (1e9 * profile.bandwidth_gb_s))
