@@ -96,7 +96,7 @@ def _choose_cold(
         return result, {}
     log.info("%d of the fastest programs once more, with cold weights", len(finalists))
     try:
-        with stage("measure finalists"), _measuring(lowered, journal) as measurer:
+        with stage("measuring finalists"), _measuring(lowered, journal) as measurer:
             chosen, cold_s = measure_finalists(finalists, measurer)
     except KeyboardInterrupt:  # then as they were measured while tuning
         cold_s = {task: best.latency_s or 0.0 for task, best in result.best.items()}

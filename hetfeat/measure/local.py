@@ -119,7 +119,7 @@ class LocalMeasurer(PoolMeasurer):
             queue = deque(program for program in some if self._holder(program) is None)
             indices = range(len(self.pool.workers))
             kept = [[p for p in some if self._holder(p) == i] for i in indices]
-            with stage("build"), building():
+            with stage("building programs"), building():
                 built = self.pool.threads.map(self._build_from, indices, kept, repeat(queue))
                 shares = list(enumerate(built))
             with timing():

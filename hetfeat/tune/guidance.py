@@ -136,7 +136,7 @@ class ModelGuidance:
         """
         if len(measurements) >= self._refit_at:
             self._refit_at = len(measurements) + self.config.refit_every
-            with stage("fit"):
+            with stage("fitting"):
                 self.learn(measurements)
 
     def learn(self, measurements: Sequence[Measurement]) -> None:

@@ -175,9 +175,9 @@ class _Tuning:
             if state is None:
                 self.session.ended = "exhausted"
                 return
-            with stage("propose"):
+            with stage("proposing"):
                 programs = self._propose(state, min(self.batch, trials_left))
-            with stage("measure"):
+            with stage("measuring"):
                 self._measure(programs, state)
             self._learn()
             if self.on_round:

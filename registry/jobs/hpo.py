@@ -17,7 +17,7 @@ from pydantic import AllowInfNan, StringConstraints
 from hetfeat.errors import RequestError
 from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.models.base import CostModel
-from hetfeat.models.hyperparameters import Choice, Range, build, space_of
+from hetfeat.models.hyperparameters import build, space_of
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.parsing import Count, Json, Schema
@@ -234,11 +234,10 @@ def _run_trials(work: _Work) -> None:
                 time.sleep(options.poll_s)
             else:
                 return
-            counted = optuna_study.counted(work.study)
-            at(len(counted))
-            values = [t.value for t in counted if t.state == TrialState.COMPLETE]
-            if trial is not None and values:
-                record(len(counted), {BEST: max(value or 0.0 for value in values)})
+            done = len(optuna_study.counted(work.study))
+            at(done)
+            if trial is not None and (best := optuna_study.best_value(work.study)) is not None:
+                record(done, {BEST: best})
 
 
 def _run_trial(work: _Work, trial: optuna.Trial) -> None:
@@ -289,7 +288,7 @@ def _objective(work: _Work, trial: optuna.Trial, run_id: str) -> float:
 
     training, data = work.search.training, work.data
     space = space_of(training.model, training.effort)
-    values = {name: _suggest(trial, name, at) for name, at in space.items()}
+    values = {name: optuna_study.suggest(trial, name, at) for name, at in space.items()}
     mlflow.log_params(values)
     dataset = command_run.log_records(data.store.path, data.digest, "training")
     curve = Curve(run_id)
@@ -310,14 +309,6 @@ def _objective(work: _Work, trial: optuna.Trial, run_id: str) -> float:
     # After the curve, whose last point has the same step: the model is that of its best epoch.
     command_run.log_final({VALUE: value}, None, dataset, curve.last_step)
     return value
-
-
-def _suggest(trial: optuna.Trial, name: str, space: Range | Choice) -> Any:
-    if isinstance(space, Choice):
-        return trial.suggest_categorical(name, space.values)
-    if space.whole:
-        return trial.suggest_int(name, int(space.low), int(space.high), log=space.log)
-    return trial.suggest_float(name, space.low, space.high, log=space.log)
 
 
 def _valid_pca(model: CostModel, data: TrainingData) -> float:

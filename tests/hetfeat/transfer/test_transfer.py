@@ -298,7 +298,10 @@ class TestCommand:
         assert registry.search_model_versions(f"name = '{TARGET}'") == []
         run = registry.get_run(found["run_id"])
         assert run.data.tags["gate"] == "dropped"
-        assert run.data.metrics["pca_scratch"] == found["pca_scratch"]
+        metrics = run.data.metrics
+        assert metrics["pca_scratch"] == metrics["decides/pca_scratch"] == found["pca_scratch"]
+        source = registry.get_model_version("costmodel.useless", "1").source
+        assert [f"models:/{given.model_id}" for given in run.inputs.model_inputs] == [source]
 
     @pytest.mark.parametrize(
         ("arguments", "said"),
