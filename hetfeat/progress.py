@@ -94,7 +94,7 @@ def staged_by(on_stage: OnStage) -> Iterator[None]:
 
 
 def stage(name: str) -> contextlib.AbstractContextManager[object]:
-    """A block that is a stage of work, such as `compile`, to whoever times stages."""
+    """A block that is a stage of work, such as `building`, to whoever times stages."""
     on_stage = _stages.get()
     return contextlib.nullcontext() if on_stage is None else on_stage(name)
 

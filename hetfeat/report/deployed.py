@@ -99,7 +99,6 @@ def task_table(facts: object, profile: DeviceProfile) -> dict[str, list[Any]]:
     rows = []
     for task in tasks:
         roofline_s = _roofline_s(task, profile)
-        both = task.latency_s and roofline_s
         rows.append(
             {
                 "operator": task.operator,
@@ -108,12 +107,16 @@ def task_table(facts: object, profile: DeviceProfile) -> dict[str, list[Any]]:
                 "program": _program(task),
                 "occurrences": task.weight,
                 "latency_ms": task.latency_s and 1e3 * task.latency_s,
-                "share": _taken_s(task) / total_s if total_s else None,
+                "share": _ratio(_taken_s(task), total_s),
                 "roofline_ms": roofline_s and 1e3 * roofline_s,
-                "of_roofline": roofline_s / task.latency_s if both else None,
+                "of_roofline": _ratio(roofline_s, task.latency_s),
             }
         )
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part and whole else None
 
 
 def _taken_s(task: _TaskFacts) -> float:

@@ -37,6 +37,8 @@ _DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     # A bar for each small file says nothing.
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    # MLflow forgets the trace of a deployment of over an hour.
+    "MLFLOW_TRACE_BUFFER_TTL_SECONDS": "604800",
 }
 
 
