@@ -300,11 +300,9 @@ def _run_of(request: DeployRequest, source: ChosenModel | None) -> Iterator[_Run
         traced("deploy"),
     ):
         command_run.log_resolved(dataclasses.asdict(request))
-        model = None
         if source and source.version:
             command_run.log_source_model(source.version)
-        if source:
-            model = SourceModel(load_model(source.folder), source.dataset_digest)
+        model = SourceModel(load_model(source.folder), source.dataset_digest) if source else None
         yield _Run(run.info.run_id, model, curve)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hetfeat.progress import recorded_by
-from registry.models.mlflow_client import is_foreign, patiently
+from registry.models.mlflow_client import in_our_words, is_foreign, patiently
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric
@@ -74,7 +74,7 @@ class Curve:
                 raise
             self._asked = time.monotonic()
             self.every_s *= 10  # each request may take a minute to fail
-            log.warning("no figures meanwhile: %s: %s", type(error).__name__, error)
+            log.warning("%s; they wait", in_our_words(error, "log figures meanwhile").given)
 
 
 @contextlib.contextmanager
