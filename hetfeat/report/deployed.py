@@ -52,18 +52,20 @@ def over_time(points: Mapping[str, Mapping[int, float]], report: DeployReport) -
 
     Args:
         points: Figures by trials, by name, as `hetfeat.deploy.tuned` records them. What there is
-            before every task was measured is left out: it grows with the number of tasks.
+            before the last task was measured first is left out: it grows with their number.
         report: Report of the deployment.
     """
     tasks = points.get(TASKS, {})
-    whole = [step for step, count in tasks.items() if count == max(tasks.values())]
+    most = int(max(tasks.values(), default=0))
+    whole = [step for step, count in tasks.items() if count == most]
     if not whole:
         return None
     figure, (axis,) = new_figure(1, width=7.0)
     seconds, kernels_ms = (
         [points[name][step] for step in whole] for name in (TUNING_S, KERNELS_MS)
     )
-    axis.plot(seconds, kernels_ms, marker=".", drawstyle="steps-post", label="kernels, added up")
+    ours = f"kernels of {most} tasks, added up"
+    axis.plot(seconds, kernels_ms, marker=".", drawstyle="steps-post", label=ours)
     axis.axhline(report.latency_ms, color="black", linewidth=1, label=f"{OURS}, as measured")
     peers_ms = {LABELS.get(name, name): ms for name, ms in report.peers_ms.items() if ms}
     for style, (name, ms) in zip(_LINES, peers_ms.items(), strict=False):
@@ -71,6 +73,7 @@ def over_time(points: Mapping[str, Mapping[int, float]], report: DeployReport) -
     axis.set(
         xlabel="seconds of tuning",
         ylabel="ms (lower is better)",
+        xlim=(0, None),
         ylim=(0, None),
         title=f"{report.network} on {report.device}, {report.trials} programs measured",
     )

@@ -79,7 +79,7 @@ def latency_bars(latencies_ms: Mapping[str, float], what: str) -> "Figure":
     figure, (axis,) = new_figure(1, width=6.0, height=0.9 + 0.38 * len(latencies_ms))
     colours = [_OURS_COLOUR if name == OURS else _PEERS_COLOUR for name in latencies_ms]
     bars = axis.barh(list(latencies_ms), list(latencies_ms.values()), 0.7, color=colours)
-    axis.bar_label(bars, fmt="%.2f", padding=3, fontsize=9)
+    axis.bar_label(bars, fmt="%.4g", padding=3, fontsize=9)
     axis.margins(x=0.15)
     axis.invert_yaxis()
     axis.set_xlabel(f"{what}, ms (lower is better)", fontsize=9)

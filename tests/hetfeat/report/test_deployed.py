@@ -32,9 +32,10 @@ def test_a_bar_for_all_that_ran():
     bars = {label.get_text() for label in axis.get_yticklabels()}
     assert bars == {"hetfeat", "ONNX Runtime", "without tuning"}
     assert "latency of tiny, ms" in axis.get_xlabel()
+    assert [text.get_text() for text in axis.texts] == ["10", "12", "40"]
 
 
-def test_latency_over_time_begins_where_every_task_was_measured():
+def test_latency_over_time_begins_where_the_last_task_was_measured():
     points = {
         TASKS: {8: 1, 16: 2, 24: 2},
         TUNING_S: {8: 3.0, 16: 6.0, 24: 9.0},
@@ -45,6 +46,8 @@ def test_latency_over_time_begins_where_every_task_was_measured():
     assert (list(kernels.get_xdata()), list(kernels.get_ydata())) == ([6.0, 9.0], [11.0, 9.5])
     assert (set(ours.get_ydata()), set(peer.get_ydata())) == ({10.0}, {12.0})
     assert [peer.get_label(), axis.get_xlabel()] == ["ONNX Runtime", "seconds of tuning"]
+    assert kernels.get_label() == "kernels of 2 tasks, added up"
+    assert (axis.get_xlim()[0], axis.get_ylim()[0]) == (0, 0)
 
 
 def test_nothing_is_drawn_where_nothing_was_tuned():
