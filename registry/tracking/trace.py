@@ -10,7 +10,7 @@ from hetfeat.progress import staged_by
 def traced(name: str) -> Iterator[None]:
     """Logs a trace of the active run; stages of `hetfeat.progress` in the block are its spans.
 
-    A store that takes no traces fails no work: MLflow logs them when the work is done.
+    A store that takes no traces fails no work: MLflow writes them on threads of its own.
 
     Args:
         name: Name of the trace's first span.
