@@ -36,6 +36,7 @@ from registry.models.gates import StandardGates
 from registry.models.lineage import lineage
 from registry.models.mlflow_client import connect
 from registry.models.versions import resolve
+from registry.tracking import command_run
 
 SOURCE = "models:/costmodel.cpu-x86@production"
 TARGET = "costmodel.cpu-x86.b"
@@ -290,7 +291,11 @@ class TestCommand:
         assert found["test_records"] == 9 * 14 - 3 * 6
         assert found["pca_transfer"] > 0.5
 
-    def test_shuffled_labels_are_dropped_and_nothing_is_registered(self, registry, capfd):
+    def test_shuffled_labels_are_dropped_and_nothing_is_registered(
+        self, registry, capfd, monkeypatch
+    ):
+        sources = []
+        monkeypatch.setattr(command_run, "log_source_model", sources.append)
         useless = ("--source", "models:/costmodel.useless/1", "--budget-per-task", "6")
         found = adapting.succeed(capfd, "transfer", *NAMED, *useless)
         assert (found["gate"], found["model"], found["version"]) == ("dropped", None, None)
@@ -300,8 +305,7 @@ class TestCommand:
         assert run.data.tags["gate"] == "dropped"
         metrics = run.data.metrics
         assert metrics["pca_scratch"] == metrics["decides/pca_scratch"] == found["pca_scratch"]
-        source = registry.get_model_version("costmodel.useless", "1").source
-        assert [f"models:/{given.model_id}" for given in run.inputs.model_inputs] == [source]
+        assert [version.uri for version in sources] == ["models:/costmodel.useless/1"]
 
     @pytest.mark.parametrize(
         ("arguments", "said"),
