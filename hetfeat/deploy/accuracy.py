@@ -34,6 +34,12 @@ class Accuracy:
     rows: int
     worst_layers: tuple[tuple[str, float], ...]
 
+    def figures(self) -> dict[str, float]:
+        """What is told in numbers, by name."""
+        ratio = {"snr_db": self.snr_db}
+        same = self.top1_agreement
+        return ratio if same is None else ratio | {"top1_agreement": same}
+
     def described(self) -> str:
         """One line for people."""
         same = self.top1_agreement

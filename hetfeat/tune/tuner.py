@@ -10,6 +10,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.models.base import CostModel
+from hetfeat.progress import stage
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.registers import unit_of
 from hetfeat.search.evolution import EvolutionConfig
@@ -175,8 +176,10 @@ class _Tuning:
             if state is None:
                 self.session.ended = "exhausted"
                 return
-            programs = self._propose(state, min(self.batch, trials_left))
-            self._measure(programs, state)
+            with stage("proposing"):
+                programs = self._propose(state, min(self.batch, trials_left))
+            with stage("measuring"):
+                self._measure(programs, state)
             self._learn()
             if self.on_round:
                 self.on_round(self.session.progress(), state)

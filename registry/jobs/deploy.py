@@ -58,11 +58,11 @@ from registry.models.version import (
 from registry.models.versions import metric_tags, register, search_versions
 from registry.tracking import command_run
 from registry.tracking.bundle_flavor import log_bundle
+from registry.tracking.deployed import log_deployment
+from registry.tracking.live import Curve, live
+from registry.tracking.trace import traced
 
 log = logging.getLogger(__name__)
-
-INTERRUPTED_TAG = "interrupted"
-"""Tag of the run of a deployment that had not spent its budget: no report counts it."""
 
 
 @dataclass(frozen=True)
@@ -249,10 +249,11 @@ def compile_and_register(
     source = find_source(request.model or FROM_SCRATCH, None, profile)
     request = dataclasses.replace(request, outputs=outputs or request.outputs)
     networks = _import_networks(request, profile, journal=journal)
-    with _run_of(request, source) as (run_id, model):
-        report = compile_found(request, networks, profile, model, out, journal)
-        version = _log_bundle(out, report, request, source, run_id)
-    return Deployment(report, run_id, version.uri, out, reused=False)
+    with _run_of(request, source) as run:
+        report = compile_found(request, networks, profile, run.model, out, journal)
+        log_deployment(report, read_manifest(out), profile, run.curve)
+        version = _log_bundle(out, report, request, source, run.id)
+    return Deployment(report, run.id, version.uri, out, reused=False)
 
 
 def _deploy_in_run(
@@ -270,12 +271,13 @@ def _deploy_in_run(
     networks = _import_networks(request, profile, calibration)
     if refresh:
         refuse_irreplaceable(out)
-    with _run_of(request, source) as (run_id, model):
+    with _run_of(request, source) as run:
         if refresh:
             discard(out)
-        report = kept or make(request, networks, profile, model, out)
-        version = _log_bundle(out, report, request, source, run_id)
-    return Deployment(report, run_id, version.uri, out, reused=kept is not None)
+        report = kept or make(request, networks, profile, run.model, out)
+        log_deployment(report, read_manifest(out), profile, run.curve)
+        version = _log_bundle(out, report, request, source, run.id)
+    return Deployment(report, run.id, version.uri, out, reused=kept is not None)
 
 
 def _import_networks(
@@ -302,11 +304,17 @@ def _import_networks(
     return networks
 
 
+@dataclass(frozen=True)
+class _Run:
+    """The MLflow run of a deployment, the model to tune with, and figures that come meanwhile."""
+
+    id: str
+    model: SourceModel | None
+    curve: Curve
+
+
 @contextmanager
-def _run_of(
-    request: DeployRequest, source: ChosenModel | None
-) -> Iterator[tuple[str, SourceModel | None]]:
-    """An MLflow run of a deployment: its id, and the model to tune with."""
+def _run_of(request: DeployRequest, source: ChosenModel | None) -> Iterator[_Run]:
     tags = {"device": request.device, "network": request.slug}
     tags |= {PARENT_TAG: source.parent_uri} if source and source.parent_uri else {}
     name = command_run.run_name(
@@ -317,12 +325,16 @@ def _run_of(
         trials=request.trials,
         seed=request.seed,
     )
-    with command_run.tracked_run(name, tags) as run:
+    with (
+        command_run.tracked_run(name, tags) as run,
+        live(run.info.run_id) as curve,
+        traced("deploy"),
+    ):
         command_run.log_resolved(dataclasses.asdict(request))
-        model = None
-        if source:
-            model = SourceModel(load_model(source.folder), source.dataset_digest)
-        yield run.info.run_id, model
+        if source and source.version:
+            command_run.log_source_model(source.version)
+        model = SourceModel(load_model(source.folder), source.dataset_digest) if source else None
+        yield _Run(run.info.run_id, model, curve)
 
 
 def _registered(out: Path, name: str) -> Version | None:
@@ -338,30 +350,14 @@ def _registered(out: Path, name: str) -> Version | None:
 def _log_bundle(
     out: Path, report: DeployReport, request: DeployRequest, source: ChosenModel | None, run_id: str
 ) -> Version:
-    """Logs a bundle and its figures and registers it."""
-    import mlflow
-
+    """Logs a bundle and registers it."""
     gated = {
         "latency_ms": report.latency_ms,
         "max_abs_error": report.max_abs_error,
         "tolerance": report.tolerance,
     }
-    figures = gated | {
-        "untuned_ms": report.untuned_ms,
-        "tuning_s": report.tuning_s,
-        "build_s": report.build_s,
-        "trials": report.trials,
-        "leaked_records": report.leaked_records,
-        **{f"{peer}_ms": value for peer, value in report.peers_ms.items()},
-        **{f"batch_{batch}_ms": value for batch, value in report.batches_ms.items()},
-    }
-    if report.interrupted:
-        mlflow.set_tag(INTERRUPTED_TAG, "true")
-    if accuracy := report.accuracy:
-        gated |= {"snr_db": accuracy.snr_db}
-        if accuracy.top1_agreement is not None:
-            gated |= {"top1_agreement": accuracy.top1_agreement}
-    mlflow.log_metrics({key: float(v) for key, v in (figures | gated).items() if v is not None})
+    if report.accuracy:
+        gated |= report.accuracy.figures()
     tags = {"device": request.device, "network": request.slug}
     if request.calibration:
         tags |= {PRECISION_TAG: request.precision, CALIBRATION_TAG: request.calibration}

@@ -151,6 +151,7 @@ STAY: dict[str, dict[str, str]] = {
         "DIGEST_CHARACTERS": "format",
         "MOST_CHARACTERS": "format",
     },
+    "registry/tracking/live.py": {"_MOST_METRICS": "protocol"},
 }
 """Constants by file, each with the kind of its reason."""
 
