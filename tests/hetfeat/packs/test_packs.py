@@ -263,6 +263,25 @@ def test_a_killed_run_leaves_no_child(packed, tmp_path):
     assert summary.programs + summary.known_before == 3
 
 
+def test_the_commands_measure_and_bring_back(packed, hetfeat_command, child_environment, tmp_path):
+    def answer(*words):
+        done = subprocess.run(
+            [*hetfeat_command, "pack", *map(str, words), "--json"],
+            env=child_environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    ran = answer("run", packed, "--out", "records.jsonl")
+    assert (ran["programs"], ran["failed"], ran["device"]) == (3, 0, "here")
+    assert ran["programs_per_s"] > 0
+    kept = answer("import", "records.jsonl", "--device", "renamed", "--out", "store")
+    assert (kept["kept"], kept["device"]) == (3, "renamed")
+
+
 def test_programs_are_dealt_evenly():
     task = describe(kernels.scaled(2.0))
     many, few = ([Program(task, f"{n}{k}") for k in range(n)] for n in (9, 2))
