@@ -47,6 +47,8 @@ WAYS = {
     "standard": ("--effort", "standard"),
 }
 PACKAGES = ("apache-tvm", "torch", "onnxruntime", "openvino", "hetfeat")
+OF_A_PLACE = ("bundle", "bundle_version", "run_id")
+"""What a report says of the folder and the registry, which no line repeats."""
 KEPT_TO_ISA = ("torch", "openvino")
 """Engines that `ONEDNN_MAX_CPU_ISA` keeps to narrower vectors."""
 ONEDNN_NAMES = {"avx2": "AVX2", "sse42": "SSE41"}
@@ -76,7 +78,7 @@ def deployed(out: Path, device: str, asked: list[str], environment: dict[str, st
         text=True,
         check=True,
     )
-    report: dict[str, Any] = json.loads(done.stdout)
+    report = {key: value for key, value in json.loads(done.stdout).items() if key not in OF_A_PLACE}
     return report | {"command_s": round(time.monotonic() - started_s, 1)}
 
 

@@ -19,7 +19,7 @@ from ratios import ratio
 
 from hetfeat.deploy.bench import CHILD, Latency, TurnOptions
 from hetfeat.deploy.bundle import read_manifest
-from hetfeat.deploy.messages import TimeEngine
+from hetfeat.deploy.messages import TimeEngine, WarmEngine
 from hetfeat.measure.messages import Hello
 from hetfeat.measure.worker import Worker
 
@@ -35,6 +35,7 @@ def started(bundle: Path, threads: int, without: bool) -> Worker:
         raise SystemExit("this kernel does not let a process do without huge pages")
     worker = Worker(CHILD, [settings], threads)
     worker.ask(Hello(), TURN_TIMEOUT_S)
+    worker.ask(WarmEngine(), TURN_TIMEOUT_S)
     return worker
 
 

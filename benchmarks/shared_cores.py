@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 from hetfeat.deploy.bench import CHILD, TurnOptions
-from hetfeat.deploy.messages import TimeEngine
+from hetfeat.deploy.messages import TimeEngine, WarmEngine
 from hetfeat.measure.messages import Hello
 from hetfeat.measure.worker import Worker
 
@@ -105,7 +105,12 @@ def engines_of(bundle: Path) -> dict[str, Worker]:
         "onnxruntime": {"engine": "onnxruntime", "seed": request["seed"], **peer},
     }
     return {
-        name: Worker(CHILD, [json.dumps({"threads": threads, **one})], threads)
+        name: Worker(
+            CHILD,
+            [json.dumps({"threads": threads, **one})],
+            threads,
+            needs_torch=name != "bundle",
+        )
         for name, one in settings.items()
     }
 
@@ -120,6 +125,7 @@ def main() -> None:
     kinds: dict[str, list[dict[str, float]]] = {"one core": [], "near": [], "apart": []}
     for engine in engines.values():
         engine.ask(Hello(), TURN_TIMEOUT_S)
+        engine.ask(WarmEngine(), TURN_TIMEOUT_S)
     for _ in range(given.rounds):
         turns = {name: turn_ms(engine) for name, engine in engines.items()}
         time.sleep(PAUSE_S)

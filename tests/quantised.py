@@ -1,5 +1,8 @@
 """Quantised ONNX networks, as quantisers write them: a node at a time, with scales that fit."""
 
+import subprocess
+import tempfile
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -99,4 +102,11 @@ def assembly(executable):
         modules.extend(module.imports)
         if module.kind == "llvm":
             found.append(module.inspect_source("asm"))
+        if module.kind == "static_library":
+            with tempfile.NamedTemporaryFile(suffix=".o") as file:
+                module.write_to_file(file.name)
+                line = ["objdump", "--disassemble", "--no-show-raw-insn", file.name]
+                found.append(
+                    subprocess.run(line, capture_output=True, text=True, check=True).stdout
+                )
     return "\n".join(found)

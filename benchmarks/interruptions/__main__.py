@@ -1,6 +1,7 @@
 """Commands killed, stopped, run twice at once, and on a disk that fills: what is lost?
 
-    python benchmarks/interruptions --rounds 20 --out out/interruptions [--only kill,train]
+    python benchmarks/interruptions --rounds 20 --out out/interruptions
+                                    [--only ATTACK] [--commands train,hpo]
 
 Each command is cut short at a random moment of its usual time and then run again. What it had kept
 before must be there afterwards, once; `doctor` must name what is amiss, and repair it. A round is
@@ -30,7 +31,8 @@ def main() -> int:
         (attack, subject, work)
         for attack, subjects in ATTACKS.items()
         for subject, work in subjects.items()
-        if not given.only or {attack, subject} & given.only
+        if (not given.only or attack in given.only)
+        and (not given.commands or subject in given.commands)
     ]
     with tempfile.TemporaryDirectory(prefix="interruptions-") as folder:
         place = Place(Path(folder) / "place")
@@ -50,7 +52,8 @@ def _options() -> argparse.ArgumentParser:
     made.add_argument("--rounds", type=int, default=20)
     made.add_argument("--out", type=Path, default=Path("out/interruptions"))
     made.add_argument("--seed", type=int, default=0)
-    made.add_argument("--only", type=lambda text: set(text.split(",")), help="attacks, commands")
+    made.add_argument("--only", type=lambda text: set(text.split(",")), help="attacks")
+    made.add_argument("--commands", type=lambda text: set(text.split(",")))
     return made
 
 

@@ -36,8 +36,6 @@ def show_first_result(folder: Path, device: Device = "local") -> DeployReport:
             or something else lies in the folder.
         WorkFailed: The compiled network is wrong.
     """
-    from hetfeat.workloads.relax import import_network
-
     profile = as_profile(device)
     need_measurable(profile)
     need_cross_compiler(profile.name, profile.target)
@@ -66,8 +64,7 @@ def show_first_result(folder: Path, device: Device = "local") -> DeployReport:
         trials=0,
         seed=0,
     )
-    network = load_network(str(path))
-    imported = Imported(1, network, import_network(network))
+    imported = Imported.of(1, load_network(str(path)))
     report = deploy(request, [imported], profile, source, folder / BUNDLE)
     write_page(folder / PAGE, report, path)
     return report

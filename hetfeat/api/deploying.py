@@ -146,9 +146,7 @@ def _deploy(
     refresh: bool,
     journal: Path | None,
 ) -> None:
-    from hetfeat.workloads.relax import import_network
-
-    networks = [Imported(request.batches[0], network, import_network(network))]
+    networks = [Imported.of(request.batches[0], network)]
     if refresh:
         discard(out)
     if journal:

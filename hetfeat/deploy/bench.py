@@ -4,15 +4,16 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hetfeat.deploy.bundle import read_manifest
-from hetfeat.deploy.messages import TimeEngine
+from hetfeat.deploy.messages import TimeEngine, WarmEngine
 from hetfeat.errors import RequestError, WorkFailed, not_one_of
 from hetfeat.measure.machine_lock import timing
-from hetfeat.measure.messages import Hello, RequestFailed
+from hetfeat.measure.messages import Hello, Message, RequestFailed
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.workloads.networks import is_plain_name, network_slug
 
@@ -22,6 +23,10 @@ MORE_PEERS = ("torch_compile",)
 """Engines compared with where they are asked for: half a minute goes by before the first run."""
 GPU_PEERS = ("torch", "torch_compile")
 """Engines compared with on a GPU; the others are the CPU's here."""
+PEERS_OF_FILES = {"ONNX": ("onnxruntime", "openvino"), "TFLite": ()}
+"""Engines that run a network which comes from a file, by its `Network.kind`."""
+WITHOUT_TORCH = {"bundle", "onnx"}
+"""Settings of engines that load without torch."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,11 @@ class Latency:
     low_ms: float
     high_ms: float
     turns_ms: tuple[float, ...] = ()
+
+
+def peer_runs(peer: str, kind: str) -> bool:
+    """Whether a peer runs networks of a kind, as `Network.kind` tells it."""
+    return peer in PEERS_OF_FILES.get(kind, (*PEERS, *MORE_PEERS))
 
 
 def bench_bundle(
@@ -139,28 +149,26 @@ def compare(
         WorkFailed: The first engine does not run and is needed, or one stops while being timed.
     """
     workers = {
-        name: Worker(CHILD, [json.dumps({"threads": threads, **settings})], threads)
+        name: Worker(
+            CHILD,
+            [json.dumps({"threads": threads, **settings})],
+            threads,
+            needs_torch=WITHOUT_TORCH.isdisjoint(settings),
+        )
         for name, settings in engines.items()
     }
     first = next(iter(engines))
     try:
-        for name in list(workers):
-            failure = _failure(workers[name], options.load_timeout_s)
-            if failure and first_needed and name == first:
-                raise WorkFailed(
-                    f"{name}, which does not run ({failure})",
-                    "a bundle that runs",
-                    "deploy it anew with --refresh true",
-                )
-            if failure:
-                workers.pop(name).stop()
-        turns: dict[str, list[float]] = {name: [] for name in workers}
-        for number in range(rounds):
-            order = list(workers) if number % 2 == 0 else list(reversed(workers))
-            for name in order:
-                with timing():
-                    time.sleep(options.settle_s)
-                    turns[name].append(_turn_ms(name, workers[name], options))
+        failures = _start(workers, options.load_timeout_s)
+        if first_needed and (failure := failures.get(first)):
+            raise WorkFailed(
+                f"{first}, which does not run ({failure})",
+                "a bundle that runs",
+                "deploy it anew with --refresh true",
+            )
+        for name in failures:
+            workers.pop(name).stop()
+        turns = _take_turns(workers, rounds, options)
     except Lost as lost:
         raise WorkFailed(
             f"an engine that stopped while being timed ({lost.kind})",
@@ -171,6 +179,39 @@ def compare(
         for worker in workers.values():
             worker.stop()
     return {name: _latency(turns[name]) if name in turns else None for name in engines}
+
+
+def _start(workers: Mapping[str, Worker], timeout_s: float) -> dict[str, str]:
+    """Loads all engines at once, then runs one after the other; why, by name, one does not."""
+    for worker in workers.values():
+        worker.start()  # by this thread: a child ends with the one that started it
+    threads = ThreadPoolExecutor(len(workers))
+    try:
+        loaded = threads.map(lambda worker: _failure(worker, Hello(), timeout_s), workers.values())
+        failures = dict(zip(workers, loaded, strict=True))
+    except BaseException:
+        for worker in workers.values():
+            worker.close()  # threads that still ask, after an interrupt, end at once
+        raise
+    finally:
+        threads.shutdown()
+    for name, worker in workers.items():
+        failures[name] = failures[name] or _failure(worker, WarmEngine(), timeout_s)
+    return {name: failure for name, failure in failures.items() if failure}
+
+
+def _take_turns(
+    workers: Mapping[str, Worker], rounds: int, options: TurnOptions
+) -> dict[str, list[float]]:
+    """Milliseconds of each engine's turns."""
+    turns: dict[str, list[float]] = {name: [] for name in workers}
+    for number in range(rounds):
+        names = list(workers)
+        for name in names if number % 2 == 0 else reversed(names):
+            with timing():
+                time.sleep(options.settle_s)
+                turns[name].append(_turn_ms(name, workers[name], options))
+    return turns
 
 
 def _turn_ms(name: str, worker: Worker, options: TurnOptions) -> float:
@@ -187,10 +228,10 @@ def _turn_ms(name: str, worker: Worker, options: TurnOptions) -> float:
         ) from failed
 
 
-def _failure(worker: Worker, timeout_s: float) -> str | None:
-    """Why an engine does not load, or None."""
+def _failure(worker: Worker, request: Message[None], timeout_s: float) -> str | None:
+    """Why an engine does not load or run, or None."""
     try:
-        worker.ask(Hello(), timeout_s)
+        worker.ask(request, timeout_s)
     except Lost as lost:
         return lost.kind
     except RequestFailed as failed:

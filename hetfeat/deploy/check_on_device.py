@@ -1,16 +1,22 @@
 """Checks a bundle on its device: that it computes what it should, and how fast it is."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from hetfeat.deploy import bundle
-from hetfeat.deploy.bench import GPU_PEERS, PEERS, Latency, TurnOptions, compare
+from hetfeat.deploy.bench import GPU_PEERS, PEERS, Latency, TurnOptions, compare, peer_runs
 from hetfeat.deploy.lowered import Lowered
 from hetfeat.deploy.remote.device import BundleSessionOptions, DeviceBundle, on_device
 from hetfeat.deploy.request import DeployRequest
 from hetfeat.deploy.runtime import worst
+from hetfeat.deploy.stages import Stopwatch
 from hetfeat.deploy.verify import (
     Reference,
     Runs,
@@ -23,6 +29,9 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.remote.session import Quarantine
 from hetfeat.workloads.convolution_variants import count_occurrences
+
+if TYPE_CHECKING:
+    from hetfeat.workloads.network import Network
 
 log = logging.getLogger(__name__)
 
@@ -94,12 +103,14 @@ class Checked:
         latency: Latency of the first batch size.
         peers: Latencies of the other engines, by name.
         batches: Latencies of the other batch sizes, by batch size.
+        seconds: Wall time of verifying and of timing, by stage; default none.
     """
 
     verified: Verified
     latency: Latency
     peers: dict[str, Latency | None]
     batches: dict[int, Latency | None]
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def check_untuned(
@@ -181,18 +192,25 @@ def check_tuned(
     """
     if len(lowered.networks) > 1:
         bundle.add_facts(folder, {"any_rows": True})  # only so are the other sizes reached
+    watch = Stopwatch()
     if lowered.profile.route.is_local:
-        verified = _verify(lowered, folder, bundle.load_bundle(folder))
-        return _time_here(lowered, folder, verified, options)
+        with watch.stage("verifying"):
+            verified = _verify(lowered, folder, bundle.load_bundle(folder))
+        with watch.stage("timing"):
+            checked = _time_here(lowered, folder, verified, options)
+        return replace(checked, seconds=watch.seconds)
     first, *others = lowered.request.batches
     rounds = options.rounds_of(lowered.request)
 
     def on_server(loaded: DeviceBundle) -> Checked:
-        verified = _verify(lowered, folder, loaded)
-        batches: dict[int, Latency | None] = {
-            batch: loaded.latency(options.few_rounds, batch) for batch in others
-        }
-        return Checked(verified, loaded.latency(rounds, first), dict.fromkeys(PEERS), batches)
+        with watch.stage("verifying"):
+            verified = _verify(lowered, folder, loaded)
+        with watch.stage("timing"):
+            batches: dict[int, Latency | None] = {
+                batch: loaded.latency(options.few_rounds, batch) for batch in others
+            }
+            latency = loaded.latency(rounds, first)
+        return Checked(verified, latency, dict.fromkeys(PEERS), batches, watch.seconds)
 
     return on_device(lowered.profile, folder, on_server, put_aside, options.session)
 
@@ -220,23 +238,50 @@ def _time_here(
     lowered: Lowered, folder: Path, verified: Verified, options: CheckOptions
 ) -> Checked:
     request, threads = lowered.request, lowered.profile.threads
-    first, *others = request.batches
     gpu = lowered.profile.target.is_gpu
     where = {"gpu": True} if gpu else {}
     tuned = {"engine": "bundle", "bundle": str(folder), **where}
-    network = {"network": request.network, "batch": first, "seed": request.seed}
-    network |= {"outputs": request.outputs}
     names = options.peers if options.peers is not None else GPU_PEERS if gpu else PEERS
-    peers = {name: {"engine": name, **network, **where} for name in names}
-    if peers:
-        log.info("comparing with %s, %d threads each", ", ".join(peers), threads)
     rounds = options.rounds_of(request)
-    timed = compare({"bundle": tuned, **peers}, threads, rounds, options=options.turns)
+    with _network_of_peers(lowered) as network:
+        able = [name for name in names if peer_runs(name, lowered.networks[0].network.kind)]
+        peers = {name: {"engine": name, **network, **where} for name in able}
+        if peers:
+            log.info("comparing with %s, %d threads each", ", ".join(peers), threads)
+        timed = compare({"bundle": tuned, **peers}, threads, rounds, options=options.turns)
     latency = timed.pop("bundle")
     assert latency is not None  # `compare` needs the first to work
     batches = {}
-    for batch in others:
+    for batch in request.batches[1:]:
         engines = {"bundle": tuned | {"batch": batch}}
         alone = compare(engines, threads, options.few_rounds, options=options.turns)
         batches[batch] = alone["bundle"]
-    return Checked(verified, latency, dict.fromkeys(PEERS) | timed, batches)
+    return Checked(verified, latency, dict.fromkeys([*PEERS, *names]) | timed, batches)
+
+
+@contextmanager
+def _network_of_peers(lowered: Lowered) -> Iterator[dict[str, Any]]:
+    """The settings by which peers load the first network, for as long as they may.
+
+    A model of ONNX is written once for all of them: none imports torch to load it.
+    """
+    request, network = lowered.request, lowered.networks[0].network
+    named = {"network": request.network, "batch": request.batches[0], "seed": request.seed}
+    named |= {"outputs": request.outputs}
+    with tempfile.TemporaryDirectory() as folder:
+        yield _written(network, Path(folder)) or named
+
+
+def _written(network: "Network", folder: Path) -> dict[str, Any] | None:
+    """An ONNX model and its inputs in files; None for another network, and for one of over 2 GB."""
+    if network.onnx is None:
+        return None
+    model = folder / "network.onnx"
+    try:
+        model.write_bytes(network.onnx.SerializeToString())
+    except Exception:  # protobuf's own
+        return None
+    paths = [folder / f"input_{place}.npy" for place in range(len(network.inputs))]
+    for path, value in zip(paths, network.inputs, strict=True):
+        np.save(path, value.numpy(), allow_pickle=False)
+    return {"onnx": str(model), "inputs": [str(path) for path in paths]}

@@ -14,9 +14,11 @@ import tvm.s_tir.meta_schedule as ms
 from tvm import relax
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+from hetfeat.deploy.parts import compile_in_parts
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.records import Program
 from hetfeat.schedules.design_space import replay
+from hetfeat.workloads.passes.fold_layouts import fold_layouts
 from hetfeat.workloads.relax import NetworkTask, as_target
 
 log = logging.getLogger(__name__)
@@ -60,12 +62,15 @@ def compile_network(
     step = relax.transform
     with target, _database(profile, tasks, programs):
         apply = [step.MetaScheduleApplyDatabase(enable_warning=False)] if programs else []
-        pack = [step.SplitLayoutRewritePreproc(), step.LiftTransformParams(), step.FoldConstant()]
-        module = tvm.ir.transform.Sequential([*apply, *pack])(lowered)
+        pack = [step.SplitLayoutRewritePreproc(), step.LiftTransformParams()]
+        fold = [fold_layouts, step.FoldConstant(), step.CanonicalizeBindings()]
+        drop = step.DeadCodeElimination(["main"])  # what laid out weights, too
+        module = tvm.ir.transform.Sequential([*apply, *pack, *fold, drop])(lowered)
     module, parameters = _constants_as_parameters(module)
+    if not profile.target.is_gpu:
+        return Compiled(compile_in_parts(module, target), parameters)
     with target, _kernels_as_source():
-        executable = tvm.compile(module, target)
-    return Compiled(executable, parameters)
+        return Compiled(tvm.compile(module, target), parameters)
 
 
 @contextlib.contextmanager

@@ -2,8 +2,8 @@
 
     python -m hetfeat.deploy.engines FILE_DESCRIPTOR SETTINGS_JSON
 
-Settings: `engine`, `threads`, and what the engine needs (`bundle`, or `network`, `batch`,
-`seed`, `outputs`).
+Settings: `engine`, `threads`, and what the engine needs: `bundle`; or `onnx`, the path of a model,
+and `inputs`, those of its inputs; or `network`, `batch`, `seed` and `outputs`.
 """
 
 import json
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.deploy import gemm_engines
 from hetfeat.deploy.bundle import load_bundle, sample_inputs
-from hetfeat.deploy.messages import TimeEngine
+from hetfeat.deploy.messages import TimeEngine, WarmEngine
 from hetfeat.errors import RequestError
 from hetfeat.measure.messages import Handlers, Hello
 from hetfeat.measure.worker_loop import serve
@@ -161,7 +161,15 @@ def _network(settings: dict[str, Any]) -> "Network":
 
 @contextmanager
 def _as_onnx(settings: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """The network as an ONNX file, for as long as it takes to load, and its inputs."""
+    """The network as an ONNX file, for as long as it takes to load, and its inputs.
+
+    A model that is there already is taken without torch, which takes seconds to import.
+    """
+    if "onnx" in settings:
+        import numpy as np
+
+        yield settings["onnx"], [np.load(path, allow_pickle=False) for path in settings["inputs"]]
+        return
     import torch
 
     network = _network(settings)
@@ -211,12 +219,16 @@ class EngineService:
 
     def handlers(self) -> Handlers:
         """What the child does for each message."""
-        return {Hello: self.hello, TimeEngine: self.time}
+        return {Hello: self.hello, WarmEngine: self.warm, TimeEngine: self.time}
 
     def hello(self, request: Hello) -> None:
-        """Loads the engine and runs it twice, once if it is slow."""
+        """Loads the engine, perhaps beside others."""
         self._run = ENGINES[self._settings["engine"]](self._settings)
         self._flush = flushing(self._settings)
+
+    def warm(self, request: WarmEngine) -> None:
+        """Runs the engine twice, once if it is slow, while no other does."""
+        assert self._run is not None
         self._first_s = self._time_one()
         if self._first_s < self._slow_s:
             self._run()

@@ -9,6 +9,8 @@ import numpy as np
 
 from hetfeat.deploy.bundle import Array
 from hetfeat.errors import WorkFailed
+from hetfeat.workloads.integer_reference import run_integers
+from hetfeat.workloads.integer_tensors import InexactError
 
 if TYPE_CHECKING:
     from hetfeat.workloads.network import Network
@@ -73,9 +75,6 @@ def exact_outputs(
     Raises:
         WorkFailed: They are further apart: it was imported wrongly.
     """
-    from hetfeat.workloads.integer_reference import run_integers
-    from hetfeat.workloads.integer_tensors import InexactError
-
     try:
         exact = [(inputs, run_integers(integers.module, inputs)) for inputs, _ in draws]
     except InexactError as error:

@@ -4,10 +4,11 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.deploy.request import DeployRequest, Imported
+from hetfeat.deploy.stages import Stopwatch
 from hetfeat.deploy.verify import Reference, reference_of
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.records import Task
@@ -35,6 +36,7 @@ class Lowered:
         tasks_of_each: Tasks of each, in every variant of its convolutions.
         tasks: Tasks of all, each once.
         workloads: Text of each task's TVM module, by the task's hash.
+        seconds: Wall time of lowering it and of its references, by stage; default none.
     """
 
     request: DeployRequest
@@ -45,6 +47,7 @@ class Lowered:
     tasks_of_each: Sequence[Sequence["NetworkTask"]]
     tasks: Sequence["NetworkTask"]
     workloads: Mapping[str, str]
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def weights(self) -> dict[Task, int]:
@@ -67,18 +70,24 @@ def lower_networks(
     """
     from hetfeat.workloads.relax import as_target, in_layout, save_workload
 
-    target = as_target(profile.target)
+    target, watch = as_target(profile.target), Stopwatch()
     with refusals(request.network):
-        modules = [in_layout(imported.module, target) for imported in networks]
-        references = [
-            reference_of(imported.network, request.seed, module=imported.module)
-            for imported in networks
-        ]
+        with watch.stage("lowering"):
+            modules = [in_layout(imported.module, target) for imported in networks]
+        with watch.stage("references"):
+            references = [
+                reference_of(imported.network, request.seed, module=imported.module)
+                for imported in networks
+            ]
         _warn_of_silence(references[0])
-        tasks_of_each = [extract_variant_tasks(module, target, TRANSFORMS) for module in modules]
-    tasks = merge_tasks(tasks_of_each)
-    workloads = {task.task.hash: save_workload(task.module) for task in tasks}
-    return Lowered(request, profile, networks, modules, references, tasks_of_each, tasks, workloads)
+        with watch.stage("lowering"):
+            of_each = [extract_variant_tasks(module, target, TRANSFORMS) for module in modules]
+            tasks = merge_tasks(of_each)
+            workloads = {task.task.hash: save_workload(task.module) for task in tasks}
+    return Lowered(
+        *(request, profile, networks, modules, references, of_each, tasks, workloads),
+        seconds=watch.seconds,
+    )
 
 
 def _warn_of_silence(reference: Reference) -> None:

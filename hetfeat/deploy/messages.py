@@ -5,6 +5,12 @@ from typing import Literal
 from hetfeat.measure.messages import Message, Seconds
 
 
+class WarmEngine(Message[None]):
+    """Has an engine that `Hello` loaded run twice, once if it is slow."""
+
+    do: Literal["warm"] = "warm"
+
+
 class TimeEngine(Message[list[float]]):
     """Asks for latencies in seconds of runs in a row, for about `seconds`, at least one."""
 

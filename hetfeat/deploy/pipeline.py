@@ -1,7 +1,6 @@
 """The whole of a deployment: lower, tune, build, check, and leave a bundle with its report."""
 
 import logging
-import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from hetfeat.deploy.check_on_device import (
 from hetfeat.deploy.lowered import Lowered, lower_networks
 from hetfeat.deploy.report import DeployReport
 from hetfeat.deploy.request import DeployRequest, Imported, SourceModel, journal_path
+from hetfeat.deploy.stages import Stopwatch
 from hetfeat.deploy.tuned import Tuned, read_tuned, tune_tasks
 from hetfeat.deploy.work import work_folder
 from hetfeat.devices.profile import DeviceProfile
@@ -71,13 +71,15 @@ def deploy(
         """Before the tuning there may be no journal yet."""
         quarantine(RecordStore.create(journal_path(out)).path, measurements, reason)
 
-    started = time.monotonic()
+    watch = Stopwatch()
     lowered = lower_networks(request, networks, profile)
     untuned = None
     if check.untuned or request.trials != 0:
-        untuned = _check_before_tuning(lowered, source, out, put_aside, check)
-    tuned = tune_tasks(lowered, source, RecordStore.create(journal_path(out)))
-    return _finish(lowered, untuned, tuned, source, out, put_aside, check, started)
+        with watch.stage("first check"):
+            untuned = _check_before_tuning(lowered, source, out, put_aside, check)
+    with watch.stage("choosing"):
+        tuned = tune_tasks(lowered, source, RecordStore.create(journal_path(out)))
+    return _finish(lowered, untuned, tuned, source, out, put_aside, check, watch)
 
 
 def compile_found(
@@ -108,12 +110,16 @@ def compile_found(
         RequestError: As `deploy`.
         WorkFailed: As `deploy`.
     """
-    started = time.monotonic()
+    watch = Stopwatch()
     put_aside = partial(quarantine, journal)
     lowered = lower_networks(request, networks, profile)
-    untuned = _check_untuned(lowered, out, put_aside, check) if check.untuned else None
-    tuned = read_tuned(lowered, source, RecordStore.open(journal))
-    return _finish(lowered, untuned, tuned, source, out, put_aside, check, started)
+    untuned = None
+    if check.untuned:
+        with watch.stage("first check"):
+            untuned = _check_untuned(lowered, out, put_aside, check)
+    with watch.stage("choosing"):
+        tuned = read_tuned(lowered, source, RecordStore.open(journal))
+    return _finish(lowered, untuned, tuned, source, out, put_aside, check, watch)
 
 
 def _finish(
@@ -124,7 +130,7 @@ def _finish(
     out: Path,
     put_aside: Quarantine,
     check: CheckOptions,
-    started: float,
+    watch: Stopwatch,
 ) -> DeployReport:
     """Builds, checks and publishes what was tuned.
 
@@ -132,7 +138,8 @@ def _finish(
     wrongly, which its user can mend.
     """
     with work_folder(out) as work:
-        built = build_tuned(lowered, tuned, source, work / "tuned")
+        with watch.stage("building"):
+            built = build_tuned(lowered, tuned, source, work / "tuned")
         try:
             checked = check_tuned(lowered, built.folder, put_aside, check)
         except DeviceLost:
@@ -141,7 +148,7 @@ def _finish(
             if untuned is None:
                 _check_untuned(lowered, out, put_aside, check)
             raise
-        report = _report(lowered, untuned, tuned, built, checked, source, started)
+        report = _report(lowered, untuned, tuned, built, checked, source, watch)
         add_facts(built.folder, {"report": report.as_json()})
         publish_folder(built.folder, out)
     return report
@@ -191,8 +198,10 @@ def _report(
     built: Built,
     checked: Checked,
     source: SourceModel | None,
-    started: float,
+    watch: Stopwatch,
 ) -> DeployReport:
+    importing_s = sum(imported.seconds for imported in lowered.networks)
+    stages = {**lowered.seconds, **watch.seconds, **checked.seconds}
     result, latency, verified = tuned.result, checked.latency, checked.verified
     tasks = [task.task for tasks in lowered.tasks_of_each for task in tasks]
     return DeployReport(
@@ -205,7 +214,7 @@ def _report(
         batches_ms={str(rows): _median_ms(batch) for rows, batch in checked.batches.items()},
         tuning_s=result.seconds,
         build_s=built.seconds,
-        total_s=result.earlier_s + time.monotonic() - started,
+        total_s=result.earlier_s + watch.total_s,
         trials=result.trials + result.resumed,
         failed=result.failed,
         resumed=result.resumed,
@@ -215,6 +224,7 @@ def _report(
         tolerance=verified.tolerance,
         model_version=lowered.request.model,
         leaked_records=count_leaked(source, lowered.profile, tasks),
+        seconds={"importing": importing_s, **stages},
     )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -37,6 +37,9 @@ class DeployReport:
         model_version: URI of the cost model's version, None if there was no model.
         leaked_records: Number of the model's training records that are this device's, of these
             tasks.
+        seconds: Wall time in seconds, of this run, by stage: importing the network, lowering it,
+            what its framework computes for reference, the first check before tuning, choosing
+            programs (tuning included), building, verifying and timing; default none.
     """
 
     network: str
@@ -58,6 +61,7 @@ class DeployReport:
     tolerance: float
     model_version: str | None
     leaked_records: int
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The report as a manifest keeps it."""
@@ -87,6 +91,7 @@ class _KeptReport(Schema):
     tolerance: float
     model_version: str | None
     leaked_records: Count
+    seconds: dict[str, float] = Field(default_factory=dict)  # older bundles do not say it
 
 
 def parse_report(value: object, *, what: str, action: str) -> DeployReport:

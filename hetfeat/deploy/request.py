@@ -13,6 +13,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
 from hetfeat.deploy.report import DeployReport, parse_report
 from hetfeat.deploy.runtime import MANIFEST
+from hetfeat.deploy.stages import Stopwatch
 from hetfeat.errors import DataError, RequestError
 from hetfeat.models.base import CostModel
 from hetfeat.parsing import Count, PositiveFloat, PositiveInt, Schema, decode, printable
@@ -123,11 +124,27 @@ class Imported:
         batch: Batch size in rows.
         network: Network in the framework that it comes from.
         module: Module from `workloads.relax.import_network`.
+        seconds: Wall time of importing it, default 0.
     """
 
     batch: int
     network: "Network"
     module: Any
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, batch: int, network: "Network") -> "Imported":
+        """Imports a network for one batch size.
+
+        Raises:
+            RequestError: The network has an operator that the importer does not know.
+        """
+        from hetfeat.workloads.relax import import_network
+
+        watch = Stopwatch()
+        with watch.stage("importing"):
+            module = import_network(network)
+        return cls(batch, network, module, watch.total_s)
 
 
 def existing(request: DeployRequest, out: Path) -> DeployReport | None:

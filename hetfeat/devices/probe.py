@@ -7,7 +7,7 @@ import platform
 import re
 import shlex
 import subprocess
-import sys
+import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +25,7 @@ from hetfeat.devices.profile import (
     load_profile,
     save_profile,
 )
+from hetfeat.devices.without_torch import words_to_run
 from hetfeat.errors import DataError, RequestError, WorkFailed, did_you_mean
 from hetfeat.parsing import PositiveFloat, decode
 
@@ -114,7 +115,9 @@ def local_profile() -> DeviceProfile:
     if (known := load_remembered()) is not None:
         return known
     log.info("probing this machine, about ten seconds")
+    started_s = time.monotonic()
     profile = probe()
+    log.debug("probing: %.1f s", time.monotonic() - started_s)
     remember(profile)
     return profile
 
@@ -172,7 +175,8 @@ def _measure(target: dict[str, Any], threads: int, options: ProbeOptions) -> dic
             "probe it again while nothing else runs",
             busy,
         )
-    command = [sys.executable, "-m", "hetfeat.devices.target", json.dumps(target), str(os.getpid())]
+    words = words_to_run("hetfeat.devices.target")
+    command = [*words, json.dumps(target), str(os.getpid())]
     environment = os.environ | {"TVM_NUM_THREADS": str(threads)}
     try:
         done = subprocess.run(

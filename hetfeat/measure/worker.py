@@ -19,6 +19,7 @@ from typing import IO, TypeVar
 import psutil
 
 from hetfeat.devices.host import TVM_SPINS
+from hetfeat.devices.without_torch import words_to_run
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.messages import Hello, Message, RequestFailed
 from hetfeat.measure.worker_loop import receive
@@ -50,6 +51,7 @@ class Worker:
         arguments: Words of its command line, after the number of the file descriptor to talk over.
         threads: Number of threads of the child, its `TVM_NUM_THREADS`. TVM would take half the
             cores.
+        needs_torch: Whether the child imports torch, default False: then it finds none.
         environment: Further variables of the child's environment, default none.
     """
 
@@ -58,9 +60,11 @@ class Worker:
         module: str,
         arguments: Sequence[str],
         threads: int,
+        *,
+        needs_torch: bool = False,
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._command = [sys.executable, "-m", module]
+        self._command = [sys.executable, "-m", module] if needs_torch else words_to_run(module)
         self._arguments = list(arguments)
         spins = {"TVM_THREAD_POOL_SPIN_COUNT": TVM_SPINS}
         threads_of = {"TVM_NUM_THREADS": str(threads)}

@@ -149,7 +149,9 @@ class _Child:
         )
         found_in = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
         environment = {"TVM_USE_RUNTIME_LIB": "1", "PYTHONPATH": os.pathsep.join(found_in)}
-        self._worker = Worker(CHILD, [start.model_dump_json()], profile.threads, environment)
+        self._worker = Worker(
+            CHILD, [start.model_dump_json()], profile.threads, environment=environment
+        )
         self._options = options
         self._ready: int | None = None
 

@@ -175,7 +175,7 @@ class Evolution:
         """Programs not seen before: the best of mutated traces, and some random ones."""
         pool: dict[str, Program] = {}
         self._add(pool, self._show_sketches())
-        if best := self._draft(size, parents, rank):
+        if best := self._mutated_traces(size, parents, rank):
             self._add(pool, self._proposer.apply(self._task, best))
         if len(pool) < size // 2:  # a small design space, or one where traces do not apply
             self._add(pool, self._sample(size - len(pool)))
@@ -187,19 +187,19 @@ class Evolution:
         """Random programs, and the best of mutated traces, until some bring nothing better."""
         applied: list[Program] = []
         best, at_once = -math.inf, self._config.unmeasured_applied
-        traces = self._draft(size, parents, rank)
+        traces = self._mutated_traces(size, parents, rank)
         for start in range(0, len(traces), at_once):
             programs = self._proposer.apply(self._task, traces[start : start + at_once])
             applied += programs
-            found = float(max(score(programs))) if programs else -math.inf
-            if found <= best:
+            reached = float(max(score(programs))) if programs else -math.inf
+            if reached <= best:
                 break
-            best = found
+            best = reached
         if len(applied) < at_once // 2:  # a small design space, or traces that do not apply
             applied += self._sample(size)
         return [*self._show_sketches(), *applied]
 
-    def _draft(self, size: int, parents: Sequence[Program], rank: RankTraces) -> list[str]:
+    def _mutated_traces(self, size: int, parents: Sequence[Program], rank: RankTraces) -> list[str]:
         """The best of mutated traces, none of which was applied."""
         shown = self._show_sketches()
         traces = [*self._fastest(), *(program.trace for program in (*parents, *shown))]

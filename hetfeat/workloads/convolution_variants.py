@@ -25,16 +25,18 @@ def extract_variant_tasks(prepared: Any, target: Any, tiles: Iterable[int]) -> l
     from hetfeat.workloads.relax import extract_tasks, into_kernels
 
     tasks: dict[str, NetworkTask] = {}
-    variants = [None, *tiles]
     variants_with: Counter[str] = Counter()
-    for tile in variants:
-        lowered = into_kernels(prepared, target, partial(_always, tile))
+    open_to_choice: set[Convolution] = set()
+    variants = 0
+    for tile in (None, *tiles):
+        if variants and not open_to_choice:
+            break  # no convolution has another way: all variants are this one
+        lowered = into_kernels(prepared, target, partial(_always, tile, open_to_choice))
+        variants += 1
         for task in extract_tasks(lowered, target):
             tasks.setdefault(task.task.hash, task)
             variants_with[task.task.hash] += 1
-    return [
-        replace(task, fixed=variants_with[name] == len(variants)) for name, task in tasks.items()
-    ]
+    return [replace(task, fixed=variants_with[name] == variants) for name, task in tasks.items()]
 
 
 def count_occurrences(tasks: Iterable["NetworkTask"]) -> dict[str, int]:
@@ -47,7 +49,9 @@ def find_alternatives(tasks: Iterable["NetworkTask"]) -> Alternatives:
     return select_alternatives(task.task for task in tasks if not task.fixed)
 
 
-def _always(tile: int | None, _: Convolution) -> int | None:
+def _always(tile: int | None, asked: set[Convolution], convolution: Convolution) -> int | None:
+    """The same tile for each convolution that is asked about, all of which are kept."""
+    asked.add(convolution)
     return tile
 
 

@@ -17,6 +17,7 @@ from hetfeat.errors import RequestError
 from hetfeat.workloads.example_inputs import exercised
 from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.network import DIGEST_DIGITS, Network
+from hetfeat.workloads.quantised_onnx import stored_types
 
 if TYPE_CHECKING:
     import torch
@@ -167,8 +168,6 @@ def of_float32(network: Network) -> Network:
     types |= {str(value.dtype) for value in network.inputs} - {"torch.uint8"}  # an image may be
     dtypes = {name.removeprefix("torch.") for name in types}
     if network.onnx is not None:
-        from hetfeat.workloads.quantised_onnx import stored_types
-
         dtypes |= stored_types(network.onnx)
     if refused := sorted(dtypes & OTHER_TYPES):
         raise RequestError(

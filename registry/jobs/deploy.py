@@ -30,7 +30,6 @@ from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
 from hetfeat.measure.base import need_measurable
-from hetfeat.models.packaged import PREFIX, packaged_model
 from hetfeat.models.registry import load_model
 from hetfeat.parsing import printable
 from hetfeat.search.strategies import EVOLUTION, check_strategies
@@ -43,19 +42,16 @@ from hetfeat.workloads.networks import (
     network_slug,
 )
 from registry.files.manifest import MANIFEST, sha256_of
-from registry.files.pull import pull
+from registry.jobs.chosen_model import FROM_SCRATCH, ChosenModel, find_source
 from registry.models.mlflow_client import condition, connect, translated
-from registry.models.names import bundle_name, cost_model_name
-from registry.models.version import DATASET_TAG, MANIFEST_TAG, PARENT_TAG, Version
+from registry.models.names import bundle_name
+from registry.models.version import MANIFEST_TAG, PARENT_TAG, Version
 from registry.models.versions import metric_tags, register, search_versions
 from registry.tracking import command_run
 from registry.tracking.bundle_flavor import log_bundle
 
 log = logging.getLogger(__name__)
 
-DEFAULT_STAGE = "production"
-FROM_SCRATCH = "none"
-"""Word given instead of a cost model's name to tune without one."""
 INTERRUPTED_TAG = "interrupted"
 """Tag of the run of a deployment that had not spent its budget: no report counts it."""
 
@@ -103,23 +99,6 @@ class DeployJob:
 
 
 @dataclass(frozen=True)
-class ChosenModel:
-    """The cost model of a deployment.
-
-    Attributes:
-        name: URI of its version, or the name of a packaged model.
-        folder: Folder of the model.
-        dataset_digest: Digest of its training records; empty where it is not known.
-        parent_uri: URI of its version, None for a packaged model.
-    """
-
-    name: str
-    folder: Path
-    dataset_digest: str
-    parent_uri: str | None
-
-
-@dataclass(frozen=True)
 class Deployment:
     """A bundle that is registered.
 
@@ -164,7 +143,7 @@ def deploy_and_register(job: DeployJob) -> Deployment:
         check_classifier(job.network)
     profile = find_profile(job.device)
     need_measurable(profile)
-    source = _find_source(_model_to_ask(job), job.stage, profile, job.unrecorded)
+    source = find_source(_model_to_ask(job), job.stage, profile, job.unrecorded)
     request = DeployRequest(
         network=job.network,
         slug=slug,
@@ -248,7 +227,7 @@ def compile_and_register(
             "the journal as `hetfeat deploy` wrote it",
             "deploy again with the same --out",
         )
-    source = _find_source(request.model or FROM_SCRATCH, None, profile)
+    source = find_source(request.model or FROM_SCRATCH, None, profile)
     request = dataclasses.replace(request, outputs=outputs or request.outputs)
     networks = _import_networks(request, profile)
     with _run_of(request, source) as (run_id, model):
@@ -281,13 +260,11 @@ def _deploy_in_run(
 
 def _import_networks(request: DeployRequest, profile: DeviceProfile) -> list[Imported]:
     """The networks; a wrong name, or what TVM cannot import, shows before there is a run."""
-    from hetfeat.workloads.relax import import_network
-
     loaded = [
         (batch, load_network(request.network, batch, request.seed, request.outputs))
         for batch in request.batches
     ]
-    networks = [Imported(batch, network, import_network(network)) for batch, network in loaded]
+    networks = [Imported.of(batch, network) for batch, network in loaded]
     with refusals(request.network):
         reference_of(networks[0].network, request.seed)
     need_cross_compiler(profile.name, profile.target)
@@ -315,54 +292,6 @@ def _run_of(
         if source:
             model = SourceModel(load_model(source.folder), source.dataset_digest)
         yield run.info.run_id, model
-
-
-def _find_source(
-    model: str | None, asked_stage: str | None, profile: DeviceProfile, unrecorded: bool = False
-) -> ChosenModel | None:
-    """The cost model that was asked for, the staged one, or the packaged one; None for none."""
-    if model == FROM_SCRATCH:
-        if asked_stage:
-            raise RequestError(
-                f"--model {FROM_SCRATCH} with --stage {asked_stage}",
-                "one of the two",
-                "leave --stage out to tune from scratch",
-            )
-        return None
-    if model and model.startswith(PREFIX):
-        return _packaged(model, profile.family)
-    name = model or cost_model_name(profile.family)
-    pinned = "/" in name or "@" in name
-    try:
-        stage = asked_stage if pinned else asked_stage or DEFAULT_STAGE
-        pulled = pull(name, stage, device=profile.name, unrecorded=unrecorded)
-    except RequestError as error:
-        if asked_stage or model or isinstance(error, DataError):
-            raise
-        packaged = _packaged(None, profile.family)
-        instead = packaged.name if packaged else "tuning from scratch"
-        log.warning("no cost model in the registry (%s): %s", error.given, instead)
-        return packaged
-    version = pulled.version
-    return ChosenModel(version.uri, pulled.folder, version.tags.get(DATASET_TAG, ""), version.uri)
-
-
-def _packaged(name: str | None, family: str) -> ChosenModel | None:
-    """The packaged model of a family; None where there is none.
-
-    Raises:
-        RequestError: It is not the one of that name.
-    """
-    packaged = packaged_model(family)
-    if name and (packaged is None or packaged.name != name):
-        raise RequestError(
-            f"cost model '{printable(name)}'",
-            f"the one that comes with this version, {packaged.name if packaged else 'none'}",
-            "install the version that it came with, or deploy anew",
-        )
-    if packaged is None:
-        return None
-    return ChosenModel(packaged.name, packaged.folder, packaged.dataset_digest, None)
 
 
 def _registered(out: Path, name: str) -> Version | None:

@@ -17,6 +17,7 @@ from hetfeat.report.deployments import (
 from hetfeat.report.run import Run
 from hetfeat.report.scope import BATCHES, MODELS, NETWORKS, STRATEGIES, Device, Scope
 from hetfeat.report.searches import searches
+from registry.jobs.chosen_model import FROM_SCRATCH
 from registry.models.mlflow_client import condition, connect, translated
 from registry.models.version import Version
 from registry.models.versions import search_versions
@@ -141,7 +142,7 @@ def _deployment(
     effort: str,
     source: Source | None,
 ) -> Iterator[ReportStep]:
-    from registry.jobs.deploy import FROM_SCRATCH, DeployJob
+    from registry.jobs.deploy import DeployJob
 
     done = deployments(
         runs,

@@ -42,7 +42,7 @@ def here(tmp_path: Path, device, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("records stats records", "hetfeat collect"),
         ("records verify ../mine", "hetfeat collect"),
         ("run bundle --input x.npy --output y.npy", "hetfeat deploy"),
-        ("run bundle --input x.npy", "--output"),
+        ("run bundle --input x.npy", "hetfeat deploy"),
         ("deploy resnet18 --device laptop", "'local', 'here'"),
         ("deploy --trials -1", "--trials"),
         ("deploy --effort heroic", "heroic"),

@@ -24,6 +24,9 @@ def test_a_first_result_without_measuring(tmp_path, device_file, monkeypatch, ca
     assert done.value["max_abs_error"] <= done.value["tolerance"]
     assert done.value["model_version"].startswith("packaged:")
     assert done.value["peers_ms"]["onnxruntime"] > 0
+    assert list(done.value["seconds"]) == [
+        *("importing", "lowering", "references", "choosing", "building", "verifying", "timing"),
+    ]
     assert done.value["page"] == "first/index.html"
     assert (tmp_path / "first" / "index.html").is_file()
     assert (tmp_path / "first" / "bundle" / "run.py").is_file()

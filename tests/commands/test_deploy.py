@@ -24,13 +24,16 @@ from hetfeat.records import Program, Task
 from hetfeat.search.evolution import Evolution
 from hetfeat.tune.guidance import GuidanceConfig
 from hetfeat.tune.tuner import TuningOptions
-from registry.jobs.deploy import _find_source
+from registry.jobs.chosen_model import find_source
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
 REPORTED = {
     *("latency_ms", "peers_ms", "untuned_ms", "tuning_s", "build_s", "trials", "max_abs_error"),
     *("tolerance", "model_version", "leaked_records", "bundle", "run_id", "bundle_version"),
+}
+STAGES = {
+    *("importing", "lowering", "references", "choosing", "building", "verifying", "timing"),
 }
 BLOCKED = """
 import importlib.abc, sys
@@ -164,6 +167,7 @@ class TestDeploying:
         assert report["peers_ms"]["torch"] > 0
         assert report["peers_ms"]["onnxruntime"] > 0
         assert report["peers_ms"]["openvino"] > 0
+        assert set(report["seconds"]) == {*STAGES, "first check"}
 
     def test_the_bundle_says_where_it_comes_from(self, deployed, device):
         manifest = json.loads((deployed.path / "bundle.json").read_text())
@@ -349,7 +353,7 @@ def test_without_a_model_in_the_registry_the_packaged_one_guides(
 
 def test_a_packaged_model_of_another_version_is_refused(device):
     with pytest.raises(RequestError, match="packaged:0"):
-        _find_source("packaged:0", None, device)
+        find_source("packaged:0", None, device)
 
 
 def test_without_a_model_it_tunes_from_scratch_for_several_batches(

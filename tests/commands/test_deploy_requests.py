@@ -43,7 +43,7 @@ def test_a_function_finds_its_bundle_until_it_is_edited(device, device_file, tmp
     from hetfeat.errors import RequestError
     from registry.jobs import deploy
 
-    def instead(request, profile, source, out, found, refresh):
+    def instead(request, profile, source, out, found, *others):
         return request, found
 
     monkeypatch.setattr(deploy, "_deploy_in_run", instead)

@@ -152,8 +152,8 @@ class TestDeployments:
 
 def test_no_model_means_no_model(device):
     from hetfeat.errors import RequestError
-    from registry.jobs.deploy import FROM_SCRATCH, _find_source
+    from registry.jobs.chosen_model import FROM_SCRATCH, find_source
 
-    assert _find_source(FROM_SCRATCH, None, device) is None
+    assert find_source(FROM_SCRATCH, None, device) is None
     with pytest.raises(RequestError, match="--model none with --stage staging"):
-        _find_source(FROM_SCRATCH, "staging", device)
+        find_source(FROM_SCRATCH, "staging", device)

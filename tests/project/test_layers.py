@@ -11,6 +11,7 @@ import pytest
 
 TVM_AT_MODULE_LEVEL = {
     "hetfeat/deploy/compile.py",
+    "hetfeat/deploy/parts.py",
     "hetfeat/deploy/remote/child.py",
     "hetfeat/devices/cuda.py",
     "hetfeat/devices/target.py",
@@ -25,6 +26,7 @@ TVM_AT_MODULE_LEVEL = {
     "hetfeat/schedules/integer_intrinsics.py",
     "hetfeat/workloads/passes/combine_matmuls.py",
     "hetfeat/workloads/passes/fold_constants.py",
+    "hetfeat/workloads/passes/fold_layouts.py",
     "hetfeat/workloads/passes/integer_products.py",
     "hetfeat/workloads/passes/integers.py",
     "hetfeat/workloads/passes/keep_roundings.py",

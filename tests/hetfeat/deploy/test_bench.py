@@ -1,5 +1,9 @@
 """How engines are timed: a slow one once, one that does not run not at all."""
 
+import contextlib
+import os
+import signal
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +16,8 @@ import pytest
 
 from hetfeat.deploy import bench, check_on_device, engines
 from hetfeat.deploy.bench import TurnOptions, compare
-from hetfeat.deploy.messages import TimeEngine
+from hetfeat.deploy.messages import TimeEngine, WarmEngine
+from hetfeat.deploy.request import DeployRequest
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.measure.messages import Failed, Hello, RequestFailed
 
@@ -36,6 +41,8 @@ def test_an_engine_is_warmed_up_and_timed_for_a_while(service):
     make, runs = service
     engine = make()
     engine.hello(Hello())
+    assert not runs  # others may be loading beside it
+    engine.warm(WarmEngine())
     assert len(runs) == 2
     latencies = engine.time(TimeEngine(seconds=3.5 * RUN_S))
     assert len(latencies) == len(runs) - 2 <= 4
@@ -47,6 +54,7 @@ def test_a_slow_one_runs_once_whatever_is_asked(service):
     make, runs = service
     engine = make(slow_s=RUN_S)
     engine.hello(Hello())
+    engine.warm(WarmEngine())
     assert engine.time(TimeEngine(seconds=1.0)) == engine.time(TimeEngine(seconds=1.0))
     assert len(runs) == 1
 
@@ -76,8 +84,14 @@ def test_the_sample_stays_as_it_is_at_its_own_batch(monkeypatch):
 class Engine:
     """A worker that answers, in its last turn with an error."""
 
-    def __init__(self, child, arguments, threads):
+    def __init__(self, child, arguments, threads, *, needs_torch):
         self.turns = 0
+
+    def start(self):
+        pass
+
+    def close(self):
+        pass
 
     def ask(self, request, timeout_s):
         self.turns += request.do == "time"
@@ -108,6 +122,113 @@ def test_nobody_else_times_or_builds_during_a_turn(monkeypatch):
     assert len(held) == 4
     with pytest.raises(WorkFailed, match="while being timed"):
         compare({"one": {}}, 1, 3, options=at_once)
+
+
+def test_engines_load_at_once_and_run_one_by_one(monkeypatch):
+    together, running = threading.Barrier(2), []
+
+    class Loading(Engine):
+        def ask(self, request, timeout_s):
+            if request.do == "hello":
+                together.wait(20)
+            else:
+                running.append(threading.current_thread())
+            return [1.0]
+
+    monkeypatch.setattr(bench, "Worker", Loading)
+    found = compare({"one": {}, "other": {}}, 1, 1, options=TurnOptions(settle_s=0.0))
+    assert [latency.median_ms for latency in found.values()] == [1e3, 1e3]
+    assert set(running) == {threading.current_thread()}
+
+
+def test_an_interrupt_while_engines_load_ends_them_all(monkeypatch):
+    closed, interrupts = threading.Event(), [signal.SIGINT]
+
+    class Silent(Engine):
+        def ask(self, request, timeout_s):
+            with contextlib.suppress(IndexError):
+                os.kill(os.getpid(), interrupts.pop())
+            assert closed.wait(20)
+            return [1.0]
+
+        def close(self):
+            closed.set()
+
+    monkeypatch.setattr(bench, "Worker", Silent)
+    with pytest.raises(KeyboardInterrupt):
+        compare({"one": {}, "other": {}}, 1, 1)
+
+
+def test_only_what_needs_torch_can_import_it(monkeypatch):
+    needing = []
+
+    class Noted(Engine):
+        def __init__(self, child, arguments, threads, *, needs_torch):
+            super().__init__(child, arguments, threads, needs_torch=needs_torch)
+            needing.append(needs_torch)
+
+    monkeypatch.setattr(bench, "Worker", Noted)
+    engines_of_all = {"bundle": {"bundle": "b"}, "of a file": {"onnx": "f"}, "torch": {}}
+    compare(engines_of_all, 1, 1, options=TurnOptions(settle_s=0.0))
+    assert needing == [False, False, True]
+
+
+def test_an_onnx_file_is_loaded_with_its_inputs(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(3))
+    settings = {"onnx": "net.onnx", "inputs": [str(tmp_path / "x.npy")]}
+    with engines._as_onnx(settings) as (path, inputs):
+        assert path == "net.onnx"
+        assert [value.tolist() for value in inputs] == [[0, 1, 2]]
+
+
+def lowered_of(kind, onnx, device):
+    import torch
+
+    network = SimpleNamespace(kind=kind, onnx=onnx, inputs=(torch.arange(3),))
+    request = DeployRequest("net", "net", (1,), "here", None, "quick", 0, 0)
+    return SimpleNamespace(
+        request=request, profile=device, networks=[SimpleNamespace(network=network)]
+    )
+
+
+class Model:
+    def SerializeToString(self):
+        return b"a model"
+
+
+class Huge:
+    def SerializeToString(self):
+        raise ValueError("over 2 GB")
+
+
+@pytest.mark.parametrize(
+    ("kind", "onnx", "ran", "by_file"),
+    [
+        ("torch", None, {"torch", "onnxruntime", "openvino"}, False),
+        ("ONNX", Model(), {"onnxruntime", "openvino"}, True),
+        ("ONNX", Huge(), {"onnxruntime", "openvino"}, False),
+        ("TFLite", None, set(), False),
+    ],
+)
+def test_peers_that_cannot_run_a_network_are_not_started(
+    monkeypatch, device, kind, onnx, ran, by_file
+):
+    told = {}
+
+    def compare(engines, *_, options):
+        told.update(engines)
+        for settings in engines.values():
+            if "onnx" in settings:
+                assert Path(settings["onnx"]).read_bytes() == b"a model"
+                assert [np.load(path).tolist() for path in settings["inputs"]] == [[0, 1, 2]]
+        return dict.fromkeys(engines, "timed")
+
+    monkeypatch.setattr(check_on_device, "compare", compare)
+    lowered = lowered_of(kind, onnx, device)
+    checked = check_on_device._time_here(lowered, Path("b"), None, check_on_device.CHECK_DEFAULTS)
+    assert set(told) == {"bundle", *ran}
+    assert all(("onnx" in told[name]) == by_file for name in ran)
+    assert checked.peers == {name: "timed" if name in ran else None for name in bench.PEERS}
 
 
 def test_a_bundle_that_names_no_network_is_timed_without_peers(monkeypatch):

@@ -9,12 +9,17 @@ from deploy_reports import REPORT
 from hetfeat.deploy.report import parse_report
 from hetfeat.errors import DataError
 
-TOLD = replace(REPORT, peers_ms={"torch": 2.0, "openvino": None}, batches_ms={"4": 3.0})
+TOLD = replace(
+    REPORT,
+    peers_ms={"torch": 2.0, "openvino": None},
+    batches_ms={"4": 3.0},
+    seconds={"choosing": 12.5, "building": 8.0},
+)
 KEYS = [
     *("network", "device", "latency_ms", "latency_range_ms", "peers_ms", "untuned_ms"),
     *("batches_ms", "tuning_s", "build_s", "total_s", "trials", "failed", "resumed"),
     *("interrupted", "stopped", "max_abs_error", "tolerance", "model_version"),
-    "leaked_records",
+    *("leaked_records", "seconds"),
 ]
 
 
@@ -28,10 +33,10 @@ def test_a_report_is_read_as_it_was_written():
     assert parsed(json.loads(text) | {"run_id": "r"}) == TOLD
 
 
-def test_an_older_report_does_not_say_that_the_user_stopped_it():
+def test_an_older_report_says_neither_that_the_user_stopped_it_nor_where_its_time_went():
     older = TOLD.as_json()
-    del older["stopped"]
-    assert parsed(older) == TOLD
+    del older["stopped"], older["seconds"]
+    assert parsed(older) == replace(TOLD, seconds={})
 
 
 @pytest.mark.parametrize(

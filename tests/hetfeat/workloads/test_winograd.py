@@ -223,3 +223,26 @@ def test_a_dilated_convolution_has_no_rivals(device):
     assert dilated.task.hash not in alternatives
     assert {tile for _, tile in alternatives.values()} == {None, 2, 4}
     assert len(alternatives) == 3
+
+
+@pytest.mark.tvm
+def test_a_network_without_a_choice_is_lowered_once(device, monkeypatch):
+    from hetfeat.workloads import relax
+    from hetfeat.workloads.convolution_variants import extract_variant_tasks
+
+    lowered = []
+    into_kernels = relax.into_kernels
+    monkeypatch.setattr(
+        relax, "into_kernels", lambda *given: lowered.append(None) or into_kernels(*given)
+    )
+    target = relax.as_target(device.target)
+    for module, inputs, times in (
+        (torch.nn.Linear(8, 4), torch.randn(2, 8), 1),
+        (torch.nn.Conv2d(4, 4, 1), torch.randn(1, 4, 6, 6), 1),
+        (torch.nn.Conv2d(4, 4, 3), torch.randn(1, 4, 6, 6), 1 + len(TRANSFORMS)),
+    ):
+        lowered.clear()
+        imported = relax.import_network(Network("n", module.eval(), (inputs,)))
+        tasks = extract_variant_tasks(relax.in_layout(imported, target), target, TRANSFORMS)
+        assert len(lowered) == times
+        assert all(task.fixed for task in tasks) == (times == 1)

@@ -1,0 +1,36 @@
+"""Where the time of a deployment goes, stage by stage."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+log = logging.getLogger(__name__)
+
+
+class Stopwatch:
+    """Wall time since it was made, and of each stage since.
+
+    Attributes:
+        seconds: Seconds of each stage by its name, in the order in which they began to count.
+    """
+
+    def __init__(self) -> None:
+        self._started_s = time.monotonic()
+        self.seconds: dict[str, float] = {}
+
+    @property
+    def total_s(self) -> float:
+        """Seconds since it was made."""
+        return time.monotonic() - self._started_s
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Counts the time until it is left to a stage, and tells the log at level DEBUG."""
+        started_s = time.monotonic()
+        try:
+            yield
+        finally:
+            took_s = time.monotonic() - started_s
+            self.seconds[name] = self.seconds.get(name, 0.0) + took_s
+            log.debug("%s: %.1f s", name, took_s)
