@@ -21,20 +21,9 @@ from typing import Any
 
 import psutil
 
-from hetfeat.dataset.files import append_lines
-from hetfeat.dataset.pack_records import (
-    LONGEST_LINE_BYTES,
-    RECORDS_FORMAT,
-    Line,
-    RecordLine,
-    RecordsHead,
-    TaskLine,
-)
-from hetfeat.deploy import runtime
-from hetfeat.deploy.runtime import BundleError
 from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.errors import DataError, HetfeatError, RequestError, WorkFailed
+from hetfeat.errors import DataError, HetfeatError, WorkFailed
 from hetfeat.measure.base import make_measurement
 from hetfeat.measure.latencies import latencies_of
 from hetfeat.measure.machine_lock import timing
@@ -42,9 +31,11 @@ from hetfeat.measure.messages import RequestFailed, Start
 from hetfeat.measure.timing_options import TimingOptions
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.packs.archive import Pack, open_pack
-from hetfeat.packs.manifest import PackedProgram, PackedTask, program_of
+from hetfeat.packs.device_checks import check_cpu, check_device
+from hetfeat.packs.manifest import PackedProgram, program_of
 from hetfeat.packs.messages import DescribeDevice, DeviceFacts, RunPacked
-from hetfeat.parsing import decode, printable
+from hetfeat.packs.records_file import RecordsFile, read_lines
+from hetfeat.parsing import printable
 from hetfeat.records import ErrorKind, Measurement
 
 CHILD = "hetfeat.packs.run_child"
@@ -125,14 +116,17 @@ def run_pack(
     with tempfile.TemporaryDirectory(prefix="pack-") as place:
         pack = open_pack(path, Path(place))
         profile = pack.manifest.device(f"of pack '{path}'")
-        _check_cpu(path, pack, profile)
-        answered = _answered(out, pack)
+        check_cpu(path, pack, profile)
+        lines = read_lines(out, pack)
         child = _Child(profile, options)
         try:
             facts = child.facts()
-            _check_device(path, pack, profile, facts)
-            records = _Records(out, pack, profile, facts, answered)
-            return _Run(pack, profile, child, records, options).run(on_program)
+            check_device(path, pack, profile, facts)
+            machine = f"{facts.name if profile.target.is_gpu else host.cpu_model()}"
+            machine += f", Linux {platform.release()}, tvm {facts.tvm}"
+            records = RecordsFile(out, lines, pack, machine)
+            counts = _Run(pack, profile, child, records, options).run(on_program)
+            return PackRunSummary(*counts, device=profile.name, machine=machine)
         finally:
             child.close()
 
@@ -187,110 +181,6 @@ class _Child:
         self._worker.stop()
 
 
-def _check_cpu(path: Path, pack: Pack, profile: DeviceProfile) -> None:
-    """Refuses a CPU that lacks instructions or cores, before any code of the pack is loaded."""
-    facts = {"code_features": pack.manifest.code_features, "device": profile.name}
-    try:
-        runtime.check_cpu(path, facts)
-    except BundleError as error:
-        raise RequestError(
-            error.parts[0].replace("bundle", "pack", 1), error.parts[1], "run it on its device"
-        ) from error
-    if (cores := host.usable_cores()) < profile.threads:
-        raise RequestError(
-            f"pack '{path}' for {profile.threads} threads on {cores} cores",
-            "as many cores as threads, or its figures would be another device's",
-            "run it on its device, or build it for a profile of fewer threads",
-        )
-
-
-def _check_device(path: Path, pack: Pack, profile: DeviceProfile, facts: DeviceFacts) -> None:
-    """Refuses another TVM than built the programs, and a GPU that cannot run their kernels."""
-    if facts.tvm != pack.manifest.tvm:
-        raise RequestError(
-            f"pack '{path}' of TVM {pack.manifest.tvm} on a machine with TVM {facts.tvm}",
-            "the TVM that built it",
-            f"install apache-tvm=={pack.manifest.tvm} here",
-        )
-    if not profile.target.is_gpu:
-        return
-    wanted, found = str(profile.target.get("arch")), facts.arch
-    if found is None or not _runs(found, wanted):
-        raise RequestError(
-            f"pack '{path}' for {wanted} on {found or 'no NVIDIA GPU'}",
-            "a GPU of the same major architecture, as late as that or later",
-            "run it on its device, or build it for this one",
-        )
-
-
-def _runs(found: str, wanted: str) -> bool:
-    """Whether a GPU runs machine code of an architecture: of its own major version alone."""
-    own, of_code = (int("".join(filter(str.isdigit, arch))) for arch in (found, wanted))
-    exact = not wanted[-1].isdigit()  # code of `sm_90a` runs on that architecture and no other
-    return own == of_code or (own // 10 == of_code // 10 and own > of_code and not exact)
-
-
-def _answered(out: Path, pack: Pack) -> list[RecordsHead | TaskLine | RecordLine]:
-    """The lines of records that are there already.
-
-    Raises:
-        DataError: They are of another pack, or something else.
-    """
-    what, action = f"'{out}' with a line that is no record of a pack", "choose another --out"
-    texts = out.read_bytes().split(b"\n")[:-1] if out.is_file() else []  # without a torn last line
-    lines = [
-        decode(text, Line, what=what, action=action, max_bytes=LONGEST_LINE_BYTES) for text in texts
-    ]
-    if lines and (not isinstance(lines[0], RecordsHead) or lines[0].pack != pack.digest):
-        raise DataError(f"'{out}' of another pack", "records of this one", action)
-    return lines
-
-
-class _Records:
-    """The file of records, and what it holds."""
-
-    def __init__(
-        self,
-        out: Path,
-        pack: Pack,
-        profile: DeviceProfile,
-        facts: DeviceFacts,
-        lines: list[RecordsHead | TaskLine | RecordLine],
-    ) -> None:
-        self._out = out
-        self._tasks = {line.task for line in lines if isinstance(line, TaskLine)}
-        self.held = {(line.task, line.trace) for line in lines if isinstance(line, RecordLine)}
-        self.machine = f"{facts.name if profile.target.is_gpu else host.cpu_model()}"
-        self.machine += f", Linux {platform.release()}, tvm {facts.tvm}"
-        if not lines:
-            head = RecordsHead(
-                pack_records=RECORDS_FORMAT,
-                pack=pack.digest,
-                profile=pack.manifest.profile,
-                networks=pack.manifest.networks,
-                machine=self.machine,
-            )
-            append_lines(out, [head.model_dump()])
-
-    def append(self, task: PackedTask, measurements: list[Measurement]) -> None:
-        """Adds measurements of a task; they are on the disk when this returns."""
-        lines: list[dict[str, Any]] = []
-        if task.hash not in self._tasks:
-            lines.append(TaskLine(task=task.hash, module=task.module).model_dump())
-            self._tasks.add(task.hash)
-        for measured in measurements:
-            line = RecordLine(
-                task=task.hash,
-                trace=measured.program.trace,
-                latencies_s=list(measured.latencies_s),
-                error=measured.error,
-                unix_s=measured.unix_s,
-                versions=measured.versions,
-            )
-            lines.append(line.model_dump())
-        append_lines(self._out, lines)
-
-
 class _Run:
     """One run of a pack."""
 
@@ -299,7 +189,7 @@ class _Run:
         pack: Pack,
         profile: DeviceProfile,
         child: _Child,
-        records: _Records,
+        records: RecordsFile,
         options: PackRunOptions,
     ) -> None:
         self._pack, self._profile, self._child = pack, profile, child
@@ -307,19 +197,19 @@ class _Run:
         self._tasks = pack.manifest.tasks_by_hash()
         self._waiting: list[Measurement] = []
         self._any_ran = bool(records.held)
-        self._last_error: ErrorKind | None = None
 
-    def run(self, on_program: OnProgram) -> PackRunSummary:
+    def run(self, on_program: OnProgram) -> tuple[int, int, int, float]:
+        """The first four fields of the summary."""
         programs = self._pack.manifest.programs
         left = [p for p in programs if (p.task, p.trace) not in self._records.held]
         known, started = len(programs) - len(left), time.monotonic()
         done = failed = 0
-        for task, some in itertools.groupby(left, lambda program: program.task):
+        for _, some in itertools.groupby(left, lambda program: program.task):
             best_s: float | None = None
             with timing():
                 for program in some:
                     measured = self._measure(program, best_s)
-                    self._keep(self._tasks[task], measured)
+                    self._keep(measured)
                     if (latency_s := measured.latency_s) is None:
                         failed += 1
                     else:
@@ -327,10 +217,7 @@ class _Run:
                     done += 1
                     on_program(known + done, len(programs))
         self._flush()
-        seconds = time.monotonic() - started
-        return PackRunSummary(
-            done, failed, known, seconds, self._profile.name, self._records.machine
-        )
+        return done, failed, known, time.monotonic() - started
 
     def _measure(self, packed: PackedProgram, best_s: float | None) -> Measurement:
         program = program_of(packed, self._tasks[packed.task])
@@ -353,29 +240,28 @@ class _Run:
                 error = "run"
         return make_measurement(program, self._profile.name, latencies_s, error)
 
-    def _keep(self, task: PackedTask, measured: Measurement) -> None:
+    def _keep(self, measured: Measurement) -> None:
         """Puts a record on the disk, once it is known that anything runs here at all.
 
         Raises:
             WorkFailed: Nothing does.
         """
-        if self._any_ran:
-            self._records.append(task, [measured])
-            return
         self._waiting.append(measured)
-        if measured.error is None:
-            self._any_ran = True
+        self._any_ran = self._any_ran or measured.error is None
+        if self._any_ran:
             self._flush()
-        elif measured.error != "build" and len(self._waiting) >= self._options.failures_at_first:
+            return
+        errors = [each.error for each in self._waiting if each.error != "build"]
+        if len(errors) >= self._options.failures_at_first:
             raise WorkFailed(
-                f"{len(self._waiting)} programs of which none runs (the last: {measured.error})",
+                f"{len(errors)} programs of which none runs (the last: {errors[-1]})",
                 "a device that runs some",
                 "see that its driver and runtime libraries are whole; nothing was recorded",
             )
 
     def _flush(self) -> None:
         for measured in self._waiting:
-            self._records.append(self._tasks[measured.program.task.hash], [measured])
+            self._records.append(self._tasks[measured.program.task.hash], measured)
         self._waiting.clear()
 
 

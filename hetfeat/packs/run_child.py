@@ -61,7 +61,6 @@ class PackService(ProgramTimer):
                 "tvm_callback_cuda_compile", lambda source: kernels, override=True
             )
         library = tvm.runtime.load_module(request.library)
-        library["main"]
         arrays = [self._array(i, *argument) for i, argument in enumerate(request.arguments)]
         if not self._gpu:
             return self._latencies(library, arrays, request.incumbent_s, request.cold)

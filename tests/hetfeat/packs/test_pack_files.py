@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from hetfeat.errors import DataError, RequestError
-from hetfeat.packs import run, standalone
+from hetfeat.packs import standalone
 from hetfeat.packs.archive import ArchiveLimits, open_pack, write_pack
+from hetfeat.packs.device_checks import runs_code_of
 from hetfeat.packs.kernels import without_headers
 from hetfeat.packs.manifest import Manifest, PackedProgram, PackedTask
 from hetfeat.packs.proposals import propose
@@ -195,7 +196,7 @@ def test_another_cpu_is_refused_before_anything_runs(device, code, tmp_path, cha
     ],
 )
 def test_machine_code_runs_within_its_major_architecture(found, wanted, runs):
-    assert run._runs(found, wanted) is runs
+    assert runs_code_of(found, wanted) is runs
 
 
 class Draws:
