@@ -2,7 +2,7 @@
 
     python tools/gpu_packs.py DEVICE [--python 3.12] [options of `hetfeat pack build`]
 
-Of TVM's wheel the compiler is left out, which is nine tenths of it: what measures needs none.
+Of TVM's wheel the compiler is left out, which is most of it: what measures needs none.
 """
 
 import argparse
@@ -15,7 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GPU = ROOT / "gpu"
-COMPILER = "libtvm_compiler.so"
+COMPILER = ("tvm/lib/libtvm_compiler.so", "tvm/3rdparty/")
+"""What of TVM's wheel only compiles: the library, and other projects' headers."""
 CUDA_RUNTIME = "nvidia-cuda-runtime==13.0.*"
 """What TVM's runtime for CUDA is linked to; the driver alone is taken for granted there."""
 CARRIED_BYTES = 64 * 2**20
@@ -67,12 +68,12 @@ def leave_compiler_out(wheel: Path) -> None:
         zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as small,
     ):
         for member in whole.infolist():
-            if Path(member.filename).name == COMPILER:
+            if member.filename.startswith(COMPILER):
                 continue
             data = whole.read(member)
             if member.filename.endswith(".dist-info/RECORD"):
-                kept = [line for line in data.splitlines(True) if COMPILER.encode() not in line]
-                data = b"".join(kept)
+                lines = data.decode().splitlines(keepends=True)
+                data = "".join(line for line in lines if not line.startswith(COMPILER)).encode()
             small.writestr(member, data)
     draft.replace(wheel)
 

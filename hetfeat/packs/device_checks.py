@@ -9,6 +9,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
 from hetfeat.packs.archive import Pack
 from hetfeat.packs.messages import DeviceFacts
+from hetfeat.parsing import printable
 
 
 def check_cpu(path: Path, pack: Pack, profile: DeviceProfile) -> None:
@@ -48,8 +49,9 @@ def check_device(path: Path, pack: Pack, profile: DeviceProfile, facts: DeviceFa
         return
     wanted, found = str(profile.target.get("arch")), facts.arch
     if found is None or not runs_code_of(found, wanted):
+        why = f" ({printable(facts.missing)})" if facts.missing else ""
         raise RequestError(
-            f"pack '{path}' for {wanted} on {found or 'no NVIDIA GPU'}",
+            f"pack '{path}' for {wanted} on {found or 'no NVIDIA GPU'}{why}",
             "a GPU of the same major architecture, as late as that or later",
             "run it on its device, or build it for this one",
         )

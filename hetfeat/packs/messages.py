@@ -13,11 +13,14 @@ class DeviceFacts(Schema):
         arch: Architecture of the first NVIDIA GPU, such as `sm_90`; None for a CPU, or none.
         name: Name of the device.
         tvm: Version of TVM there.
+        missing: Why TVM's part for CUDA does not load, such as for want of a driver; None if it
+            does, or none is asked for.
     """
 
     arch: str | None
     name: str
     tvm: str
+    missing: str | None
 
 
 class DescribeDevice(Message[DeviceFacts]):

@@ -36,8 +36,7 @@ class PackService(ProgramTimer):
 
     def __init__(self, start: Start) -> None:
         gpu = start.target["kind"] == "cuda"
-        if gpu:
-            _load_cuda()
+        self._missing = _load_cuda() if gpu else None
         super().__init__(start.timing, gpu)
 
     def handlers(self) -> Handlers:
@@ -47,10 +46,10 @@ class PackService(ProgramTimer):
     def describe(self, request: DescribeDevice) -> DeviceFacts:
         """What the device says of itself."""
         arch, name = None, "CPU"
-        if self._gpu and self._device.exist:
+        if self._gpu and self._missing is None and self._device.exist:
             arch = f"sm_{self._device.compute_version.replace('.', '')}"
             name = str(self._device.device_name)
-        return DeviceFacts(arch=arch, name=name, tvm=version("apache-tvm"))
+        return DeviceFacts(arch=arch, name=name, tvm=version("apache-tvm"), missing=self._missing)
 
     def run(self, request: RunPacked) -> Seconds:
         """Seconds of a program, a mean per repeat."""
@@ -68,10 +67,18 @@ class PackService(ProgramTimer):
             return self._latencies(library, arrays, request.incumbent_s, request.cold)
 
 
-def _load_cuda() -> None:
-    """Loads TVM's part for CUDA, which needs CUDA's runtime library and the driver."""
+def _load_cuda() -> str | None:
+    """Loads TVM's part for CUDA, which needs CUDA's runtime library and the driver.
+
+    Returns:
+        Which of them is missing, or None.
+    """
     found = [path for folder in package_lib_paths() if (path := folder / CUDA_LIBRARY).is_file()]
-    ctypes.CDLL(str(found[0] if found else CUDA_LIBRARY), ctypes.RTLD_GLOBAL)
+    try:
+        ctypes.CDLL(str(found[0] if found else CUDA_LIBRARY), ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        return str(error)
+    return None
 
 
 def error_kind(request: Message[Any] | None, error: Exception) -> ErrorKind:

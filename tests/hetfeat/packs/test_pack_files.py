@@ -8,6 +8,7 @@ import io
 import json
 import sys
 import tarfile
+from importlib.metadata import version
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
+from hetfeat.devices.presets import preset
 from hetfeat.errors import DataError, RequestError
 from hetfeat.packs import standalone
 from hetfeat.packs.archive import ArchiveLimits, open_pack, write_pack
@@ -197,6 +199,18 @@ def test_another_cpu_is_refused_before_anything_runs(device, code, tmp_path, cha
 )
 def test_machine_code_runs_within_its_major_architecture(found, wanted, runs):
     assert runs_code_of(found, wanted) is runs
+
+
+@pytest.mark.slow
+@pytest.mark.tvm
+def test_a_machine_without_the_gpu_of_a_pack_is_refused_with_the_reason(code, tmp_path):
+    t4 = preset("nvidia-t4")
+    old = dataclasses.replace(t4, target=t4.target | {"arch": "sm_30"})  # no driver runs it
+    write_pack(tmp_path / "pack", manifest_of(old, tvm=version("apache-tvm")), code)
+    words = r"for sm_30 on (sm_\d+|no NVIDIA GPU( \(lib\S+: cannot open .*\))?); expected"
+    with pytest.raises(RequestError, match=words):
+        run_pack(tmp_path / "pack", tmp_path / "records", on_program=pytest.fail)
+    assert not (tmp_path / "records").exists()
 
 
 class Draws:
