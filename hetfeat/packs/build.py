@@ -20,9 +20,10 @@ from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.durable import write_file
 from hetfeat.errors import RequestError, WorkFailed
+from hetfeat.measure.build_timeout import BuildTimeoutOptions
 from hetfeat.measure.machine_lock import building
 from hetfeat.measure.messages import Argument
-from hetfeat.measure.worker_pool import DEFAULTS, PoolOptions, WorkerPool
+from hetfeat.measure.worker_pool import PoolOptions, WorkerPool
 from hetfeat.packs.archive import write_pack
 from hetfeat.packs.kernels import need_compiler
 from hetfeat.packs.manifest import PACK_FORMAT, Manifest, PackedProgram, PackedTask
@@ -32,6 +33,8 @@ from hetfeat.parsing import parse
 from hetfeat.records import ErrorKind, Program
 
 CHILD = "hetfeat.packs.build_child"
+PATIENT = PoolOptions(build_timeout=BuildTimeoutOptions(longest_s=120.0, shortest_s=60.0))
+"""No device waits for a build, and one that is cut off is a record of a failure for good."""
 LIBRARY, KERNELS = ".so", ".cubin"
 OnBuilt = Callable[[int, int], None]
 """Called with the number of programs that are built, and of all."""
@@ -81,7 +84,7 @@ def build_pack(
     request: PackRequest,
     out: Path,
     on_built: OnBuilt = lambda done, total: None,
-    options: PoolOptions = DEFAULTS,
+    options: PoolOptions = PATIENT,
     builders: int | None = None,
 ) -> BuiltPack:
     """Proposes and builds programs, and writes them as a pack.
@@ -91,7 +94,7 @@ def build_pack(
         request: What the pack is to hold.
         out: Path of the pack.
         on_built: Function called after each build; by default it does nothing.
-        options: Settings of the children; `DEFAULTS` by default.
+        options: Settings of the children; `PATIENT` by default.
         builders: Number of children; None, the default, for one a core.
 
     Raises:

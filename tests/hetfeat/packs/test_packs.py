@@ -15,9 +15,8 @@ import pytest
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import DataError, RequestError, WorkFailed
-from hetfeat.measure.build_timeout import BuildTimeoutOptions
 from hetfeat.measure.timing_options import TimingOptions
-from hetfeat.measure.worker_pool import PoolOptions, WorkerPool
+from hetfeat.measure.worker_pool import WorkerPool
 from hetfeat.packs import build
 from hetfeat.packs.archive import open_pack, write_pack
 from hetfeat.packs.bring_back import import_pack_records
@@ -32,8 +31,6 @@ from hetfeat.workloads.relax import describe, save_workload
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
 QUICK = PackRunOptions(timing=TimingOptions(repeat_s=1e-4), run_timeout_s=30.0)
-PATIENT = PoolOptions(build_timeout=BuildTimeoutOptions(longest_s=120.0, shortest_s=120.0))
-"""Nothing that is sound may fail because the machine is busy."""
 
 
 def lines_of(path):
@@ -55,7 +52,7 @@ def device(device):
 def packed(device, tmp_path_factory):
     """A pack of a network of one task."""
     path = tmp_path_factory.mktemp("packs") / "pack.tar.xz"
-    built = build_pack(device, PackRequest(("nets:dense",), 3), path, builders=1, options=PATIENT)
+    built = build_pack(device, PackRequest(("nets:dense",), 3), path, builders=1)
     assert (built.programs, built.failed, built.known_before) == (3, 0, 0)
     return path
 
@@ -72,7 +69,7 @@ def written(path, device, modules, traces=(kernels.UNTOUCHED,)):
     (folder / "files").mkdir(parents=True)
     proposed = [json.dumps({"task": key, "traces": list(traces)}) + "\n" for key in tasks]
     (folder / "proposed.jsonl").write_text("".join(proposed))
-    with WorkerPool(device, build.CHILD, 1, PATIENT) as pool:
+    with WorkerPool(device, build.CHILD, 1, build.PATIENT) as pool:
         for task, module in tasks.values():
             pool.add_task(task, module)
         work = build._Building(folder, pool, of_kernels)
@@ -102,7 +99,7 @@ def test_a_pack_is_measured_and_brought_back_and_the_next_goes_on(packed, device
     assert (again.kept, again.duplicates) == (0, 3)
 
     request = PackRequest((), 4, store)
-    build_pack(device, request, tmp_path / "next.tar.xz", builders=1, options=PATIENT)
+    build_pack(device, request, tmp_path / "next.tar.xz", builders=1)
     following = programs_of(tmp_path / "next.tar.xz", tmp_path / "two")
     assert {p.task for p in following.programs} == {task.hash}
     assert not {p.trace for p in following.programs} & {p.trace for p in manifest.programs}
@@ -174,9 +171,9 @@ def test_building_goes_on_where_it_was_and_ends_in_the_same_pack(packed, device,
             raise Stopped
 
     with pytest.raises(Stopped):
-        build_pack(device, request, path, stop, builders=1, options=PATIENT)
+        build_pack(device, request, path, stop, builders=1)
     assert not path.exists()
-    built = build_pack(device, request, path, builders=1, options=PATIENT)
+    built = build_pack(device, request, path, builders=1)
     assert built.known_before == 2
     assert path.read_bytes() == packed.read_bytes()
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
@@ -246,7 +243,7 @@ def test_programs_for_a_gpu_are_built_without_one(tmp_path):
     t4 = preset("nvidia-t4")
     gpu = dataclasses.replace(t4, target=t4.target | {"arch": "sm_90"}, route={"kind": "local"})
     path = tmp_path / "pack"
-    built = build_pack(gpu, PackRequest(("nets:dense",), 2), path, builders=1, options=PATIENT)
+    built = build_pack(gpu, PackRequest(("nets:dense",), 2), path, builders=1)
     assert (built.programs, built.failed) == (2, 0)
     manifest = programs_of(path, tmp_path / "files")
     for program in manifest.programs:
