@@ -14,6 +14,7 @@ import pytest
 
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.profile import save_profile
 from hetfeat.errors import DataError, RequestError, WorkFailed
 from hetfeat.measure.timing_options import TimingOptions
 from hetfeat.measure.worker_pool import WorkerPool
@@ -266,23 +267,34 @@ def test_a_killed_run_goes_on(packed, tmp_path):
     assert summary.programs + summary.known_before == 3
 
 
-def test_the_commands_measure_and_bring_back(packed, hetfeat_command, child_environment, tmp_path):
-    def answer(*words):
-        done = subprocess.run(
-            [*hetfeat_command, "pack", *map(str, words), "--json"],
+def test_the_commands_build_measure_and_bring_back(
+    device, hetfeat_command, child_environment, tmp_path
+):
+    def run(*words):
+        return subprocess.run(
+            [*hetfeat_command, "pack", *words, "--json"],
             env=child_environment,
             cwd=tmp_path,
             capture_output=True,
             text=True,
         )
+
+    def answer(*words):
+        done = run(*words)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    ran = answer("run", packed, "--out", "records.jsonl")
-    assert (ran["programs"], ran["failed"], ran["device"]) == (3, 0, "here")
+    save_profile(device, tmp_path / "here.yaml")
+    refused = run("build", "--device", "here.yaml")
+    assert refused.returncode == 2 and "--network or --from" in refused.stderr
+    wanted = ("--network", "nets:dense", "--programs", "2")
+    built = answer("build", "--device", "here.yaml", *wanted)
+    assert (built["programs"], built["failed"], built["device"]) == (2, 0, "here")
+    ran = answer("run", built["out"], "--out", "records.jsonl")
+    assert (ran["programs"], ran["failed"], ran["device"]) == (2, 0, "here")
     assert ran["programs_per_s"] > 0
     kept = answer("import", "records.jsonl", "--device", "renamed", "--out", "store")
-    assert (kept["kept"], kept["device"]) == (3, "renamed")
+    assert (kept["kept"], kept["device"]) == (2, "renamed")
 
 
 def test_programs_are_dealt_evenly():
