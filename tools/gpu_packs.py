@@ -1,6 +1,6 @@
 """Makes gpu/: a pack, what runs it where nothing is installed, and wheels, to carry to a GPU.
 
-    python tools/gpu_packs.py DEVICE [--python 3.12] [options of `hetfeat pack build`]
+    python tools/gpu_packs.py DEVICE [--python 3.12] [--there numpy] [options of `pack build`]
 
 Of TVM's wheel the compiler is left out, which is most of it: what measures needs none.
 """
@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description="Makes gpu/, to carry to a GPU.")
     parser.add_argument("device", help="a device's name or a profile's file")
     parser.add_argument("--python", default="3.12", help="version of Python on the GPU's machine")
+    parser.add_argument("--there", action="append", default=[], help="a package that is there")
     given, options = parser.parse_known_args(arguments)
     GPU.mkdir(exist_ok=True)
     pack = GPU / "pack.tar.xz"
@@ -35,7 +36,7 @@ def main(arguments: list[str]) -> None:
     shutil.rmtree(GPU / "alone", ignore_errors=True)
     _hetfeat("pack", "run", pack, "--standalone", GPU / "alone")
     pack.unlink()  # the folder has it
-    _fetch_wheels(given.python)
+    _fetch_wheels(given.python, given.there)
     shutil.copyfile(ROOT / "tools" / "gpu_check.sh", GPU / "check.sh")
     size = sum(path.stat().st_size for path in GPU.rglob("*") if path.is_file())
     most = CARRIED_BYTES - _tree_bytes()
@@ -48,13 +49,15 @@ def _hetfeat(*words: object) -> None:
     subprocess.run([sys.executable, "-m", "mlproject", *map(str, words)], cwd=ROOT, check=True)
 
 
-def _fetch_wheels(python: str) -> None:
+def _fetch_wheels(python: str, there: list[str]) -> None:
     """Brings the wheels of the standalone folder here, for another version of Python perhaps."""
     wheels = GPU / "wheels"
     shutil.rmtree(wheels, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", wheels]
     command += ["--only-binary", ":all:", "--python-version", python]
-    command += ["-r", GPU / "alone" / "requirements.txt", CUDA_RUNTIME]
+    needed = (GPU / "alone" / "requirements.txt").read_text().split()
+    command += [wheel for wheel in needed if wheel.partition("==")[0] not in there]
+    command.append(CUDA_RUNTIME)
     subprocess.run(list(map(str, command)), check=True)
     for wheel in wheels.glob("apache_tvm-*.whl"):
         leave_compiler_out(wheel)
