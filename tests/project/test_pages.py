@@ -29,6 +29,7 @@ HOW_TOS = [
     "docs/gpu.md",
     "docs/install.md",
     "docs/mlflow.md",
+    "docs/packs.md",
     "docs/pruning.md",
     "docs/quantised.md",
     "docs/registry.md",
