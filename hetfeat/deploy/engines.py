@@ -237,9 +237,10 @@ class EngineService:
         """Latencies in seconds of runs in a row, at least one."""
         if self._first_s >= self._slow_s:
             return [self._first_s]
-        latencies: list[float] = []
-        while sum(latencies) < request.seconds:
+        latencies, total_s = list[float](), 0.0
+        while total_s < request.seconds:
             latencies.append(self._time_one())
+            total_s += latencies[-1]
         return latencies
 
     def _time_one(self) -> float:
