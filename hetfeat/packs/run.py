@@ -125,7 +125,7 @@ def run_pack(
             machine = f"{facts.name if profile.target.is_gpu else host.cpu_model()}"
             machine += f", Linux {platform.release()}, tvm {facts.tvm}"
             records = RecordsFile(out, lines, pack, machine)
-            counts = _Run(pack, profile, child, records, options).run(on_program)
+            counts = _PackRun(pack, profile, child, records, options).run(on_program)
             return PackRunSummary(*counts, device=profile.name, machine=machine)
         finally:
             child.close()
@@ -181,7 +181,7 @@ class _Child:
         self._worker.stop()
 
 
-class _Run:
+class _PackRun:
     """One run of a pack."""
 
     def __init__(

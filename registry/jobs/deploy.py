@@ -305,7 +305,7 @@ def _import_networks(
 
 
 @dataclass(frozen=True)
-class _Run:
+class _DeploymentRun:
     """The MLflow run of a deployment, the model to tune with, and figures that come meanwhile."""
 
     id: str
@@ -314,7 +314,7 @@ class _Run:
 
 
 @contextmanager
-def _run_of(request: DeployRequest, source: ChosenModel | None) -> Iterator[_Run]:
+def _run_of(request: DeployRequest, source: ChosenModel | None) -> Iterator[_DeploymentRun]:
     tags = {"device": request.device, "network": request.slug}
     tags |= {PARENT_TAG: source.parent_uri} if source and source.parent_uri else {}
     name = command_run.run_name(
@@ -334,7 +334,7 @@ def _run_of(request: DeployRequest, source: ChosenModel | None) -> Iterator[_Run
         if source and source.version:
             command_run.log_source_model(source.version)
         model = SourceModel(load_model(source.folder), source.dataset_digest) if source else None
-        yield _Run(run.info.run_id, model, curve)
+        yield _DeploymentRun(run.info.run_id, model, curve)
 
 
 def _registered(out: Path, name: str) -> Version | None:
