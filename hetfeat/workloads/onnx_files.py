@@ -1,7 +1,9 @@
 """Networks in ONNX's files, run by ONNX Runtime where their right answer is wanted."""
 
 import functools
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +29,9 @@ name."""
 class OnnxModel:
     """An ONNX model that runs in ONNX Runtime when it is called."""
 
-    def __init__(self, model: "onnx.ModelProto", path: Path | None = None) -> None:
-        """Args: the model, and its file if data lies beside it, of which protobuf takes 2 GB."""
-        self.model, self.path = model, path
+    def __init__(self, model: "onnx.ModelProto", files: "_Files | None" = None) -> None:
+        """Args: the model, and its files if data lies beside it, of which protobuf takes 2 GB."""
+        self.model, self.files = model, files
 
     @functools.cached_property
     def session(self) -> Any:
@@ -41,7 +43,7 @@ class OnnxModel:
         if is_quantised(self.model):  # in float32: its own integers saturate on some CPUs
             level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
             options.graph_optimization_level = level
-        source = str(self.path) if self.path else self.model.SerializeToString()
+        source = str(self.files.path) if self.files else self.model.SerializeToString()
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
     def __call__(self, *inputs: Array) -> list[Array]:
@@ -52,8 +54,43 @@ class OnnxModel:
         return found
 
 
-def onnx_network(path: Path, name: str, batch: int, seed: int) -> Network:
+class _Files:
+    """A model's file with the data beside it, none of them a link: libraries refuse those.
+
+    Attributes:
+        path: Path of the model's file. Where there are links, it lies in a copy, which goes with
+            this object.
+    """
+
+    def __init__(self, path: Path, data: Mapping[str, Path]) -> None:
+        self.path = path
+        if not _is_linked(path, data):
+            return
+        self._folder = tempfile.TemporaryDirectory(prefix="hetfeat-onnx-")
+        self.path = Path(self._folder.name, path.name)
+        for location, file in {path.name: path, **data}.items():
+            name = Path(self._folder.name, location)
+            name.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, name)  # a hard link is refused, too
+
+
+def _is_linked(path: Path, data: Mapping[str, Path]) -> bool:
+    folder = path.parent.resolve()
+    return any(file != folder / location for location, file in data.items())
+
+
+def onnx_network(
+    path: Path, name: str, batch: int, seed: int, *, most_bytes: int = 2_000_000_000
+) -> Network:
     """The network of an `.onnx` file, which may have data beside it.
+
+    Args:
+        path: Path of the file.
+        name: Name of the network.
+        batch: Batch size, where the file leaves it open.
+        seed: Seed of the example inputs.
+        most_bytes: Bytes of data behind links that are held in the model; 2 GB by default, the most
+            that protobuf takes. More is copied to a folder without links.
 
     Raises:
         RequestError: No such file, one of another batch size or of open sizes, or one that is
@@ -63,21 +100,21 @@ def onnx_network(path: Path, name: str, batch: int, seed: int) -> Network:
     import onnx
 
     model = parsed(path)
-    folder = path.parent.resolve()
     data = data_files(path, model)
-    # What is reached by a link, libraries refuse: they get the model with its data in it.
-    linked = any(file != folder / location for location, file in data.items())
-    beside = path if data and not linked else None
+    size = sum(file.stat().st_size for file in data.values())
+    # What is reached by a link gets its data into it where that is no more than protobuf takes.
+    in_memory = not data or (_is_linked(path, data) and size < most_bytes)
+    files = None if in_memory else _Files(path, data)
     try:
         _take_data_in(path, model)
-        onnx.checker.check_model(str(beside) if beside else model)
+        onnx.checker.check_model(str(files.path) if files else model)
         model = as_qdq(model)
         check_quantised(model, str(path))
         weights = {value.name for value in model.graph.initializer}
         inputs = [v for v in model.graph.input if v.name not in weights]
         rng = np.random.default_rng(seed)
         examples = tuple(_example(path, value, batch, rng) for value in inputs)
-        return Network(name, OnnxModel(model, beside), examples, model, "ONNX")
+        return Network(name, OnnxModel(model, files), examples, model, "ONNX")
     except (onnx.checker.ValidationError, OSError, ValueError, RuntimeError) as error:
         raise unreadable(path, error) from error
 
