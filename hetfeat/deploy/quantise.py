@@ -14,7 +14,10 @@ from hetfeat.deploy.stages import Stopwatch
 from hetfeat.errors import DataError
 from hetfeat.parsing import decode
 from hetfeat.workloads.example_inputs import exercised
+from hetfeat.workloads.files import load_file
 from hetfeat.workloads.library_errors import refusals
+from hetfeat.workloads.onnx_files import OnnxModel
+from hetfeat.workloads.outputs import with_outputs
 from hetfeat.workloads.quantise import float_model, quantised_model, worst_layers
 
 if TYPE_CHECKING:
@@ -53,8 +56,6 @@ def quantised_network(
         DataError: The calibration data is not what the network takes.
         RequestError: It cannot be quantised.
     """
-    from hetfeat.workloads.onnx_files import OnnxModel
-
     calibrating, held_out = split(batches_of(calibration, network))
     log.info(
         "quantising '%s' with '%s': %d batches calibrate, %d are held out",
@@ -91,9 +92,6 @@ def import_kept(journal: Path, request: DeployRequest) -> Imported:
         RequestError: There is none.
         DataError: It is none of a deployment.
     """
-    from hetfeat.workloads.files import load_file
-    from hetfeat.workloads.outputs import with_outputs
-
     file, batch = journal / QUANTISED, request.batches[0]
     with refusals(request.slug):
         network = exercised(load_file(file, request.slug, batch), request.seed)

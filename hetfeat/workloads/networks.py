@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from hetfeat.workloads.example_inputs import exercised
+from hetfeat.workloads.files import digest, load_file
 from hetfeat.workloads.integer_rules import QUANTISED
 from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.network import DIGEST_DIGITS, Network
+from hetfeat.workloads.outputs import with_outputs
 from hetfeat.workloads.quantised_onnx import stored_types
 from hetfeat.workloads.quantised_torch import is_quantised_program
 
@@ -62,15 +64,11 @@ def load_network(name: str, batch: int = 1, seed: int = 0, outputs: Sequence[str
         network = _loaded(name, batch, seed)
         if not outputs:
             return network
-        from hetfeat.workloads.outputs import with_outputs
-
         return with_outputs(network, outputs)
 
 
 def _loaded(name: str, batch: int, seed: int) -> Network:
     if is_file_name(name):
-        from hetfeat.workloads.files import load_file
-
         network = of_float32(load_file(Path(name), network_slug(name), batch, seed))
         return network if network.kind == "torch" else exercised(network, seed)
     import torch
@@ -136,8 +134,6 @@ def network_slug(name: str) -> str:
     """
     if not is_file_name(name):
         return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    from hetfeat.workloads.files import digest
-
     path = Path(name)
     return f"{network_slug(path.stem) or 'network'}_{digest(path)[:DIGEST_DIGITS]}"
 

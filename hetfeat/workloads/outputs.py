@@ -8,6 +8,7 @@ from typing import Any
 from hetfeat.errors import RequestError
 from hetfeat.workloads.example_inputs import computed
 from hetfeat.workloads.network import DIGEST_DIGITS, Network
+from hetfeat.workloads.tflite import of_outputs
 
 
 def with_outputs(network: Network, selected: Sequence[str]) -> Network:
@@ -33,8 +34,6 @@ def with_outputs(network: Network, selected: Sequence[str]) -> Network:
         _prune(network.onnx, places)
         module = network.module
     elif network.kind == "TFLite":
-        from hetfeat.workloads.tflite import of_outputs
-
         module = of_outputs(network.module, places)
     else:
         from hetfeat.workloads.torch_outputs import Picked

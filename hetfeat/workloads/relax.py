@@ -33,6 +33,7 @@ from hetfeat.workloads.passes.simplify import operator_of, simplify, static_shap
 from hetfeat.workloads.passes.vectorise_functions import vectorise_functions
 from hetfeat.workloads.qoperators import as_imported
 from hetfeat.workloads.quantised_torch import converters, is_quantised_program
+from hetfeat.workloads.tflite import import_tflite
 from hetfeat.workloads.winograd import Choose, direct
 from hetfeat.workloads.winograd.lowering import use_winograd
 
@@ -74,8 +75,6 @@ def import_network(network: Network) -> tvm.IRModule:
         if network.onnx is not None:
             return _from_onnx(network)
         if network.kind == "TFLite":
-            from hetfeat.workloads.tflite import import_tflite
-
             return import_tflite(network)
         return _of_known_shapes(network, _from_torch(network), "")
 
