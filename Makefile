@@ -6,7 +6,7 @@ PYTEST_ON_TWO = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reo
 # None of these tests may be among those that ARGS asks for.
 MAY_BE_NONE = || [ $$? -eq 5 ]
 
-.PHONY: help env demo quickstart test test-rest test-all test-lowest pins release lint docs mlproject packaged-models format gate clean distclean \
+.PHONY: help env demo quickstart test test-rest test-all test-lowest pins release lint docs figures mlproject packaged-models format gate clean distclean \
 	services services-stop test-services races crashes interruptions scale maintenance store-scale searches final-figures test-fleet \
 	fleet-faults test-arm mutants fuzz
 .DEFAULT_GOAL := help
@@ -44,6 +44,9 @@ docs: env ## The documentation as a site in site/; a broken link or anchor is an
 
 packaged-models: env ## Trains the cost models that come with the package, minutes each
 	$(VENV_PYTHON) tools/packaged_models.py
+
+figures: env ## Writes figures and charts of README.md and docs/ from benchmarks/results/
+	$(VENV_PYTHON) benchmarks/figures.py
 
 mlproject: env ## Writes MLproject of the commands' options
 	$(VENV_PYTHON) tools/mlproject_file.py

@@ -45,6 +45,7 @@ EXPERIMENTS = sorted(
 EVERY_PAGE = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md"))]
 
 FENCED = re.compile(r"^(\s*)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"^<!--.*?-->\n", re.MULTILINE)
 IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 CODE = re.compile(r"`[^`]*`")
@@ -58,7 +59,7 @@ def text(page: str) -> str:
 
 def prose(markdown: str) -> str:
     """Without code, tables, headings and markup; a list item is a paragraph, code one word."""
-    markdown = IMAGE.sub("", FENCED.sub("\n", markdown))
+    markdown = IMAGE.sub("", COMMENT.sub("", FENCED.sub("\n", markdown)))
     lines = []
     in_item = False
     for line in markdown.splitlines():
@@ -75,7 +76,8 @@ def sentences(page: str) -> list[str]:
 
 
 def lines(page: str) -> int:
-    return len(text(page).splitlines())
+    """As people see them: without comments."""
+    return len(COMMENT.sub("", text(page)).splitlines())
 
 
 def words(page: str) -> int:
@@ -84,7 +86,7 @@ def words(page: str) -> int:
 
 def test_prose_leaves_out_what_is_no_prose():
     page = "# T\n\nOne `a b` [two](x.md).\n\n    code\n\n| cell |\n\n- item\n  goes on\n\n"
-    page += "```\nx\n```\n"
+    page += "<!-- figures: x -->\n```\nx\n```\n"
     assert prose(page).split() == ["One", "code", "two.", "item", "goes", "on"]
 
 
