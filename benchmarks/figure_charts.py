@@ -66,9 +66,7 @@ def time_to_tvm(sets: Sequence[dict[str, Any]]) -> tuple[str, bytes]:
     axis.tick_params(labelsize=8.5)
     axis.minorticks_off()
     axis.grid(color="#dddddd", linewidth=0.6)
-    axis.set_xlabel(
-        "seconds of tuning (dots: ours; squares: TVM's, *: on our builder)", fontsize=8.5
-    )
+    axis.set_xlabel("seconds of tuning (squares: TVM's; *: on our builder)", fontsize=8.5)
     axis.set_ylabel("latency / TVM's after its whole budget", fontsize=8.5)
     figure.legend(fontsize=8.5, frameon=False, loc="outside upper center", ncols=2)
     told = (

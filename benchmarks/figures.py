@@ -55,6 +55,10 @@ class Latency:
     note: str
 
     @property
+    def how(self) -> str:
+        return ", ".join(filter(None, (WAYS[self.way], self.note)))
+
+    @property
     def shown(self) -> str:
         runs = f"{len(self.shares)} runs" if len(self.shares) > 1 else ""
         notes = ", ".join(filter(None, (runs, self.note)))
@@ -142,7 +146,7 @@ def tvm_block() -> str:
         whole = each["tvm"][-1]
         if (level := levelled(each["ours"])) is not None:
             seconds, trials = level
-            shares = [f"1/{whole['seconds'] / seconds:.0f}", f"1/{whole['trials'] / trials:.2g}"]
+            shares = [f"1/{whole['seconds'] / seconds:.1f}", f"1/{whole['trials'] / trials:.1f}"]
         else:
             behind = statistics.median(run[-1]["share"] for run in each["ours"]) - 1
             last_s = max(run[-1]["seconds"] for run in each["ours"])
@@ -196,7 +200,7 @@ def charts() -> dict[str, tuple[str, bytes]]:
     """What a chart shows in words, and its bytes, by its name."""
     return {
         "tuned-over-fastest": figure_charts.over_fastest(
-            [(row.network, row.machine, WAYS[row.way], row.shares) for row in latencies()]
+            [(row.network, row.machine, row.how, row.shares) for row in latencies()]
         ),
         "time-to-tvm": figure_charts.time_to_tvm(copied("time-to-tvm")),
         "few-measurements": figure_charts.few_measurements(copied("few-measurements")),
