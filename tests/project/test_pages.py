@@ -1,7 +1,9 @@
 """The pages are for people: short sentences, bounded length, and nothing that cannot be redone."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -176,8 +178,32 @@ def options_of(command: str) -> set[str]:
     return {name for each in commands for option in each.params for name in option.opts}
 
 
+def navigation() -> list[dict[str, Any]]:
+    """What mkdocs.yml lists, without the tags that only MkDocs reads."""
+    listed: list[dict[str, Any]] = yaml.safe_load(re.sub(r"!!\S+", "", text("mkdocs.yml")))["nav"]
+    return listed
+
+
+def titled(entries: list[Any], of: str = "") -> Iterator[tuple[str, str]]:
+    """Pages of the navigation with their titles; a page without one has that of its section."""
+    for entry in entries:
+        for title, value in (entry if isinstance(entry, dict) else {of: entry}).items():
+            yield from [(value, title)] if isinstance(value, str) else titled(value, title)
+
+
 def test_the_navigation_has_every_kind_of_page():
-    navigation = yaml.safe_load(re.sub(r"!!\S+", "", text("mkdocs.yml")))["nav"]
-    listed = re.findall(r"[\w/.-]+\.md", str(navigation))
-    for page in TUTORIALS + HOW_TOS + EVALUATIONS + EXPERIMENTS:
-        assert page.removeprefix("docs/") in listed
+    listed = {page for page, _ in titled(navigation())}
+    assert {page.removeprefix("docs/") for page in TUTORIALS + HOW_TOS + EVALUATIONS} <= listed
+    assert {page.removeprefix("docs/") for page in EXPERIMENTS} <= listed
+
+
+def test_llms_txt_has_every_page_of_the_navigation_in_its_order():
+    """Of experiments their index alone."""
+    lines = re.findall(r"^- \[(.+?)\]\((.+?)\.html\): \S", text("docs/llms.txt"), re.MULTILINE)
+    pages = [
+        (title, page.removesuffix(".md"))
+        for page, title in titled(navigation())
+        if not page.startswith("experiments/2")
+    ]
+    assert lines == pages
+    assert len(text("docs/llms.txt").splitlines()) <= 80
