@@ -155,7 +155,11 @@ def tvm_block() -> str:
         of = [network, each["machine"], each["date"], each["measurer"], str(whole["seconds"])]
         rows.append([*of, *shares, str(each["seeds"])])
     head = ["network", "machine", "day", "builder and runner", "its time, s"]
-    return markdown([*head, "share of its time", "of its trials", "seeds"], rows)
+    noted = dict.fromkeys(versions(each["versions"]) for each in copied("time-to-tvm"))
+    return (
+        markdown([*head, "share of its time", "of its trials", "seeds"], rows)
+        + f"\n\nVersions: {'; '.join(noted)}."
+    )
 
 
 def levelled(runs: Sequence[Sequence[dict[str, float]]]) -> tuple[float, float] | None:
@@ -169,7 +173,7 @@ def levelled(runs: Sequence[Sequence[dict[str, float]]]) -> tuple[float, float] 
 
 
 def few_block() -> str:
-    """PCA by measurements of the first device, for trees."""
+    """PCA by measurements of each task of the first device."""
     first = copied("few-measurements")[0]
     rows = []
     for line in first["lines"]:

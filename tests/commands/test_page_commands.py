@@ -4,11 +4,14 @@
 options of SMALLER stand at the end of a line, and engines take one turn in comparisons.
 """
 
+import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,15 +28,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = pages.README + pages.TUTORIALS + pages.HOW_TOS
 
 SMALLER = {
-    "collect": "--programs-per-task 1 --evaluation-tasks 1 --evaluation-programs 2",
-    "deploy": "--trials 1",
+    "collect": "--programs-per-task 3 --evaluation-tasks 1 --evaluation-programs 4",
+    "deploy(?!.*--trials 0)": "--trials 1",
     "hpo": "--trials 2 --effort quick",
     "report": "--run-missing false",
     "search": "--budget 4 --repeats 1",
     "train": "--effort quick",
-    "transfer": "--budget-per-task 1",
+    "transfer": "--budget-per-task 4 --flops-share 0.3",
 }
-"""Options after those of a page, by the command: of two the last counts."""
+"""Options after those of a page, by what a line is: of two the last counts."""
 
 SERVERS = {
     r"hetfeat serve|mlflow ui": 5000,
@@ -99,7 +102,7 @@ SCENARIOS = {
     "docs/bundle.md": Scenario(
         before=f"""hetfeat deploy squeezenet1_1 --trials 0 --out BUNDLE
 cp BUNDLE/sample_input_0.npy x.npy
-ln -s {ROOT}/examples examples
+ln -s '{ROOT}/examples' examples
 {PICTURE.format("cat.jpg")}""",
     ),
     "docs/collecting.md": Scenario(
@@ -114,7 +117,7 @@ for line in ansor_lines.log(4, 0, ansor_lines.on_gpu): print(line.decode())' > l
     "docs/deploy.md": Scenario(),
     "docs/devices.md": Scenario(),
     "docs/doctor.md": Scenario(values={"[DEVICE...]": "local"}),
-    "docs/fleet.md": Scenario(before=TRAINED),
+    "docs/fleet.md": Scenario(before=f"{TRAINED}mv records before\n"),
     "docs/mlflow.md": Scenario(before=TRAINED, values={".venv/bin/": ""}),
     "docs/pruning.md": Scenario(before=STORE, values={"DIR": "records"}),
     "docs/registry.md": Scenario(
@@ -162,7 +165,6 @@ spaces.write(Path("space.json"), spaces.whole())'""",
 }
 
 START = """set -eEx
-trap 'set +ex; kill $(jobs -p) 2>/dev/null; wait' EXIT
 ready() {
     for _ in $(seq 300); do
         (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return
@@ -176,8 +178,8 @@ local_name() {
 """
 HETFEAT = """#!/bin/sh
 case "$1" in
-deploy) exec {python} {tests}/small_deploys.py "$@" ;;
-*) exec {python} -m mlproject "$@" ;;
+deploy) exec "{python}" "{tests}/small_deploys.py" "$@" ;;
+*) exec "{python}" -m mlproject "$@" ;;
 esac
 """
 
@@ -195,10 +197,9 @@ def as_run(line: str, values: Mapping[str, str]) -> str:
     """A line with what a reader puts in, small, beside others if it is a server."""
     for word, value in values.items():
         line = line.replace(word, value)
-    if named := re.search(r"\bhetfeat (\w+)", line):
-        line = f"{line} {SMALLER.get(named[1], '')}".rstrip()
-        if "--trials 0" in line:
-            line = line.removesuffix(SMALLER["deploy"])
+    for command, options in SMALLER.items():
+        if re.search(rf"\bhetfeat {command}\b", line):
+            line = f"{line} {options}"
     for server, port in SERVERS.items():
         if re.match(server, line):
             return f"{line} &\nready {port}"
@@ -240,27 +241,44 @@ def test_a_command_that_is_shown_is_understood(page: str):
             command.make_context(context.info_name, words)
 
 
+def run(lines: str, folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+    """The exit code of a script and what it said; nothing that it started stays."""
+    log = folder.with_suffix(".log")
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            ["bash", "-c", lines],
+            cwd=folder,
+            env=environment,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(timeout=1500)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+                time.sleep(2)
+                os.killpg(process.pid, signal.SIGKILL)
+    return code, log.read_text()
+
+
 @pytest.mark.pages
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", SCENARIOS)
 def test_the_commands_of_a_page_run_in_their_order(
     page: str, tmp_path: Path, device: DeviceProfile, child_environment, new_registry, monkeypatch
 ):
-    programs, folder = tmp_path / "bin", tmp_path / "work"
+    programs, folder, home = (tmp_path / name for name in ("bin", "work", "home"))
     programs.mkdir()
     folder.mkdir()
     hetfeat = programs / "hetfeat"
     hetfeat.write_text(HETFEAT.format(python=sys.executable, tests=ROOT / "tests"))
     hetfeat.chmod(0o755)
     new_registry(folder)
-    monkeypatch.setenv("HETFEAT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HETFEAT_HOME", str(home))
     remember(device)
     path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        ["bash", "-c", script(page)],
-        cwd=folder,
-        env=child_environment | {"HETFEAT_HOME": str(tmp_path / "home"), "PATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+    environment = child_environment | {"HETFEAT_HOME": str(home), "PATH": path}
+    code, said = run(script(page), folder, environment)
+    assert code == 0, said[-8000:]
