@@ -6,9 +6,9 @@ PYTEST_ON_TWO = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reo
 # None of these tests may be among those that ARGS asks for.
 MAY_BE_NONE = || [ $$? -eq 5 ]
 
-.PHONY: help env demo quickstart test test-rest test-all test-lowest pins release lint docs mlproject packaged-models format gate clean distclean \
+.PHONY: help env demo quickstart test test-rest test-all test-lowest pins release lint docs figures mlproject packaged-models format gate clean distclean \
 	services services-stop test-services races crashes interruptions scale maintenance store-scale searches final-figures test-fleet \
-	fleet-faults test-arm mutants fuzz gpu-packs gpu-check
+	test-pages fleet-faults test-arm mutants fuzz gpu-packs gpu-check
 .DEFAULT_GOAL := help
 
 help: ## Says what there is to make
@@ -24,13 +24,13 @@ quickstart: env ## The whole loop on this machine: train, promote, deploy ResNet
 	$(VENV_PYTHON) -m registry.cli.quickstart
 
 test: env ## All but slow tests, on two cores; make test ARGS="-k store" runs some of them
-	$(PYTEST_ON_TWO) -m "not slow and not clock and not fleet and not arm" $(ARGS)
+	$(PYTEST_ON_TWO) -m "not slow and not clock and not fleet and not arm and not pages" $(ARGS)
 
 test-rest: env ## What `make test` leaves to it: slow tests, and alone, those that compare times
-	$(PYTEST_ON_TWO) $(ARGS) -m "slow and not clock and not fleet and not arm" $(MAY_BE_NONE)
-	$(VENV_PYTHON) -m pytest $(ARGS) -m "clock and not fleet and not arm" $(MAY_BE_NONE)
+	$(PYTEST_ON_TWO) $(ARGS) -m "slow and not clock and not fleet and not arm and not pages" $(MAY_BE_NONE)
+	$(VENV_PYTHON) -m pytest $(ARGS) -m "clock and not fleet and not arm and not pages" $(MAY_BE_NONE)
 
-test-all: test test-rest ## All but what test-services, test-fleet and test-arm say that they need
+test-all: test test-rest ## All but what test-services, test-fleet, test-arm and test-pages say that they need
 
 lint: env ## What the gate checks without running tests
 	.venv/bin/ruff check .
@@ -44,6 +44,9 @@ docs: env ## The documentation as a site in site/; a broken link or anchor is an
 
 packaged-models: env ## Trains the cost models that come with the package, minutes each
 	$(VENV_PYTHON) tools/packaged_models.py
+
+figures: env ## Writes figures and charts of README.md and docs/ from benchmarks/results/
+	$(VENV_PYTHON) benchmarks/figures.py
 
 mlproject: env ## Writes MLproject of the commands' options
 	$(VENV_PYTHON) tools/mlproject_file.py
@@ -59,7 +62,7 @@ pins: env ## Renews constraints.txt; torch stays the one of .venv
 
 test-lowest: env ## The quick tests with the oldest packages that pyproject.toml allows, in .lowest
 	$(VENV_PYTHON) tools/pins.py lowest .lowest
-	.lowest/bin/python -m pytest -n 2 -m "not slow and not services and not fleet and not arm and not clock" $(ARGS)
+	.lowest/bin/python -m pytest -n 2 -m "not slow and not services and not fleet and not arm and not pages and not clock" $(ARGS)
 
 release: env ## Builds wheel, sdist and SBOM into dist/, and tries the wheel in an empty environment
 	$(VENV_PYTHON) tools/release.py
@@ -105,6 +108,9 @@ final-figures: env ## A look at networks that nothing was chosen on, kept in a l
 
 test-fleet: env ## The tests that break servers, trackers and links, and collect over one; some minutes
 	$(VENV_PYTHON) -m pytest -m fleet $(ARGS)
+
+test-pages: env ## Runs every command of README, tutorials and how-tos; half an hour; ARGS="-k serving"
+	$(VENV_PYTHON) -m pytest -m pages $(ARGS)
 
 fleet-faults: env ## Breaks servers, trackers and links while tuning; ten minutes
 	PYTHONPATH=. $(VENV_PYTHON) benchmarks/fleet.py faults $(ARGS)

@@ -139,15 +139,27 @@ def measure(given: argparse.Namespace) -> None:
                 file.write(json.dumps(line) + "\n")
 
 
-def cell(line: dict[str, Any]) -> str:
-    """The time of the fastest peer that this one takes, its seconds, and what it had seen."""
+def share_of_fastest(line: dict[str, Any]) -> float | None:
+    """The time of the fastest peer that this one takes; None where no peer counts."""
     report = line["report"]
     kept = KEPT_TO_ISA if line["machine"]["restricted_to"] else report["peers_ms"]
     peers = [ms for peer, ms in report["peers_ms"].items() if ms and peer in kept]
-    if not peers:
+    return report["latency_ms"] / min(peers) if peers else None
+
+
+def leaked(line: dict[str, Any]) -> str:
+    """What the model had seen of the network on this machine, if anything."""
+    count = line["report"]["leaked_records"]
+    return f"{count} leaked" if count else ""
+
+
+def cell(line: dict[str, Any]) -> str:
+    """The share of the fastest peer's time, the seconds it took, and what it had seen."""
+    report, share = line["report"], share_of_fastest(line)
+    if share is None:
         return f"{report['latency_ms']:.2f} ms, no peer"
-    leaked = f", {report['leaked_records']} leaked" if report["leaked_records"] else ""
-    return f"{report['latency_ms'] / min(peers):.2f} ({report['command_s']:.0f} s{leaked})"
+    notes = [f"{report['command_s']:.0f} s", leaked(line)]
+    return f"{share:.2f} ({', '.join(filter(None, notes))})"
 
 
 def table(lines: list[dict[str, Any]]) -> str:

@@ -1,8 +1,8 @@
-"""The code of docs/python.md, cut out of the page and run in its order."""
+"""The Python of README and of how-tos, cut out of the page and run in its order."""
 
-import re
 from pathlib import Path
 
+import pages
 import pytest
 import torch
 from small_deploys import deploy_small
@@ -12,14 +12,21 @@ from hetfeat.devices.probe import remember
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.torch_compile.backend import backend
 
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHOWN = ["README.md", "docs/python.md"]
+ELSEWHERE = {"docs/registry.md": "tests/registry/models/test_webhook.py"}
+"""Pages whose code needs a server that calls, and who runs it."""
 
 
 @pytest.mark.slow
 @pytest.mark.tvm
 @pytest.mark.filterwarnings("error::hetfeat.torch_compile.backend.EagerWarning")
+@pytest.mark.parametrize("page", SHOWN)
 def test_the_code_runs_as_it_stands(
-    registry_here: Path, project: Path, device: DeviceProfile, monkeypatch: pytest.MonkeyPatch
+    page: str,
+    registry_here: Path,
+    project: Path,
+    device: DeviceProfile,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     # Whether or not the entry point is installed: another test is of it.
     if "hetfeat" not in torch._dynamo.list_backends():
@@ -27,12 +34,13 @@ def test_the_code_runs_as_it_stands(
     deploy_small(monkeypatch, "hetfeat.api.deploying")
     remember(device)
     make_store(Path("records"), tasks=6, per_task=12)
-    blocks = BLOCK.findall((project / "docs" / "python.md").read_text())
-    assert len(blocks) > 5
     scope: dict[str, object] = {"__name__": "tutorial"}
-    for block in blocks:
-        exec(compile(block, "python.md", "exec"), scope)
+    for block in pages.python_blocks((project / page).read_text()):
+        exec(compile(block, page, "exec"), scope)
 
 
-def test_the_page_is_short(project: Path):
-    assert len((project / "docs" / "python.md").read_text().split()) <= 800
+def test_no_page_has_code_that_is_not_run(project: Path):
+    every = pages.README + pages.TUTORIALS + pages.HOW_TOS
+    coded = [page for page in every if pages.python_blocks((project / page).read_text())]
+    assert coded == [*SHOWN, *ELSEWHERE]
+    assert all((project / test).exists() for test in ELSEWHERE.values())

@@ -1,10 +1,13 @@
 """The pages are for people: short sentences, bounded length, and nothing that cannot be redone."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from pages import HOW_TOS, README, TUTORIALS
 
 import mlproject
 from hetfeat.tune.session import BUDGETS
@@ -13,33 +16,6 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 MAX_SENTENCE_WORDS = 25
 
-README = ["README.md"]
-TUTORIALS = ["docs/tutorial.md", "docs/python.md"]
-HOW_TOS = [
-    "docs/arm.md",
-    "docs/bundle.md",
-    "docs/collecting.md",
-    "docs/containers.md",
-    "docs/contributing.md",
-    "docs/data.md",
-    "docs/deploy.md",
-    "docs/devices.md",
-    "docs/doctor.md",
-    "docs/fleet.md",
-    "docs/gpu.md",
-    "docs/install.md",
-    "docs/mlflow.md",
-    "docs/packs.md",
-    "docs/pruning.md",
-    "docs/quantised.md",
-    "docs/registry.md",
-    "docs/report.md",
-    "docs/search.md",
-    "docs/serving.md",
-    "docs/training.md",
-    "docs/transfer.md",
-    "docs/your-mlflow.md",
-]
 EVALUATIONS = ["docs/accuracy.md", "docs/performance.md"]
 EXPERIMENTS = sorted(
     str(path.relative_to(ROOT)) for path in (DOCS / "experiments").glob("[0-9]*.md")
@@ -47,10 +23,12 @@ EXPERIMENTS = sorted(
 EVERY_PAGE = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md"))]
 
 FENCED = re.compile(r"^(\s*)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"^<!--.*?-->\n", re.MULTILINE)
 IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 CODE = re.compile(r"`[^`]*`")
 ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) ", re.MULTILINE)
+PAPER = re.compile(r"\(https://arxiv\.org/abs/(?:2304\.05430|1909\.10616)\)")
 END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n\n+")
 
 
@@ -60,7 +38,7 @@ def text(page: str) -> str:
 
 def prose(markdown: str) -> str:
     """Without code, tables, headings and markup; a list item is a paragraph, code one word."""
-    markdown = IMAGE.sub("", FENCED.sub("\n", markdown))
+    markdown = IMAGE.sub("", COMMENT.sub("", FENCED.sub("\n", markdown)))
     lines = []
     in_item = False
     for line in markdown.splitlines():
@@ -77,7 +55,8 @@ def sentences(page: str) -> list[str]:
 
 
 def lines(page: str) -> int:
-    return len(text(page).splitlines())
+    """As people see them: without comments."""
+    return len(COMMENT.sub("", text(page)).splitlines())
 
 
 def words(page: str) -> int:
@@ -86,7 +65,7 @@ def words(page: str) -> int:
 
 def test_prose_leaves_out_what_is_no_prose():
     page = "# T\n\nOne `a b` [two](x.md).\n\n    code\n\n| cell |\n\n- item\n  goes on\n\n"
-    page += "```\nx\n```\n"
+    page += "<!-- figures: x -->\n```\nx\n```\n"
     assert prose(page).split() == ["One", "code", "two.", "item", "goes", "on"]
 
 
@@ -117,7 +96,18 @@ def test_an_evaluation_is_one_page(page: str):
 
 @pytest.mark.parametrize("page", EVERY_PAGE)
 def test_nothing_rests_on_a_script_that_is_gone(page: str):
-    assert "not kept" not in " ".join(text(page).split())
+    told = r"not kept|not in the repository|changed copy|not built in"
+    assert re.findall(told, prose(text(page))) == []
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_a_paper_is_linked_where_a_page_first_speaks_of_it(page: str):
+    """By its authors' names in headings, which hold no links."""
+    shown = "\n".join(
+        line for line in text(page).splitlines() if not line.startswith(("#", "    "))
+    )
+    before = PAPER.split(shown)[0]
+    assert re.findall(r"\b[Tt]he papers?\b(?!\])", before) == []
 
 
 @pytest.mark.parametrize("page", EXPERIMENTS)
@@ -189,8 +179,32 @@ def options_of(command: str) -> set[str]:
     return {name for each in commands for option in each.params for name in option.opts}
 
 
+def navigation() -> list[dict[str, Any]]:
+    """What mkdocs.yml lists, without the tags that only MkDocs reads."""
+    listed: list[dict[str, Any]] = yaml.safe_load(re.sub(r"!!\S+", "", text("mkdocs.yml")))["nav"]
+    return listed
+
+
+def titled(entries: list[Any], of: str = "") -> Iterator[tuple[str, str]]:
+    """Pages of the navigation with their titles; a page without one has that of its section."""
+    for entry in entries:
+        for title, value in (entry if isinstance(entry, dict) else {of: entry}).items():
+            yield from [(value, title)] if isinstance(value, str) else titled(value, title)
+
+
 def test_the_navigation_has_every_kind_of_page():
-    navigation = yaml.safe_load(re.sub(r"!!\S+", "", text("mkdocs.yml")))["nav"]
-    listed = re.findall(r"[\w/.-]+\.md", str(navigation))
-    for page in TUTORIALS + HOW_TOS + EVALUATIONS + EXPERIMENTS:
-        assert page.removeprefix("docs/") in listed
+    listed = {page for page, _ in titled(navigation())}
+    assert {page.removeprefix("docs/") for page in TUTORIALS + HOW_TOS + EVALUATIONS} <= listed
+    assert {page.removeprefix("docs/") for page in EXPERIMENTS} <= listed
+
+
+def test_llms_txt_has_every_page_of_the_navigation_in_its_order():
+    """Of experiments their index alone."""
+    lines = re.findall(r"^- \[(.+?)\]\((.+?)\.html\): \S", text("docs/llms.txt"), re.MULTILINE)
+    pages = [
+        (title, page.removesuffix(".md"))
+        for page, title in titled(navigation())
+        if not page.startswith("experiments/2")
+    ]
+    assert lines == pages
+    assert len(text("docs/llms.txt").splitlines()) <= 80
