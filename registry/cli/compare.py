@@ -20,7 +20,7 @@ def _as_text(value: Mapping[str, Any]) -> str:
     verdict = value["promotion"]["verdict"]
     if not metrics and not parameters:
         verdict = f"the runs have no figures and the same parameters\n\n{verdict}"
-    tables = [output.table(metrics), output.table(parameters)]
+    tables = [output.table(metrics, best=_BEST), output.table(parameters)]
     page = f"page {value['html']}" if value["html"] else ""
     return "\n\n".join(filter(None, [*tables, verdict, output.table(gates), page]))
 
@@ -81,7 +81,7 @@ def command(options: CompareOptions) -> Mapping[str, Any]:
         raise RequestError(f"--html '{html}', a folder", "a file for the page", "choose another")
     found = compare(options.runs, system=options.system)
     columns = [given if "/" in given or "@" in given else given[:12] for given in options.runs]
-    value = {
+    value: dict[str, Any] = {
         "runs": found.runs,
         "columns": columns,
         "metrics": found.metrics,
