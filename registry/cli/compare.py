@@ -10,6 +10,7 @@ import click
 from hetfeat.errors import RequestError
 from registry.cli import app, output
 from registry.cli.options import argument, option
+from registry.cli.params import MODEL_VERSION
 
 _BEST = "best"
 """Column that names the run in which a figure is best."""
@@ -54,7 +55,7 @@ def _said(value: Mapping[str, Any], metric: str) -> dict[str, str | None]:
 class CompareOptions:
     """Options of `hetfeat compare`."""
 
-    runs: tuple[str, ...] = argument(nargs=-1, metavar="RUN RUN...")
+    runs: tuple[str, ...] = argument(nargs=-1, metavar="RUN RUN...", type=MODEL_VERSION)
     system: bool = option(False, "Give samples of the machine, too.")
     html: Path | None = option(
         None, "File for a page, which needs nothing else.", type=click.Path(path_type=Path)

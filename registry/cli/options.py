@@ -108,7 +108,8 @@ def _field(
 
 
 def _positional(field: dataclasses.Field[Any]) -> Positional:
-    return Positional([_name_alone(field)], required=False, metavar=f"[{field.name.upper()}]")
+    metavar, of = f"[{field.name.upper()}]", field.metadata[_SETTINGS].get("type")
+    return Positional([_name_alone(field)], required=False, metavar=metavar, type=of)
 
 
 def _name_alone(field: dataclasses.Field[Any]) -> str:

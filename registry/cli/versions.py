@@ -6,6 +6,7 @@ from typing import Any
 
 from registry.cli import app, output
 from registry.cli.options import argument
+from registry.cli.params import MODEL_NAME
 
 
 def _as_text(value: Mapping[str, Any]) -> str:
@@ -17,7 +18,7 @@ def _as_text(value: Mapping[str, Any]) -> str:
 class VersionsOptions:
     """Options of `hetfeat versions`."""
 
-    name: str | None = argument(None)
+    name: str | None = argument(None, type=MODEL_NAME)
 
 
 @app.command(

@@ -47,7 +47,11 @@ def values(project, words: str) -> list[str]:
         ("hetfeat train --split by_ta", ["by_task", "by_target"]),
         ("hetfeat search --strategy gbfs,na", ["gbfs,na2c"]),
         ("hetfeat import log --format kernel", ["kernel-tuner"]),
-        ("hetfeat deploy x --device nvidia-a1", ["nvidia-a100", "nvidia-a1"]),
+        ("hetfeat deploy x --device nvidia-a1", ["nvidia-a1", "nvidia-a100"]),
+        ("hetfeat devices show nvidia-a1", ["nvidia-a1", "nvidia-a100"]),
+        ("hetfeat collect --device local,nvidia-a1", ["local,nvidia-a1", "local,nvidia-a100"]),
+        ("hetfeat deploy bert_b", ["bert_b", "bert_base"]),
+        ("hetfeat collect --network vgg16,bert_b", ["vgg16,bert_b", "vgg16,bert_base"]),
         ("hetfeat nothing", []),
     ],
 )
