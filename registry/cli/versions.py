@@ -29,7 +29,10 @@ class VersionsOptions:
     short_help="List registered models and versions.",
 )
 def command(options: VersionsOptions) -> Mapping[str, Any]:
-    """Lists the registered models, or the versions of the one called NAME."""
+    """Lists the registered models, or the versions of the one called NAME.
+
+    Figures of a model are those of its version in production, or of its newest where none is.
+    """
     from registry.tracking import listing
 
     name = options.name
