@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
 from hetfeat.errors import RequestError
 from registry.cli import app, output
 from registry.cli.options import argument, option
@@ -57,9 +55,7 @@ class CompareOptions:
 
     runs: tuple[str, ...] = argument(nargs=-1, metavar="RUN RUN...", type=MODEL_VERSION)
     system: bool = option(False, "Give samples of the machine, too.")
-    html: Path | None = option(
-        None, "File for a page, which needs nothing else.", type=click.Path(path_type=Path)
-    )
+    html: Path | None = option(None, "File for a page, which needs nothing else.")
 
 
 @app.command(

@@ -130,9 +130,9 @@ def _drawn(rows: Sequence[Mapping[str, Any]], best: str) -> str:
         made.add_column(Text(name), justify="right" if is_figure else "left", overflow="fold")
     for row in rows:
         cells = {name: _cell(_plain(row.get(name))) for name in rows[0]}
-        styles = {name: _STYLES.get(cell, "") for name, cell in cells.items()}
-        styles[row.get(best, "")] = _BEST_STYLE
-        made.add_row(*(Text(cell, styles[name]) for name, cell in cells.items()))
+        outstanding = row.get(best) if best else None
+        styles = (_BEST_STYLE if n == outstanding else _STYLES.get(cells[n], "") for n in cells)
+        made.add_row(*map(Text, cells.values(), styles))
     console = Console(highlight=False)
     with console.capture() as captured:
         console.print(made)

@@ -28,7 +28,7 @@ class ShareOptions:
     expires: int = option(
         3600, "Seconds for which the URLs hold.", type=click.IntRange(1, MAX_EXPIRES_S)
     )
-    out: Path = option(REQUIRED, "File for the URLs.", type=click.Path(path_type=Path))
+    out: Path = option(REQUIRED, "File for the URLs.")
     unrecorded: bool = unrecorded_option()
 
 

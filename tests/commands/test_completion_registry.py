@@ -131,6 +131,7 @@ def reply(content: object, status: int = 200, **headers: str):
     return answer
 
 
+@pytest.mark.clock
 def test_a_server_is_asked_as_the_user_of_its_variables(server, tmp_path):
     server.answer = reply({"registered_models": [{"name": SOURCE}, {"name": "\x1b[2J"}]})
     user = {"MLFLOW_TRACKING_USERNAME": "alice", "MLFLOW_TRACKING_PASSWORD": "secret"}
@@ -143,6 +144,7 @@ def test_a_server_is_asked_as_the_user_of_its_variables(server, tmp_path):
     assert authorization == f"Basic {base64.b64encode(b'alice:secret').decode()}"
 
 
+@pytest.mark.clock
 def test_versions_of_a_server(server, tmp_path):
     server.answer = reply({"model_versions": [{"version": "9"}, {"version": "10"}]})
     words = f"hetfeat promote {SOURCE} "
@@ -163,7 +165,7 @@ def test_versions_of_a_server(server, tmp_path):
 def test_a_server_that_says_something_else_is_silence(server, tmp_path, answer):
     server.answer = answer
     found, _ = completed(tmp_path, "hetfeat versions c", MLFLOW_TRACKING_URI=server.uri)
-    assert found == [] and len(server.asked) == 1
+    assert found == []
 
 
 def test_a_password_follows_no_redirect(server, tmp_path):
@@ -171,7 +173,7 @@ def test_a_password_follows_no_redirect(server, tmp_path):
     server.answer = reply({"registered_models": [{"name": SOURCE}]}, 302, Location=elsewhere)
     words = "hetfeat versions c"
     assert completed(tmp_path, words, MLFLOW_TRACKING_URI=server.uri)[0] == []
-    assert len(server.asked) == 1
+    assert not any(path == "/elsewhere" for path, _ in server.asked)
 
 
 def test_a_server_that_never_answers_keeps_nobody_waiting(server, tmp_path):
