@@ -23,7 +23,7 @@ _SQLITE = "sqlite:///"
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """The password goes to the server that was configured, and to no other."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, *_: Any, **__: Any) -> None:
         """No request: the redirect is the error that it came as."""
 
 

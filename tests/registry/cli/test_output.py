@@ -17,7 +17,13 @@ ROWS = [
 ]
 PRINTS = f"from registry.cli import output; print(output.table({ROWS}, best='best'))"
 FAILS = "import mlproject; mlproject.main(['trian'])"
-PLAIN = output.table(ROWS, best="best")
+PLAIN = output.columns(
+    [
+        list(ROWS[0]),
+        ["[bold red]x[/]", "1.5", "2.5", "production", "ms"],
+        [":smile: \\[y]", "-", "3", "-", "-"],
+    ]
+)
 
 
 def on_a_terminal(project, code: str, width: int = 100, **variables: str) -> str:
