@@ -52,8 +52,8 @@ def model_versions(context: click.Context, incomplete: str) -> Iterator[str]:
     """Registered models, and versions and aliases of the one that is named."""
     from registry.cli import registered
 
-    prefix = PREFIX if incomplete.startswith(PREFIX) else ""
-    asked = incomplete.removeprefix(prefix)
+    prefix = PREFIX if incomplete.startswith(PREFIX[:-1]) else ""
+    asked = incomplete[len(prefix) :]
     if "@" in asked:
         from registry.models.aliases import ALIASES
 

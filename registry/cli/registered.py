@@ -80,16 +80,17 @@ def _asked(uri: str, what: str, field: str, *, timeout_s: float = 0.7, **query: 
     address = f"{uri.rstrip('/')}/api/2.0/mlflow/{what}/search?{words}"
     replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
+    request = urllib.request.Request(address, headers=_credentials())
+    opener = urllib.request.build_opener(_NoRedirect)
+
     def ask() -> None:
-        request = urllib.request.Request(address, headers=_credentials())
-        opener = urllib.request.build_opener(_NoRedirect)
         with contextlib.suppress(Exception), opener.open(request, timeout=timeout_s) as reply:
             replies.put(reply.read(MAX_BYTES))
 
     # A socket's timeout is of each step alone, and none is of the look-up of the host's name.
     threading.Thread(target=ask, daemon=True).start()
     text = replies.get(timeout=timeout_s)
-    found = decode(text, dict[str, Json], what="a reply", action="")
+    found: Any = decode(text, Json, what="a reply", action="")
     return [row[field] for row in found.get(what.replace("-", "_"), [])]
 
 

@@ -78,7 +78,7 @@ def completed(folder: Path, words: str, **variables: str) -> tuple[list[str], se
 def test_models_and_versions(registry_folder, words, offered):
     found, imported = completed(registry_folder, words)
     assert found == offered
-    assert not {"mlflow", "sqlalchemy", "numpy", "torch"} & imported
+    assert not {"mlflow", "sqlalchemy", "torch"} & imported
 
 
 @pytest.mark.parametrize(
