@@ -1,8 +1,10 @@
 """What is in the registry, as rows for a table."""
 
+import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from hetfeat.errors import RequestError
 from registry.models.aliases import ALIASES
 from registry.models.mlflow_client import (
     MODELS_A_PAGE,
@@ -13,7 +15,7 @@ from registry.models.mlflow_client import (
 )
 from registry.models.names import check_model_name, is_lock
 from registry.models.version import DATASET_TAG, PARENT_TAG, Version, figure_of
-from registry.models.versions import check_known, search_versions
+from registry.models.versions import check_known, resolve, search_versions
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -41,9 +43,11 @@ def _model_row(client: "MlflowClient", model: Any) -> dict[str, Any]:
     held = {alias: _number(dict(model.aliases).get(alias)) for alias in ALIASES}
     shown = held["production"] or newest
     figures: dict[str, float | None] = dict.fromkeys(SHOWN_FIGURES)
-    if shown is not None:
-        registered = latest.get(shown) or client.get_model_version(model.name, str(shown))
-        figures = _figures(Version.of(registered))
+    if shown in latest:
+        figures = _figures(Version.of(latest[shown]))
+    elif shown is not None:  # MLflow's own stage says something else than the alias
+        with contextlib.suppress(RequestError):
+            figures = _figures(resolve(f"models:/{model.name}/{shown}", client=client))
     made = _made(latest[newest]) if newest else None
     return {"name": model.name, "newest": newest, "made": made, **held, **figures}
 
