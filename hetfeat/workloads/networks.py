@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from hetfeat.errors import RequestError
+from hetfeat.errors import RequestError, not_one_of
 from hetfeat.workloads.example_inputs import exercised
 from hetfeat.workloads.files import digest, load_file
 from hetfeat.workloads.integer_rules import QUANTISED
@@ -185,7 +185,7 @@ def _bert(name: str, batch: int) -> Network:
     from hetfeat.workloads.transformers import BERTS, bert
 
     if name not in BERTS:
-        raise RequestError(f"network '{name}'", f"one of {', '.join(BERTS)}", "correct --network")
+        raise not_one_of("network", name, BERTS, "correct --network")
     module, inputs = bert(name, batch)
     return Network(name, module.eval(), inputs)
 

@@ -3,6 +3,7 @@
 import errno
 import functools
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -261,5 +262,8 @@ def fail(error: HetfeatError) -> int:
 
 def _fail(message: str, exit_code: int) -> int:
     one_line = output.escaped(" ".join(message.split()))
-    click.echo(f"{PROGRAM}: {one_line}", err=True)
+    head = f"{PROGRAM}:"
+    if output.is_coloured(sys.stderr):
+        head = click.style(head, fg="red", bold=True)
+    click.echo(f"{head} {one_line}", err=True)
     return exit_code

@@ -8,6 +8,7 @@ import click
 
 from registry.cli import app, output
 from registry.cli.options import argument, option
+from registry.cli.params import NETWORK
 
 
 def _render(report: Any) -> str:
@@ -21,7 +22,9 @@ class BenchOptions:
 
     bundle: Path = argument()
     peers: tuple[str, ...] = option((), "Engines to compare with, such as torch,openvino.")
-    network: str | None = option(None, "What the peers run, if it is a file or module:function.")
+    network: str | None = option(
+        None, "What the peers run, if it is a file or module:function.", type=NETWORK
+    )
     rounds: int = option(20, "Turns of each engine.", type=click.IntRange(1))
 
 

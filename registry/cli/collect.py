@@ -8,6 +8,7 @@ import click
 
 from registry.cli import app
 from registry.cli.options import option, output_option, seed_option
+from registry.cli.params import DEVICES, NETWORKS
 
 
 @dataclass(frozen=True)
@@ -17,9 +18,12 @@ class CollectOptions:
     device: tuple[str, ...] = option(
         ("local",),
         "local, this machine's name or a profile's file; several run the same programs.",
+        type=DEVICES,
     )
     network: tuple[str, ...] = option(
-        ("resnet18", "mobilenet_v3_small"), "Networks; resnet18@4 is one at batch 4."
+        ("resnet18", "mobilenet_v3_small"),
+        "Networks; resnet18@4 is one at batch 4.",
+        type=NETWORKS,
     )
     programs_per_task: int = option(64, "Programs to measure of each task.", type=click.IntRange(1))
     evaluation_tasks: int = option(

@@ -9,7 +9,7 @@ import click
 from hetfeat.errors import RequestError
 from registry.cli import app, output
 from registry.cli.options import option, output_option, seed_option, unrecorded_option
-from registry.cli.params import DEVICE, EFFORT, PRECISION, STRATEGY
+from registry.cli.params import DEVICE, EFFORT, MODEL_VERSION, NETWORK, PRECISION, STRATEGY
 
 if TYPE_CHECKING:
     from hetfeat.deploy.accuracy import Accuracy
@@ -72,11 +72,12 @@ class DeployOptions:
     config: Path | None = option(None, "YAML file of several deployments; its values go first.")
     device: str = option("local", "local, a device's name or a profile's file.", type=DEVICE)
     network: str | None = option(
-        None, "torchvision name, file or module:function.", positional=True
+        None, "torchvision name, file or module:function.", positional=True, type=NETWORK
     )
     model: str | None = option(
         None,
         "Registered cost model, one version of it, or none.  [default: that of the family]",
+        type=MODEL_VERSION,
     )
     stage: str | None = option(
         None, "Stage of the cost model.  [default: production, or the packaged model]"

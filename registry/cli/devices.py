@@ -11,6 +11,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
 from registry.cli import app
 from registry.cli.options import argument, option
+from registry.cli.params import DEVICE
 
 
 @click.group("devices", cls=app.Group)
@@ -38,7 +39,7 @@ def list_devices() -> dict[str, Any]:
 class ShowOptions:
     """Options of `hetfeat devices show`."""
 
-    name: str = argument()
+    name: str = argument(type=DEVICE)
 
 
 @app.command("show", ShowOptions, example="hetfeat devices show local")

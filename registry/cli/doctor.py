@@ -9,6 +9,7 @@ import click
 from hetfeat.errors import RequestError
 from registry.cli import app, output
 from registry.cli.options import argument, option
+from registry.cli.params import MODEL_NAME
 
 LEFT = 1
 """Exit code where something is left unrepaired."""
@@ -32,7 +33,7 @@ def _as_text(value: Mapping[str, Any]) -> str:
 class DoctorOptions:
     """Options of `hetfeat doctor`."""
 
-    names: tuple[str, ...] = argument((), nargs=-1, metavar="[NAME]...")
+    names: tuple[str, ...] = argument((), nargs=-1, metavar="[NAME]...", type=MODEL_NAME)
     repair: bool = option(False, "Repair what is safe to.")
     to: str | None = option(
         None,

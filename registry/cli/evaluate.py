@@ -6,14 +6,16 @@ from typing import Any
 
 from registry.cli import app
 from registry.cli.options import REQUIRED, option, seed_option, unrecorded_option
-from registry.cli.params import DEVICE_NAME
+from registry.cli.params import DEVICE_NAME, VERSION_OR_FOLDER
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
     """Options of `hetfeat evaluate`."""
 
-    model: str = option(REQUIRED, "models:/NAME/VERSION, NAME@alias or a folder.")
+    model: str = option(
+        REQUIRED, "models:/NAME/VERSION, NAME@alias or a folder.", type=VERSION_OR_FOLDER
+    )
     records: Path = option(REQUIRED, "Record store to judge on.")
     device: str | None = option(
         None, "Only the records of this device.  [default: all]", type=DEVICE_NAME

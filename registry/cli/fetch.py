@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
 from registry.cli import app
 from registry.cli.options import REQUIRED, argument, option
 
@@ -15,8 +13,8 @@ from registry.cli.options import REQUIRED, argument, option
 class FetchOptions:
     """Options of `hetfeat fetch`."""
 
-    file: Path = argument(type=click.Path(path_type=Path))
-    out: Path = option(REQUIRED, "A new folder.", type=click.Path(path_type=Path))
+    file: Path = argument()
+    out: Path = option(REQUIRED, "A new folder.")
 
 
 @app.command(

@@ -6,6 +6,7 @@ from typing import Any
 
 from registry.cli import app, output
 from registry.cli.options import argument
+from registry.cli.params import MODEL_NAME
 
 _QUIET = ("passed", "skipped")
 """Outcomes of gates that are counted, not told one by one."""
@@ -38,7 +39,7 @@ def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
 class HistoryOptions:
     """Options of `hetfeat history`."""
 
-    name: str = argument()
+    name: str = argument(type=MODEL_NAME)
 
 
 @app.command(

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+
 from hetfeat.dataset.importers.formats import FORMATS
 from registry.cli import app
 from registry.cli.options import REQUIRED, argument, option
@@ -14,7 +16,7 @@ from registry.cli.params import DEVICE_NAME, FORMAT
 class ImportOptions:
     """Options of `hetfeat import`."""
 
-    path: tuple[str, ...] = argument(metavar="PATH...", nargs=-1)
+    path: tuple[str, ...] = argument(metavar="PATH...", nargs=-1, type=click.Path(readable=False))
     format: str = option(REQUIRED, f"{', '.join(FORMATS)}.", type=FORMAT)
     device: str = option(
         REQUIRED,

@@ -6,6 +6,7 @@ from typing import Any
 
 from registry.cli import app
 from registry.cli.options import argument
+from registry.cli.params import MODEL_VERSION
 
 
 def _as_text(value: Mapping[str, Any]) -> str:
@@ -20,7 +21,7 @@ def _as_text(value: Mapping[str, Any]) -> str:
 class LineageOptions:
     """Options of `hetfeat lineage`."""
 
-    uri: str = argument()
+    uri: str = argument(type=MODEL_VERSION)
 
 
 @app.command(

@@ -23,6 +23,8 @@ REQUIRED: Any = dataclasses.MISSING
 _MADE, _FLAG, _SETTINGS, _POSITIONAL = "made", "flag", "settings", "positional"
 _OWN_TYPES: Mapping[Any, click.ParamType[Any]] = {
     bool: SWITCH,
+    # Of click's own, so that shells complete it; what it must be is for the command to say.
+    Path: click.Path(readable=False, path_type=Path),
     tuple[str, ...]: NAMES,
     tuple[int, ...]: COUNTS,
 }
@@ -108,7 +110,8 @@ def _field(
 
 
 def _positional(field: dataclasses.Field[Any]) -> Positional:
-    return Positional([_name_alone(field)], required=False, metavar=f"[{field.name.upper()}]")
+    metavar, of = f"[{field.name.upper()}]", field.metadata[_SETTINGS].get("type")
+    return Positional([_name_alone(field)], required=False, metavar=metavar, type=of)
 
 
 def _name_alone(field: dataclasses.Field[Any]) -> str:

@@ -8,9 +8,18 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 STDIN, STDOUT, STDERR = 0, 1, 2
+_BEST_STYLE = "bold green"
+_STYLES = {
+    "passed": "green",
+    "overridden": "yellow",
+    "refused": "bold red",
+    "production": "bold green",
+    "staging": "yellow",
+}
+"""Rich's style of a cell by its text: outcomes of gates, and stages."""
 
 
 def open_closed_streams() -> None:
@@ -85,12 +94,49 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as a table under the names of the first row's keys."""
+def table(rows: Sequence[Mapping[str, Any]], best: str = "") -> str:
+    """Rows as a table under the names of the first row's keys; in colours where people see them.
+
+    Args:
+        rows: Rows by column.
+        best: Name of the column that names the column whose cell is the best of its row, default
+            empty for none.
+    """
     if not rows:
         return ""
+    if is_coloured(sys.stdout):
+        return _drawn(rows, best)
     names = list(rows[0])
     return columns([names, *([_cell(_plain(row.get(name))) for name in names] for row in rows)])
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """Whether a stream is a terminal whose user wants colours."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return wanted and stream.isatty()
+
+
+def _drawn(rows: Sequence[Mapping[str, Any]], best: str) -> str:
+    """A table as wide as the terminal at most; cells are texts, never markup."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in rows[0]:
+        known = [row[name] for row in rows if row.get(name) is not None]
+        is_figure = bool(known) and all(isinstance(value, int | float) for value in known)
+        made.add_column(Text(name), justify="right" if is_figure else "left", overflow="fold")
+    for row in rows:
+        cells = {name: _cell(_plain(row.get(name))) for name in rows[0]}
+        outstanding = row.get(best) if best else None
+        styles = (_BEST_STYLE if n == outstanding else _STYLES.get(cells[n], "") for n in cells)
+        made.add_row(*map(Text, cells.values(), styles))
+    console = Console(highlight=False)
+    with console.capture() as captured:
+        console.print(made)
+    return captured.get().strip("\n")
 
 
 def _collect(prefix: str, value: Any, fields: list[tuple[str, str]], tables: list[str]) -> None:

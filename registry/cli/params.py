@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from hetfeat.errors import not_one_of
+from registry.cli import completion
 
 
 class _EmptyIsUnset(click.Parameter):
@@ -114,30 +115,49 @@ class Known(click.ParamType[Any]):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Names that begin as the last one does."""
-        before, comma, last = "", "", incomplete
-        if self.several:
-            before, comma, last = incomplete.rpartition(",")
-        names = [name for name in pkgutil.resolve_name(self.table) if name.startswith(last)]
-        return [CompletionItem(f"{before}{comma}{name}") for name in names]
+
+        def names(context: click.Context, last: str) -> Iterator[str]:
+            return iter(pkgutil.resolve_name(self.table))
+
+        return completion.items(names, ctx, incomplete, several=self.several)
 
 
-class _Device(click.ParamType[str]):
-    name = "text"
+class Completed(click.ParamType[Any]):
+    """A value that is not looked up before the command runs, of which the Tab key knows some.
+
+    Args:
+        source: Source of the names that are offered.
+        of: Type of the value, default a text.
+        files: Whether files are offered, too; default False.
+    """
+
+    def __init__(
+        self,
+        source: completion.Source,
+        of: click.ParamType[Any] = click.STRING,
+        *,
+        files: bool = False,
+    ) -> None:
+        self.source, self.of, self.files, self.name = source, of, files, of.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value, of the type that it is."""
+        return self.of.convert(value, param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        from hetfeat.devices.presets import preset_names
+        """Names that begin as the last one does."""
+        several = isinstance(self.of, _Names)
+        return completion.items(self.source, ctx, incomplete, several=several, files=self.files)
 
-        names = [name for name in ("local", *preset_names()) if name.startswith(incomplete)]
-        return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
-
-class _DeviceName(_Device):
+class _DeviceName(click.ParamType[str]):
     name = "device"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value != "local":
+        # To find the name may be to measure the machine, which the Tab key must not.
+        if value != "local" or (ctx and ctx.resilient_parsing):
             return str(value)
         from hetfeat.devices.probe import find_profile
 
@@ -167,11 +187,32 @@ NAMES = _Names()
 COUNTS = _Counts()
 """Type of a list of positive numbers separated by commas, as a tuple."""
 
-DEVICE = _Device()
+DEVICE = Completed(completion.devices, files=True)
 """Type of a device: `local`, a name, or a profile's file."""
 
-DEVICE_NAME = _DeviceName()
+DEVICES = Completed(completion.devices, NAMES, files=True)
+"""Type of several devices, as a tuple."""
+
+DEVICE_NAME = Completed(completion.devices, _DeviceName(), files=True)
 """Type of a device's name as records and models have it: `local` becomes that of this machine."""
+
+NETWORK = Completed(completion.networks, files=True)
+"""Type of a network: a name, a file, or `module:function`."""
+
+NETWORKS = Completed(completion.networks, NAMES, files=True)
+"""Type of several networks, as a tuple."""
+
+MODEL_NAME = Completed(completion.model_names)
+"""Type of the name of a registered model."""
+
+MODEL_VERSION = Completed(completion.model_versions)
+"""Type of a version: `models:/NAME/VERSION`, the same without `models:/`, or a name."""
+
+VERSION_OR_FOLDER = Completed(completion.model_versions, files=True)
+"""Type of a version, or of a folder."""
+
+VERSION = Completed(completion.versions_of_the_name, click.IntRange(1))
+"""Type of the number of a version of the model that the argument NAME has."""
 
 MODEL = Known("model", "hetfeat.models.registry:MODELS")
 """Type of the name of a kind of cost model."""

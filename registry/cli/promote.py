@@ -7,6 +7,7 @@ import click
 from hetfeat.errors import GateRefused
 from registry.cli import app
 from registry.cli.options import argument, option
+from registry.cli.params import MODEL_NAME, VERSION
 
 TARGETS = ("staging", "production", "archived")
 
@@ -15,8 +16,8 @@ TARGETS = ("staging", "production", "archived")
 class PromoteOptions:
     """Options of `hetfeat promote`."""
 
-    name: str = argument()
-    version: int = argument(type=click.IntRange(1))
+    name: str = argument(type=MODEL_NAME)
+    version: int = argument(type=VERSION)
     to: str = option(
         "staging", "Stage to move to.", type=click.Choice(TARGETS, case_sensitive=False)
     )

@@ -5,21 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
 from registry.cli import app
 from registry.cli.options import REQUIRED, argument, option, unrecorded_option
-from registry.cli.params import DEVICE_NAME
+from registry.cli.params import DEVICE_NAME, MODEL_VERSION
 
 
 @dataclass(frozen=True)
 class PullOptions:
     """Options of `hetfeat pull`."""
 
-    model: str = argument(metavar="NAME-or-URI")
+    model: str = argument(metavar="NAME-or-URI", type=MODEL_VERSION)
     stage: str | None = option(None, "For a plain name; production if nothing else is said.")
     device: str | None = option(None, "Prefer the version for this device.", type=DEVICE_NAME)
-    out: Path = option(REQUIRED, "A new folder.", type=click.Path(path_type=Path))
+    out: Path = option(REQUIRED, "A new folder.")
     unrecorded: bool = unrecorded_option()
 
 

@@ -8,13 +8,14 @@ import click
 
 from registry.cli import app
 from registry.cli.options import argument, option
+from registry.cli.params import MODEL_NAME
 
 
 @dataclass(frozen=True)
 class RetentionOptions:
     """Options of `hetfeat retention`."""
 
-    name: str = argument()
+    name: str = argument(type=MODEL_NAME)
     older_than: float = option(180.0, "In days.", type=click.FloatRange(0))
     apply: bool = option(False, "Delete, not only list.")
 

@@ -6,13 +6,14 @@ from typing import Any
 
 from registry.cli import app
 from registry.cli.options import argument, option
+from registry.cli.params import MODEL_NAME
 
 
 @dataclass(frozen=True)
 class RollbackOptions:
     """Options of `hetfeat rollback`."""
 
-    name: str = argument()
+    name: str = argument(type=MODEL_NAME)
     reason: str = option("", "Kept in the history.")
 
 

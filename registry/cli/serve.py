@@ -6,13 +6,14 @@ import click
 
 from registry.cli import app
 from registry.cli.options import argument, option, unrecorded_option
+from registry.cli.params import VERSION_OR_FOLDER
 
 
 @dataclass(frozen=True)
 class ServeOptions:
     """Options of `hetfeat serve`."""
 
-    bundle: str = argument(metavar="BUNDLE-or-URI")
+    bundle: str = argument(metavar="BUNDLE-or-URI", type=VERSION_OR_FOLDER)
     stage: str | None = option(None, "For a registered name; production if nothing else is said.")
     host: str = option("127.0.0.1", "Address to listen on.")
     port: int = option(5000, "Port to listen on.", type=click.IntRange(1, 65535))

@@ -12,6 +12,7 @@ import click
 from hetfeat.errors import RequestError
 from registry.cli import app
 from registry.cli.options import REQUIRED, argument, option, unrecorded_option
+from registry.cli.params import MODEL_VERSION
 
 MAX_EXPIRES_S = 7 * 24 * 3600
 """Most seconds for which URLs may hold: S3 signs no longer ones."""
@@ -21,13 +22,13 @@ MAX_EXPIRES_S = 7 * 24 * 3600
 class ShareOptions:
     """Options of `hetfeat share`."""
 
-    model: str = argument(metavar="NAME-or-URI")
+    model: str = argument(metavar="NAME-or-URI", type=MODEL_VERSION)
     bucket: str = option(REQUIRED, "Of an S3 server; it must exist.")
     prefix: str = option("hetfeat", "Before the version's own folder in the bucket.")
     expires: int = option(
         3600, "Seconds for which the URLs hold.", type=click.IntRange(1, MAX_EXPIRES_S)
     )
-    out: Path = option(REQUIRED, "File for the URLs.", type=click.Path(path_type=Path))
+    out: Path = option(REQUIRED, "File for the URLs.")
     unrecorded: bool = unrecorded_option()
 
 

@@ -8,7 +8,7 @@ import click
 
 from registry.cli import app
 from registry.cli.options import option, seed_option, unrecorded_option
-from registry.cli.params import DEVICE
+from registry.cli.params import DEVICE, MODEL_VERSION, NETWORKS
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,13 @@ class TransferOptions:
     """Options of `hetfeat transfer`."""
 
     source: str | None = option(
-        None, "Version to start from.  [default: the family's in production, or staging]"
+        None,
+        "Version to start from.  [default: the family's in production, or staging]",
+        type=MODEL_VERSION,
     )
     device: str = option("local", "local, a device of the records, a profile's file.", type=DEVICE)
     records: Path | None = option(None, "Records to replay.  [default: measure now]")
-    network: tuple[str, ...] = option(("resnet18",), "Whose tasks are measured now.")
+    network: tuple[str, ...] = option(("resnet18",), "Whose tasks are measured now.", type=NETWORKS)
     budget_per_task: int = option(32, "Measurements to learn from.", type=click.IntRange(1))
     flops_share: float = option(
         1.0,

@@ -6,6 +6,7 @@ from typing import Any
 
 from registry.cli import app, output
 from registry.cli.options import argument
+from registry.cli.params import MODEL_NAME
 
 
 def _as_text(value: Mapping[str, Any]) -> str:
@@ -17,7 +18,7 @@ def _as_text(value: Mapping[str, Any]) -> str:
 class VersionsOptions:
     """Options of `hetfeat versions`."""
 
-    name: str | None = argument(None)
+    name: str | None = argument(None, type=MODEL_NAME)
 
 
 @app.command(
@@ -28,7 +29,10 @@ class VersionsOptions:
     short_help="List registered models and versions.",
 )
 def command(options: VersionsOptions) -> Mapping[str, Any]:
-    """Lists the registered models, or the versions of the one called NAME."""
+    """Lists the registered models, or the versions of the one called NAME.
+
+    Figures of a model are those of its version in production, or of its newest where none is.
+    """
     from registry.tracking import listing
 
     name = options.name

@@ -28,13 +28,18 @@ def is_lock(name: str) -> bool:
     return name.startswith(LOCK_PREFIX)
 
 
+def is_model_name(name: str) -> bool:
+    """Whether a registered model of ours can have a name."""
+    return bool(_MODEL.fullmatch(name)) and not is_lock(name) and len(name) <= _MAX_CHARACTERS
+
+
 def check_model_name(name: str) -> str:
     """The name itself, if a registered model of ours can have it.
 
     Raises:
         RequestError: It cannot.
     """
-    if not _MODEL.fullmatch(name) or is_lock(name) or len(name) > _MAX_CHARACTERS:
+    if not is_model_name(name):
         raise RequestError(
             f"model name {name!r}",
             f"letters, digits, dots and dashes, at most {_MAX_CHARACTERS}, "

@@ -32,6 +32,7 @@ def completed(project, words: str, code: str = "import mlproject; mlproject.main
 
 
 def values(project, words: str) -> list[str]:
+    """What is offered; a file's own beginning stands for all files."""
     return [line.partition(",")[2] for line in completed(project, words).splitlines() if line]
 
 
@@ -47,7 +48,14 @@ def values(project, words: str) -> list[str]:
         ("hetfeat train --split by_ta", ["by_task", "by_target"]),
         ("hetfeat search --strategy gbfs,na", ["gbfs,na2c"]),
         ("hetfeat import log --format kernel", ["kernel-tuner"]),
-        ("hetfeat deploy x --device nvidia-a1", ["nvidia-a100", "nvidia-a1"]),
+        ("hetfeat deploy x --device nvidia-a1", ["nvidia-a1", "nvidia-a100"]),
+        ("hetfeat devices show nvidia-a1", ["nvidia-a1", "nvidia-a100"]),
+        ("hetfeat collect --device local,nvidia-a1", ["local,nvidia-a1", "local,nvidia-a100"]),
+        ("hetfeat deploy bert_b", ["bert_b", "bert_base"]),
+        ("hetfeat collect --network vgg16,bert_b", ["vgg16,bert_b", "vgg16,bert_base"]),
+        ("hetfeat run bun", ["bun"]),
+        ("hetfeat import lo", ["lo"]),
+        ("hetfeat train --records rec", ["rec"]),
         ("hetfeat nothing", []),
     ],
 )

@@ -33,6 +33,8 @@ MISTAKES = {
     "search --space space.json --strategy gbsf": "strategy 'gbsf'; ...; did you mean 'gbfs'?",
     "devices show nvidia-t44": "device 'nvidia-t44'; expected ...; did you mean 'nvidia-t4'?",
     "deploy --network resnet-50": "network 'resnet-50'; expected ... such as resnet50, ...",
+    "deploy --network bert_basse": "network 'bert_basse'; expected one of ...; did you mean "
+    "'bert_base'?",
     "promote costmodel.cpu-x68 1": "model ...; expected a registered name, such as "
     "costmodel.cpu-x86; correct the name",
     "promote costmodel.cpu-x86 1 --to prod": "... 'prod' is not one of 'staging', ...",
@@ -101,6 +103,10 @@ MISTAKES = {
     "train --records records --split by_target": "--holdout (none) with the by_target split; "
     "expected devices of the records (a, b), ...",
     "search": "neither --space nor --gemm; expected one of the two; ...",
+    "compare costmodel.cpu-x68/1 costmodel.cpu-x86/1": "model ...; expected a registered name, "
+    "such as costmodel.cpu-x86; correct the name",
+    "compare costmodel.cpu-x86/1 costmodel.cpu-x86/1 --html records": "--html 'records', a folder; "
+    "expected a file for the page; choose another",
     "compare onlyone": "1 run to compare; expected two or more; name another one",
     "promote costmodel.cpu-x86 7": "version 7 of 'costmodel.cpu-x86'; expected a version that "
     "exists; ...",

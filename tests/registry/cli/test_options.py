@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 import typing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,15 @@ def commands_of(command: click.Command) -> list[click.Command]:
     context = click.Context(command)
     inner = [command.get_command(context, name) for name in command.list_commands(context)]
     return [leaf for one in inner if one for leaf in commands_of(one)]
+
+
+def groups_of(group: click.Group) -> list[click.Group]:
+    context = click.Context(group)
+    inner = [group.get_command(context, name) for name in group.list_commands(context)]
+    return [
+        group,
+        *(below for one in inner if isinstance(one, click.Group) for below in groups_of(one)),
+    ]
 
 
 def options_of(command: click.Command) -> type | None:
@@ -141,6 +151,29 @@ def test_defaults_of_the_command_line_are_those_of_the_dataclass(command):
 def test_every_option_has_a_text(command):
     options = [one for one in command.params if isinstance(one, click.Option)]
     assert [one.name for one in options if not one.help] == []
+
+
+@every_command
+def test_every_command_has_an_example_that_can_be_typed(command):
+    heading, line = command.epilog.removeprefix("\b\n").split("\n")
+    program, *words = shlex.split(line)
+    meant: click.Command | None = mlproject.cli
+    while isinstance(meant, click.Group):
+        meant = meant.get_command(click.Context(meant), words.pop(0))
+    assert (heading, program) == ("Example:", "hetfeat")
+    assert meant is command
+    meant.make_context(meant.name, words)
+    assert command.get_help(click.Context(command)).endswith(line)
+
+
+@pytest.mark.parametrize("group", groups_of(mlproject.cli), ids=lambda g: g.name or "hetfeat")
+def test_the_help_of_a_group_says_what_each_command_is_for(group):
+    context = click.Context(group)
+    shown = group.get_help(context)
+    assert group.help and all(heading in shown for heading in getattr(group, "sections", ()))
+    for name in group.list_commands(context):
+        (line,) = (line for line in shown.splitlines() if line.split()[:1] == [name])
+        assert len(line.split()) > 2, f"{name} has no text"
 
 
 @every_command

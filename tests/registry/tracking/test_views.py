@@ -72,6 +72,23 @@ def test_lists(client, family):
         listing.versions("costmodel.none")
 
 
+def test_a_model_has_its_date_and_the_figures_of_its_version_in_production(
+    client, make_version, model_name
+):
+    for pca in (0.9, 0.8):
+        make_version(model_name, **{f"{METRIC_PREFIX}pca": str(pca)})
+
+    def row() -> dict:
+        (found,) = (row for row in listing.models() if row["name"] == model_name)
+        return found
+
+    assert (row()["newest"], row()["production"], row()["pca"]) == (2, None, 0.8)
+    assert row()["made"] == listing.versions(model_name)[0]["made"]
+    # Past our promotion, MLflow's own stages say nothing.
+    client.set_registered_model_alias(model_name, "production", "1")
+    assert (row()["production"], row()["pca"]) == (1, 0.9)
+
+
 def test_a_figure_that_is_none_hides_no_other(make_version, model_name):
     make_version(model_name)
     make_version(model_name, **{f"{METRIC_PREFIX}pca": "n/a"})
