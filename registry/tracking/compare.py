@@ -26,7 +26,7 @@ _SYSTEM = "system/"
 """Text before the names of MLflow's samples of the machine: the last ones say little of a run."""
 _STAGE = "production"
 _BETTER = {
-    "higher": re.compile(r"(^|[._])(pca|top\d+|r2)($|_)"),
+    "higher": re.compile(r"(^|[._])(pca|top\d+|r2|snr)($|_)|^of_fastest_peer$"),
     "lower": re.compile(r"(^|[._])(rmse|loss|error|excess)$|_(ms|s|bytes|mb)$"),
 }
 """What the name of a metric is like that is better the higher, or the lower, it is."""
