@@ -142,7 +142,7 @@ class Place:
 
     def said(self) -> tuple[Path, Path]:
         """New files for what a command prints, and what it says on standard error."""
-        said = self.folder.with_name(f"{self.folder.name}.said-{time.monotonic_ns()}")
+        said = self.folder.with_name(f"{self.folder.name}-said-{time.monotonic_ns()}")
         return said.with_suffix(".out"), said.with_suffix(".err")
 
 
