@@ -8,7 +8,7 @@ MAY_BE_NONE = || [ $$? -eq 5 ]
 
 .PHONY: help env demo quickstart test test-rest test-all test-lowest pins release lint docs figures mlproject packaged-models format gate clean distclean \
 	services services-stop test-services races crashes interruptions scale maintenance store-scale searches final-figures test-fleet \
-	test-pages fleet-faults test-arm mutants fuzz
+	test-pages fleet-faults test-arm mutants fuzz gpu-packs gpu-check
 .DEFAULT_GOAL := help
 
 help: ## Says what there is to make
@@ -128,9 +128,15 @@ test-arm: env .arm/python ## Deploys to an emulated 64-bit Arm (docs/arm.md); fi
 .arm/python: tools/arm_root.py constraints.txt | env
 	$(VENV_PYTHON) tools/arm_root.py .arm
 
+gpu-packs: env ## gpu/, to carry to a GPU lent for minutes: a pack, its runner, wheels; DEVICE=gpu.yaml ARGS="--network resnet50"
+	$(VENV_PYTHON) tools/gpu_packs.py "$(DEVICE)" $(ARGS)
+
+gpu-check: ## On the machine with the GPU: measures the pack of gpu/, brings records back; OUT=DIR
+	sh gpu/check.sh "$(or $(OUT),out/gpu)"
+
 clean: ## Removes what builds and tests leave, keeps .venv
 	rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis mutants
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-distclean: clean ## Removes .venv, the servers' own environment and the emulated Arm, too
-	rm -rf .venv .lowest .services .arm
+distclean: clean ## Removes .venv, the servers' own environment, the emulated Arm and gpu/, too
+	rm -rf .venv .lowest .services .arm gpu

@@ -52,6 +52,7 @@ SECTIONS = {
     "Devices": {
         "devices": ("registry.cli.devices:command", "Profiles of devices; probe this machine."),
         "fleet": ("registry.cli.fleet:command", "Trackers and servers for other devices."),
+        "pack": ("registry.cli.pack:command", "Build here, measure there: devices without a link."),
     },
     "Research": {
         "search": ("registry.cli.search:command", "Compare GEMM and kernel searches."),

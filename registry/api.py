@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hetfeat.api.bundles import Bundle
+from hetfeat.deploy.precision import FLOAT32
 from hetfeat.deploy.report import DeployReport
 from hetfeat.errors import not_one_of
 from hetfeat.models.settings import parsed
@@ -124,6 +125,8 @@ def deploy(
     search: str = EVOLUTION,
     unrecorded: bool = False,
     on_progress: OnProgress | None = None,
+    precision: str = FLOAT32,
+    calibration: Path | str | None = None,
 ) -> Deployed:
     """Tunes and compiles a network with a registered cost model, compares it, and registers it.
 
@@ -145,10 +148,14 @@ def deploy(
         search: Strategy that proposes programs; default `evolution`, which alone asks the model.
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
         on_progress: Callable that is told of progress as programs are measured, default None.
+        precision: `float32` (the default) or `int8`, as in `hetfeat.deploy_network`.
+        calibration: Inputs to quantise with: an `.npz` file, a folder of images or
+            `module:function`; default None.
 
     Raises:
         RequestError: No such device, network, model or stage, or a device that cannot be measured.
-        DataError: What lies at `out` is no bundle or has changed.
+        DataError: What lies at `out` is no bundle or has changed, or the calibration data is not
+            what the network takes.
         WorkFailed: The compiled network is wrong or does not run.
 
     Examples:
@@ -176,6 +183,8 @@ def deploy(
         seed=seed,
         search=search,
         unrecorded=unrecorded,
+        precision=precision,
+        calibration=None if calibration is None else str(calibration),
     )
     with reported_to(on_progress):
         made = deploy_and_register(job)

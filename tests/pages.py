@@ -18,6 +18,7 @@ HOW_TOS = [
     "docs/gpu.md",
     "docs/install.md",
     "docs/mlflow.md",
+    "docs/packs.md",
     "docs/pruning.md",
     "docs/quantised.md",
     "docs/registry.md",
@@ -26,6 +27,7 @@ HOW_TOS = [
     "docs/serving.md",
     "docs/training.md",
     "docs/transfer.md",
+    "docs/your-mlflow.md",
 ]
 
 PROGRAMS = (

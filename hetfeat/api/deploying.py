@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,11 @@ from hetfeat.api.bundles import Bundle
 from hetfeat.api.devices import Device, as_profile
 from hetfeat.api.models import source_model
 from hetfeat.api.networks import load_network
+from hetfeat.deploy.calibration import as_calibration
 from hetfeat.deploy.check_on_device import CheckOptions
 from hetfeat.deploy.pipeline import compile_found, deploy
+from hetfeat.deploy.precision import FLOAT32, check_precision, slug_in
+from hetfeat.deploy.quantise import import_in_precision
 from hetfeat.deploy.request import (
     DeployRequest,
     Imported,
@@ -56,6 +60,8 @@ def deploy_network(
     refresh: bool = False,
     journal: Path | None = None,
     on_progress: OnProgress | None = None,
+    precision: str = FLOAT32,
+    calibration: "Path | str | Sequence[Any] | None" = None,
 ) -> Bundle:
     """Tunes and compiles a network for a device, and verifies it against its own framework.
 
@@ -77,6 +83,10 @@ def deploy_network(
         journal: `OUT.journal` of the same network with other weights, default None: nothing is
             measured, what it holds is compiled.
         on_progress: Callable that is told of progress as programs are measured, default None.
+        precision: `float32` (the default), or `int8`: quantised with `calibration`, and verified
+            against exact integers; the report's `accuracy` says how far that is from float32.
+        calibration: Inputs to quantise with, of two batches or more: an `.npz` file, a folder of
+            images, `module:function`, or an array or tensor for each input; default None.
 
     Returns:
         The bundle; for a device that is not here it can be copied there, not called.
@@ -84,7 +94,8 @@ def deploy_network(
     Raises:
         RequestError: A network, device or effort that cannot be used, no trials and no model, or a
             bundle of another request at `out`.
-        DataError: What lies at `out` is no bundle or has changed.
+        DataError: What lies at `out` is no bundle or has changed, or the calibration data is not
+            what the network takes.
         WorkFailed: The compiled network is wrong or does not run.
 
     Examples:
@@ -97,6 +108,7 @@ def deploy_network(
         True
     """
     _check_budget(effort, trials)
+    check_precision(precision, calibration, batches=1)
     signing_key()  # one that cannot be used shows before anything is tuned
     profile = as_profile(device)
     need_measurable(profile)
@@ -104,9 +116,10 @@ def deploy_network(
     with reported_to(on_progress):
         loaded = network if isinstance(network, Network) else load_network(network, seed=seed)
         name, source = source_model(model, profile)
+        data = None if calibration is None else as_calibration(calibration)
         request = DeployRequest(
             network=loaded.name,
-            slug=loaded.name,
+            slug=slug_in(loaded.name, precision),
             batches=(rows_of(loaded),),
             device=profile.name,
             model=name,
@@ -114,11 +127,14 @@ def deploy_network(
             trials=trials,
             seed=seed,
             digest=network_digest(loaded),
+            precision=precision,
+            calibration=data.digest if data else None,
         )
         refuse_unguided(request, source is not None)
         folder = Path(out) if out else _cache_folder(request, profile)
         if refresh or not existing(request, folder):
-            _deploy(request, loaded, profile, source, folder, refresh, journal)
+            networks = [import_in_precision(request.batches[0], loaded, data)]
+            _deploy(request, networks, profile, source, folder, refresh, journal)
         else:
             log.info("'%s' is this bundle already", folder)
         return Bundle(folder)
@@ -139,14 +155,13 @@ def rows_of(network: Network) -> int:
 
 def _deploy(
     request: DeployRequest,
-    network: Network,
+    networks: list[Imported],
     profile: DeviceProfile,
     source: SourceModel | None,
     out: Path,
     refresh: bool,
     journal: Path | None,
 ) -> None:
-    networks = [Imported.of(request.batches[0], network)]
     if refresh:
         discard(out)
     if journal:

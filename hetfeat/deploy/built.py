@@ -127,6 +127,8 @@ def _task_facts(
         "task": task.task.hash,
         "operator": task.task.operator,
         "shapes": task.task.shapes,
+        "dtype": task.task.dtype,
+        "flops": task.task.flops,
         "weight": task.weight,
         "latency_s": best.latency_s if best else None,
         "trace": program.trace if program else None,

@@ -281,7 +281,8 @@ def _written(network: "Network", folder: Path) -> dict[str, Any] | None:
         model.write_bytes(network.onnx.SerializeToString())
     except Exception:  # protobuf's own
         return None
-    paths = [folder / f"input_{place}.npy" for place in range(len(network.inputs))]
-    for path, value in zip(paths, network.inputs, strict=True):
-        np.save(path, value.numpy(), allow_pickle=False)
+    paths = []
+    for place, value in enumerate(network.arrays()):
+        paths.append(folder / f"input_{place}.npy")
+        np.save(paths[-1], value, allow_pickle=False)
     return {"onnx": str(model), "inputs": [str(path) for path in paths]}

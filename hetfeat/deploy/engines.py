@@ -140,7 +140,7 @@ def _torch(settings: dict[str, Any], compiled: Callable[[Any], Any]) -> Run:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
         module = compiled(network.module.to(GPU))
-        inputs = tuple(value.to(GPU) for value in network.inputs)
+        inputs = tuple(torch.as_tensor(value).to(GPU) for value in network.inputs)
     else:
         raise RequestError("a torch without CUDA", "a build of torch with it", "leave it out")
 
@@ -170,8 +170,6 @@ def _as_onnx(settings: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
 
         yield settings["onnx"], [np.load(path, allow_pickle=False) for path in settings["inputs"]]
         return
-    import torch
-
     network = _network(settings)
     if network.kind == "TFLite":
         raise RequestError("a network of TFLite", "one of torch or ONNX", "leave this peer out")
@@ -181,9 +179,11 @@ def _as_onnx(settings: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
         if network.onnx is not None:
             path.write_bytes(network.onnx.SerializeToString())
         else:
+            import torch
+
             # The TorchScript exporter: the newer one needs a further package.
             torch.onnx.export(network.module, network.inputs, str(path), dynamo=False)
-        yield str(path), [value.numpy() for value in network.inputs]
+        yield str(path), network.arrays()
 
 
 ENGINES = {
@@ -237,9 +237,10 @@ class EngineService:
         """Latencies in seconds of runs in a row, at least one."""
         if self._first_s >= self._slow_s:
             return [self._first_s]
-        latencies: list[float] = []
-        while sum(latencies) < request.seconds:
+        latencies, total_s = list[float](), 0.0
+        while total_s < request.seconds:
             latencies.append(self._time_one())
+            total_s += latencies[-1]
         return latencies
 
     def _time_one(self) -> float:

@@ -18,13 +18,14 @@ from hetfeat.deploy.check_on_device import (
     check_untuned,
 )
 from hetfeat.deploy.lowered import Lowered, lower_networks
+from hetfeat.deploy.precision import QUANTISED
 from hetfeat.deploy.report import DeployReport
 from hetfeat.deploy.request import DeployRequest, Imported, SourceModel, journal_path
 from hetfeat.deploy.stages import Stopwatch
 from hetfeat.deploy.tuned import Tuned, read_tuned, tune_tasks
 from hetfeat.deploy.work import work_folder
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.durable import publish_folder
+from hetfeat.durable import publish_folder, write_file
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceLost
 from hetfeat.measure.remote.session import Quarantine
@@ -72,6 +73,8 @@ def deploy(
         quarantine(RecordStore.create(journal_path(out)).path, measurements, reason)
 
     watch = Stopwatch()
+    for imported in networks:
+        _keep_quantised(imported, journal_path(out))
     lowered = lower_networks(request, networks, profile)
     untuned = None
     if check.untuned or request.trials != 0:
@@ -80,6 +83,13 @@ def deploy(
     with watch.stage("choosing"):
         tuned = tune_tasks(lowered, source, RecordStore.create(journal_path(out)))
     return _finish(lowered, untuned, tuned, source, out, put_aside, check, watch)
+
+
+def _keep_quantised(imported: Imported, journal: Path) -> None:
+    """Keeps a network that was quantised for the deployment: its journal is compiled without it."""
+    if imported.accuracy is not None:
+        store = RecordStore.create(journal)
+        write_file(store.path / QUANTISED, imported.network.onnx.SerializeToString())
 
 
 def compile_found(
@@ -225,6 +235,9 @@ def _report(
         model_version=lowered.request.model,
         leaked_records=count_leaked(source, lowered.profile, tasks),
         seconds={"importing": importing_s, **stages},
+        precision=lowered.request.precision,
+        calibration=lowered.request.calibration,
+        accuracy=lowered.networks[0].accuracy,
     )
 
 

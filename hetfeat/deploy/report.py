@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from hetfeat.parsing import Count, PositiveFloat, Schema, parse
+from hetfeat.deploy.accuracy import Accuracy, KeptAccuracy, as_accuracy
+from hetfeat.deploy.precision import FLOAT32
+from hetfeat.parsing import Count, Digest, PositiveFloat, Schema, parse
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,9 @@ class DeployReport:
         seconds: Wall time in seconds, of this run, by stage: importing the network, lowering it,
             what its framework computes for reference, the first check before tuning, choosing
             programs (tuning included), building, verifying and timing; default none.
+        precision: `float32`, the default, or `int8` for a network that was quantised for it.
+        calibration: Digest of the calibration data of `int8`, default None.
+        accuracy: How far `int8` is from float32, default None.
     """
 
     network: str
@@ -62,6 +67,9 @@ class DeployReport:
     model_version: str | None
     leaked_records: int
     seconds: dict[str, float] = field(default_factory=dict)
+    precision: str = FLOAT32
+    calibration: str | None = None
+    accuracy: Accuracy | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The report as a manifest keeps it."""
@@ -92,6 +100,9 @@ class _KeptReport(Schema):
     model_version: str | None
     leaked_records: Count
     seconds: dict[str, float] = Field(default_factory=dict)  # older bundles do not say it
+    precision: str = FLOAT32  # older bundles do not say it
+    calibration: Digest | None = None
+    accuracy: KeptAccuracy | None = None
 
 
 def parse_report(value: object, *, what: str, action: str) -> DeployReport:
@@ -106,4 +117,6 @@ def parse_report(value: object, *, what: str, action: str) -> DeployReport:
         DataError: It is no report.
     """
     kept = parse(value, _KeptReport, what=what, action=action).model_dump()
-    return DeployReport(**kept | {"latency_range_ms": tuple(kept["latency_range_ms"])})
+    accuracy = as_accuracy(kept["accuracy"]) if kept["accuracy"] else None
+    latencies_ms = tuple(kept["latency_range_ms"])
+    return DeployReport(**kept | {"latency_range_ms": latencies_ms, "accuracy": accuracy})

@@ -11,12 +11,14 @@ from pydantic import Field
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy import bundle
+from hetfeat.deploy.accuracy import Accuracy
+from hetfeat.deploy.precision import FLOAT32
 from hetfeat.deploy.report import DeployReport, parse_report
 from hetfeat.deploy.runtime import MANIFEST
 from hetfeat.deploy.stages import Stopwatch
 from hetfeat.errors import DataError, RequestError
 from hetfeat.models.base import CostModel
-from hetfeat.parsing import Count, PositiveFloat, PositiveInt, Schema, decode, printable
+from hetfeat.parsing import Count, Digest, PositiveFloat, PositiveInt, Schema, decode, printable
 from hetfeat.search.strategies import EVOLUTION
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ class DeployRequest:
         outputs: Names of the outputs that are wanted; none, the default, for all.
         minutes: Most minutes of tuning, over all runs with one journal; None, the default, for what
             the effort allows.
+        precision: `float32`, the default, or `int8` for a network that is quantised for it.
+        calibration: Digest of the calibration data of `int8`, default None.
     """
 
     network: str
@@ -60,6 +64,8 @@ class DeployRequest:
     digest: str | None = None
     outputs: tuple[str, ...] = ()
     minutes: float | None = None
+    precision: str = FLOAT32
+    calibration: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The request as a manifest keeps it."""
@@ -101,6 +107,8 @@ class _KeptRequest(Schema):
     digest: str | None = None
     outputs: list[str] = Field(default_factory=list)
     minutes: PositiveFloat | None = None
+    precision: Literal["float32", "int8"] = "float32"
+    calibration: Digest | None = None
 
 
 @dataclass(frozen=True)
@@ -124,16 +132,19 @@ class Imported:
         batch: Batch size in rows.
         network: Network in the framework that it comes from.
         module: Module from `workloads.relax.import_network`.
-        seconds: Wall time of importing it, default 0.
+        accuracy: How far it is from the network of float32 that it was quantised of, default None
+            for one that was not.
+        seconds: Wall time of importing it, and of quantising it before; default 0.
     """
 
     batch: int
     network: "Network"
     module: Any
+    accuracy: Accuracy | None = None
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, batch: int, network: "Network") -> "Imported":
+    def of(cls, batch: int, network: "Network", accuracy: Accuracy | None = None) -> "Imported":
         """Imports a network for one batch size.
 
         Raises:
@@ -144,7 +155,7 @@ class Imported:
         watch = Stopwatch()
         with watch.stage("importing"):
             module = import_network(network)
-        return cls(batch, network, module, watch.total_s)
+        return cls(batch, network, module, accuracy, watch.total_s)
 
 
 def existing(request: DeployRequest, out: Path) -> DeployReport | None:
@@ -160,15 +171,16 @@ def existing(request: DeployRequest, out: Path) -> DeployReport | None:
         return None
     manifest = bundle.read_manifest(out)
     # Older bundles do not say how they were searched for, what their function returned, which
-    # outputs they have, nor in how many minutes.
+    # outputs they have, nor in how many minutes or which precision.
     older: dict[str, Any] = {"search": EVOLUTION, "digest": None, "outputs": [], "minutes": None}
+    older |= {"precision": FLOAT32, "calibration": None}
     kept = manifest.get("request")
     if not isinstance(kept, dict) or older | kept != request.as_json():
         network = printable(str(manifest.get("network", "a network")))
         raise RequestError(
             f"'{out}', a bundle of {network} from another request",
             "the same network, by what a function returns, and the same device, model version, "
-            "effort, minutes, trials, batch, search, seed and outputs",
+            "effort, minutes, trials, batch, search, seed, outputs, precision and calibration data",
             "choose another --out, or pass --refresh true to replace it",
         )
     report = parse_report(

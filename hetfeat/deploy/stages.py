@@ -5,6 +5,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hetfeat import progress
+
 log = logging.getLogger(__name__)
 
 
@@ -26,10 +28,11 @@ class Stopwatch:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Counts the time until it is left to a stage, and tells the log at level DEBUG."""
+        """Counts the time until it is left to a stage; tells the log at DEBUG, and who traces."""
         started_s = time.monotonic()
         try:
-            yield
+            with progress.stage(name):
+                yield
         finally:
             took_s = time.monotonic() - started_s
             self.seconds[name] = self.seconds.get(name, 0.0) + took_s

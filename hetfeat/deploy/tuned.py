@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from hetfeat.deploy.request import REQUEST, DeployRequest, SourceModel
 from hetfeat.durable import write_file
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.factory import measurer_of
-from hetfeat.progress import At, progress
+from hetfeat.progress import At, progress, record, stage
 from hetfeat.transfer.schedule_library import ScheduleLibrary
 from hetfeat.tune.finalists import measure_finalists, select_finalists
 from hetfeat.tune.scheduler import TaskState
@@ -24,6 +25,10 @@ from hetfeat.workloads.convolution_variants import count_occurrences
 from hetfeat.workloads.winograd.variants import network_s
 
 log = logging.getLogger(__name__)
+
+KERNELS_MS, TASKS, TUNING_S = "tuning/kernels_ms", "tuning/tasks", "tuning/seconds"
+"""Figures of each round, by trials: what the fastest kernels so far add up to in milliseconds, the
+number of tasks that they are of, and the wall time of tuning in seconds."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def _tune(
             model=source.model if source else None,
             library=_library(lowered),
             alternatives=lowered.alternatives,
-            on_round=_on_round(at, lowered, budget),
+            on_round=_on_round(at, lowered, budget, _best_s(lowered, journal)),
         )
     result, cold_s = _choose_cold(lowered, result, journal)
     return Tuned(result, cold_s, result.is_partial)
@@ -91,7 +96,7 @@ def _choose_cold(
         return result, {}
     log.info("%d of the fastest programs once more, with cold weights", len(finalists))
     try:
-        with _measuring(lowered, journal) as measurer:
+        with stage("measuring finalists"), _measuring(lowered, journal) as measurer:
             chosen, cold_s = measure_finalists(finalists, measurer)
     except KeyboardInterrupt:  # then as they were measured while tuning
         cold_s = {task: best.latency_s or 0.0 for task, best in result.best.items()}
@@ -135,10 +140,28 @@ def _budget(request: DeployRequest, tasks: int) -> Budget:
     return dataclasses.replace(budget, trials=trials, seconds=min(seconds, budget.seconds))
 
 
-def _on_round(at: At, lowered: Lowered, budget: Budget) -> OnRound:
-    """Says how far tuning has come, in trials, and what the kernels add up to."""
-    weights, alternatives = lowered.weights, lowered.alternatives
+def _best_s(lowered: Lowered, journal: RecordStore) -> dict[str, float]:
+    """Lowest latency in seconds that the journal has of each task, by hash."""
     best_s: dict[str, float] = {}
+    tasks = {task.task.hash for task in lowered.tasks}
+    for table in journal.scan(["task", "latencies_s"], lowered.profile.name):
+        for row in table.to_pylist():
+            if row["latencies_s"] and row["task"] in tasks:
+                latency_s = statistics.median(row["latencies_s"])
+                best_s[row["task"]] = min(latency_s, best_s.get(row["task"], latency_s))
+    return best_s
+
+
+def _on_round(at: At, lowered: Lowered, budget: Budget, best_s: dict[str, float]) -> OnRound:
+    """Says how far tuning has come, in trials, and what the kernels add up to.
+
+    Args:
+        at: Where to say it.
+        lowered: Network that is tuned.
+        budget: Budget of the tuning.
+        best_s: Latency in seconds of tasks that were measured before, by hash; it is added to.
+    """
+    weights, alternatives = lowered.weights, lowered.alternatives
 
     def on_round(reached: TuningProgress, state: TaskState) -> None:
         if state.best and state.best.latency_s is not None:
@@ -149,5 +172,7 @@ def _on_round(at: At, lowered: Lowered, budget: Budget) -> OnRound:
         note = f"{left_s:.0f} s left at most, {tasks}, kernels {kernels_ms:.2f} ms"
         resumed = reached.resumed
         at(reached.trials, f"{resumed} before, {note}" if resumed else note)
+        figures = {KERNELS_MS: kernels_ms, TASKS: len(best_s), TUNING_S: reached.seconds}
+        record(reached.trials + resumed, figures)
 
     return on_round

@@ -117,7 +117,7 @@ def reference_of(
     values = values_of(network) or []
     drawn = []
     for inputs in draws(network, values, seed, random_inputs if values else 0):
-        drawn.append(([value.numpy() for value in inputs], _computed(network, inputs)))
+        drawn.append((inputs, _computed(network, inputs)))
     names = network.output_names(len(drawn[0][1]))
     facts = None
     if module is not None and (integers := quantised(module)):
@@ -203,16 +203,14 @@ def rows_are_independent(loaded: Runs, reference: Reference, batch: int) -> bool
 
 def _alike_beside_another(reference: Reference, inputs: list[Array]) -> bool:
     """True, too, where the framework takes one row alone: nothing then tells."""
-    import torch
-
     pairs = [np.concatenate([value, _with_another(value, 0)]) for value in inputs]
     try:
-        both = computed(reference.network, [torch.from_numpy(pair) for pair in pairs])
+        both = computed(reference.network, pairs)
     except Exception:  # the framework's own
         return True
     expected = [(output.value, output.tolerance) for output in reference.samples[0].outputs]
     if reference.integers:  # which the framework does not compute
-        alone = computed(reference.network, [torch.from_numpy(value) for value in inputs])
+        alone = computed(reference.network, inputs)
         expected = [(value, OF_OTHER_ROUNDINGS.relative * np.abs(value).max()) for value in alone]
     return all(
         len(pair) == 2 and largest_error(pair[:1], value) <= tolerance
@@ -278,14 +276,14 @@ def _allowed(output: Output) -> str:
     return f"at most {output.tolerance:.3g}, by what its framework computes"
 
 
-def _computed(network: "Network", inputs: Sequence[Any]) -> list[Array]:
+def _computed(network: "Network", inputs: Sequence[Array]) -> list[Array]:
     """The outputs in the framework.
 
     Raises:
         RequestError: The framework refuses, or an output is true or false.
     """
     try:
-        outputs: list[Array] = computed(network, inputs)
+        outputs = computed(network, inputs)
     except HetfeatError:
         raise
     except Exception as error:  # the framework's own

@@ -7,19 +7,16 @@ request is answered with its kind of error.
 """
 
 import base64
-import contextlib
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from hetfeat.measure.latencies import SHORTEST_S
 from hetfeat.measure.messages import (
     MAX_MESSAGE_BYTES,
     AddTask,
@@ -37,18 +34,18 @@ from hetfeat.measure.messages import (
     Start,
     VaryPrograms,
 )
+from hetfeat.measure.program_timer import ProgramTimer, gone_on_failure
 from hetfeat.measure.worker_loop import KindOf, serve
 from hetfeat.parsing import decode
-from hetfeat.records import ErrorKind, spread
+from hetfeat.records import ErrorKind
 from hetfeat.schedules.design_space import TaskSpace, as_candidate, replay
 from hetfeat.workloads.relax import load_workload
 
-FLUSH = "cache_flush_cpu_non_first_arg"
 BIG_CORES_FIRST = 1
 """Mode in which TVM's thread pool chooses cores: the big ones first."""
 
 
-class Service:
+class Service(ProgramTimer):
     """State of the child: the tasks it knows and the programs it has built.
 
     Args:
@@ -56,14 +53,11 @@ class Service:
     """
 
     def __init__(self, start: Start) -> None:
-        self._timing = start.timing
+        super().__init__(start.timing, start.target["kind"] == "cuda")
         self._target = tvm.target.Target(start.target)
         self._cache_line_bytes = start.cache_line_bytes
         self._spaces: dict[str, TaskSpace] = {}
         self._built: dict[str, Any] = {}
-        self._arrays: dict[tuple[int, tuple[int, ...], str], Any] = {}
-        self._gpu = self._target.kind.name == "cuda"
-        self._device = tvm.cuda() if self._gpu else tvm.cpu()
 
     def handlers(self) -> Handlers:
         """What the child does for each message."""
@@ -125,65 +119,12 @@ class Service:
             tvm.get_global_func("runtime.config_threadpool")(BIG_CORES_FIRST, request.threads)
         return self._latencies(library, arguments, request.incumbent_s, request.cold)
 
-    def _latencies(
-        self, library: Any, arguments: Any, incumbent_s: float | None, cold: bool
-    ) -> Seconds:
-        (first,) = self._time(library, arguments, number=1, repeat=1)
-        if not SHORTEST_S <= first < float("inf"):
-            return [first]  # no time at all: whoever asked will not believe it
-        timing = self._timing
-        if cold:
-            repeat = max(1, min(timing.cold_runs, int(timing.cold_s / first)))
-            return [*self._time(library, arguments, number=1, repeat=repeat, cold=True)]
-        if first > max(timing.slow_ratio * (incumbent_s or float("inf")), timing.slow_s):
-            return [first]
-        return [*self._steady(library, arguments, self._runs_of(first))]
-
-    def _steady(self, library: Any, arguments: Any, number: int) -> list[float]:
-        timing, rounds = self._timing, list[list[float]]()
-        while not rounds or (
-            spread(rounds[-1]) > timing.steady_spread and len(rounds) < timing.rounds
-        ):
-            rounds.append(self._time(library, arguments, number, timing.repeats))
-        return min(rounds, key=spread)
-
-    def _runs_of(self, first_s: float) -> int:
-        """Runs of a repeat."""
-        return max(1, round(self._timing.repeat_s / first_s))
-
     def _compile(self, task: str, trace: str) -> tuple[Any, list[Argument]]:
         """A program's executable, and the shape and type of each of its arguments."""
         candidate = as_candidate(replay(self._spaces[task].module, trace))
         module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(candidate.sch.mod)
         arguments = [(tuple(int(n) for n in a.shape), str(a.dtype)) for a in candidate.args_info]
         return tvm.compile(module, self._target), arguments
-
-    def _time(
-        self, library: Any, arguments: Any, number: int, repeat: int, cold: bool = False
-    ) -> list[float]:
-        flush: dict[str, Any] = {}
-        if cold and self._gpu:
-            flush = {"cache_flush_bytes": 2 * self._device.l2_cache_size_bytes}
-        elif cold:
-            flush = {"f_preproc": FLUSH}
-        timer = library.time_evaluator("main", self._device, number=number, repeat=repeat, **flush)
-        return [float(s) for s in timer(*arguments).results]
-
-    def _array(self, position: int, shape: tuple[int, ...], dtype: str) -> Any:
-        key = (position, shape, dtype)
-        if key not in self._arrays:
-            values = np.random.default_rng(position).random(shape).astype(dtype)
-            self._arrays[key] = tvm.runtime.tensor(values, self._device)
-        return self._arrays[key]
-
-
-@contextlib.contextmanager
-def gone_on_failure() -> Iterator[None]:
-    """Ends this process where a kernel fails: no other runs in it after that."""
-    try:
-        yield
-    except Exception:
-        os._exit(1)
 
 
 def error_kind(request: Message[Any] | None, error: Exception) -> ErrorKind:

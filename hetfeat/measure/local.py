@@ -17,6 +17,7 @@ from hetfeat.measure.messages import RunProgram, Seconds, Start
 from hetfeat.measure.pool_measurer import PoolMeasurer
 from hetfeat.measure.timing_options import RankingOptions
 from hetfeat.measure.worker_pool import PoolOptions, WorkerPool
+from hetfeat.progress import stage
 from hetfeat.records import ErrorKind, Measurement, Program
 
 CHILD = "hetfeat.measure.child"
@@ -118,7 +119,7 @@ class LocalMeasurer(PoolMeasurer):
             queue = deque(program for program in some if self._holder(program) is None)
             indices = range(len(self.pool.workers))
             kept = [[p for p in some if self._holder(p) == i] for i in indices]
-            with building():
+            with stage("building programs"), building():
                 built = self.pool.threads.map(self._build_from, indices, kept, repeat(queue))
                 shares = list(enumerate(built))
             with timing():

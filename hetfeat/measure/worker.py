@@ -11,8 +11,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
+from types import MappingProxyType
 from typing import IO, TypeVar
 
 import psutil
@@ -51,15 +52,23 @@ class Worker:
         threads: Number of threads of the child, its `TVM_NUM_THREADS`. TVM would take half the
             cores.
         needs_torch: Whether the child imports torch, default False: then it finds none.
+        environment: Further variables of the child's environment, default none.
     """
 
     def __init__(
-        self, module: str, arguments: Sequence[str], threads: int, *, needs_torch: bool = False
+        self,
+        module: str,
+        arguments: Sequence[str],
+        threads: int,
+        *,
+        needs_torch: bool = False,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._command = [sys.executable, "-m", module] if needs_torch else words_to_run(module)
         self._arguments = list(arguments)
         spins = {"TVM_THREAD_POOL_SPIN_COUNT": TVM_SPINS}
-        self._environment = {**spins, **os.environ, "TVM_NUM_THREADS": str(threads)}
+        threads_of = {"TVM_NUM_THREADS": str(threads)}
+        self._environment = {**spins, **os.environ, **threads_of, **environment}
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._errors: IO[bytes] | None = None

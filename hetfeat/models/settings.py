@@ -54,8 +54,8 @@ def parsed(model: str, given: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def changed(name: str, effort: str, model: CostModel) -> str:
-    """`name=value,...` of what differs from the defaults of an effort; empty where nothing does.
+def changed(name: str, effort: str, model: CostModel) -> dict[str, Any]:
+    """The hyperparameters, by name, that differ from the defaults of an effort.
 
     Args:
         name: Name of the model in `registry.MODELS`.
@@ -64,7 +64,12 @@ def changed(name: str, effort: str, model: CostModel) -> str:
     """
     own = model.parameters
     defaults = model_class(name).for_effort(effort, own[_SEED]).parameters
-    return ",".join(f"{key}={_text(own[key])}" for key in own if own[key] != defaults[key])
+    return {key: own[key] for key in own if own[key] != defaults[key]}
+
+
+def as_text(parameters: Mapping[str, Any]) -> str:
+    """`name=value,...` of hyperparameters; empty where there are none."""
+    return ",".join(f"{key}={_text(value)}" for key, value in parameters.items())
 
 
 def _value(model: str, name: str, text: str, default: Any) -> Any:

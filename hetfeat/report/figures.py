@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 
-def learning_curve(rounds: list[int], figures: dict[str, list[float]]) -> "Figure":
-    """Each figure of the valid side over the rounds, one panel each."""
+def learning_curve(figures: Mapping[str, Mapping[int, float]]) -> "Figure":
+    """Each figure of the valid side by round, one panel each."""
     figure, axes = new_figure(len(figures), width=4.0)
     for axis, (name, values) in zip(axes, figures.items(), strict=True):
-        axis.plot(rounds, values)
+        axis.plot(list(values), list(values.values()))
         axis.set(xlabel="round", ylabel=name)
     return figure
 

@@ -64,17 +64,23 @@ def write_page(path: Path, report: DeployReport, network: Path) -> None:
         latencies=figures,
         verdict=verdict(report),
         tuning=f"hetfeat deploy {shlex.quote(str(network))}",
-        svg=drawn(_bars(figures), "svg"),
+        svg=drawn(latency_bars(figures, "latency of one image"), "svg"),
     )
     write_file(path, page.encode())
 
 
-def _bars(latencies_ms: Mapping[str, float]) -> "Figure":
+def latency_bars(latencies_ms: Mapping[str, float], what: str) -> "Figure":
+    """Bars of latencies in milliseconds by name, ours in a colour of its own.
+
+    Args:
+        latencies_ms: Latency by the name shown.
+        what: Words for what they are of.
+    """
     figure, (axis,) = new_figure(1, width=6.0, height=0.9 + 0.38 * len(latencies_ms))
     colours = [_OURS_COLOUR if name == OURS else _PEERS_COLOUR for name in latencies_ms]
     bars = axis.barh(list(latencies_ms), list(latencies_ms.values()), 0.7, color=colours)
-    axis.bar_label(bars, fmt="%.2f", padding=3, fontsize=9)
+    axis.bar_label(bars, fmt="%.4g", padding=3, fontsize=9)
     axis.margins(x=0.15)
     axis.invert_yaxis()
-    axis.set_xlabel("latency of one image, ms (lower is better)", fontsize=9)
+    axis.set_xlabel(f"{what}, ms (lower is better)", fontsize=9)
     return figure

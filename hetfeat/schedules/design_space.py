@@ -21,11 +21,9 @@ from hetfeat.features.per_store import StoreFeatures
 from hetfeat.schedules import blocked, integer, winograd
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.intrinsics import load_for_cpu
-from hetfeat.schedules.registers import VectorUnit
+from hetfeat.schedules.registers import FLOAT32_BYTES, VectorUnit
 from hetfeat.schedules.shared_memory import Read, SharedMemory
 from hetfeat.schedules.threads import first_kept, keeps_to_threads
-
-FLOAT32_BYTES = 4
 
 ISAS_OF_FEW_REGISTERS = ("avx2", "sse42", "scalar")
 """Vector instructions with 16 registers; others have 32."""
@@ -76,12 +74,9 @@ class TaskSpace:
 
     @cached_property
     def _fewest_sums(self) -> int:
-        """Sums that every program must have: none where a sketch can not have as many."""
-        rng = random.Random(0)
+        """See `VectorUnit.fewest_of`."""
         given = [json.loads(traces.dump(sketch.as_json())) for sketch in self._sketches]
-        full = partial(self._unit.holds, fewest=self._unit.fewest_sums)
-        found = [first_kept(partial(traces.drawn_anew, sketch, rng), full) for sketch in given]
-        return self._unit.fewest_sums if all(found) else 0
+        return self._unit.fewest_of(given)
 
     def _custom_sketches(self) -> Iterator[Schedule]:
         """Our own sketches, of the kernels and targets that they are for."""

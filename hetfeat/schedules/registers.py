@@ -5,9 +5,19 @@ multipliers waiting for each other.
 """
 
 import math
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from hetfeat.schedules.trace import TILE, Trace, without_postproc
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.schedules.threads import first_kept
+from hetfeat.schedules.trace import TILE, Trace, drawn_anew, without_postproc
+
+FLOAT32_BYTES = 4
+
+WIDEST_BYTES = 64
+"""Bytes of a register of AVX-512, the only vectors of x86 with 32 registers."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,29 @@ class VectorUnit:
         """
         sums = sums_of(trace, self.lanes) if self.is_small else None
         return sums is None or fewest <= sums <= self.registers - self.operands
+
+    def fewest_of(self, sketches: Sequence[Trace]) -> int:
+        """Sums that every program must have: none where a sketch can not have as many.
+
+        Args:
+            sketches: Traces of a task, one at least of each sketch.
+        """
+        if not self.is_small:
+            return 0
+        rng, full = random.Random(0), partial(self.holds, fewest=self.fewest_sums)
+        found = [first_kept(partial(drawn_anew, sketch, rng), full) for sketch in sketches]
+        return self.fewest_sums if all(found) else 0
+
+
+MANY_REGISTERS = VectorUnit(1)
+"""Registers that hold the sums of any trace."""
+
+
+def unit_of(profile: DeviceProfile) -> VectorUnit:
+    """The vector registers of a device's CPU; those of a GPU are none of our sketches' concern."""
+    bytes_each = profile.vector_unit_bytes or FLOAT32_BYTES
+    is_small = profile.family == "cpu-x86" and bytes_each < WIDEST_BYTES
+    return VectorUnit(bytes_each // FLOAT32_BYTES, 16 if is_small else 32)
 
 
 def sums_of(trace: Trace, lanes: int) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hetfeat.records import Measurement, Program, Task
+from hetfeat.schedules.registers import MANY_REGISTERS, VectorUnit
 from hetfeat.schedules.trace import is_custom_sketch
 from hetfeat.search.base import (
     UNGUIDED,
@@ -76,6 +77,8 @@ class Evolution:
         guidance: Scores and ranks of candidates; by default none, and picks are random.
         warm_starts: Function that gives the warm-start candidates when the first candidates are
             asked for; by default there are none.
+        unit: Vector registers of the device, which mutated traces must fit; by default as many as
+            anybody wants.
         config: Sizes and shares; those of `EvolutionConfig` by default.
     """
 
@@ -89,10 +92,11 @@ class Evolution:
         *,
         guidance: Guidance = UNGUIDED,
         warm_starts: WarmStarts = no_warm_starts,
+        unit: VectorUnit = MANY_REGISTERS,
         config: EvolutionConfig = EvolutionConfig(),
     ) -> None:
         self._task, self._proposer = task, proposer
-        self._guidance, self._config = guidance, config
+        self._guidance, self._config, self._unit = guidance, config, unit
         self._rng = random.Random(f"{seed} {task.hash}")
         self._warm_starts = warm_starts
         self._sketches: list[Program] = []
@@ -206,7 +210,7 @@ class Evolution:
         distinct = list(dict.fromkeys(traces))
         if not distinct:
             return []
-        return mutate_traces(distinct, rank, size, self._rng, self._config.mutation)
+        return mutate_traces(distinct, rank, size, self._rng, self._config.mutation, self._unit)
 
     def _show_sketches(self) -> list[Program]:
         """A few random programs, among them one of each sketch."""

@@ -1,6 +1,7 @@
 """Searches of the network tuner, by the name of their strategy."""
 
 from hetfeat.records import Task
+from hetfeat.schedules.registers import MANY_REGISTERS, VectorUnit
 from hetfeat.search.base import Guidance, Proposer, TaskSearch, WarmStarts, no_warm_starts
 from hetfeat.search.evolution import Evolution, EvolutionConfig
 from hetfeat.search.strategies import EVOLUTION
@@ -15,6 +16,7 @@ def make_task_search(
     *,
     guidance: Guidance,
     warm_starts: WarmStarts = no_warm_starts,
+    unit: VectorUnit = MANY_REGISTERS,
     evolution: EvolutionConfig | None = None,
 ) -> TaskSearch:
     """A search over the programs of a task.
@@ -26,6 +28,7 @@ def make_task_search(
         seed: Seed of every draw.
         guidance: Scores and ranks of candidates, for a strategy that asks for them.
         warm_starts: Function that gives the warm-start candidates; by default there are none.
+        unit: Vector registers of the device, see `Evolution`.
         evolution: Settings of evolution; those of `EvolutionConfig` by default.
     """
     if strategy == EVOLUTION:
@@ -35,6 +38,7 @@ def make_task_search(
             seed,
             guidance=guidance,
             warm_starts=warm_starts,
+            unit=unit,
             config=evolution or EvolutionConfig(),
         )
     return TileSearch(strategy, task, proposer, seed, warm_starts=warm_starts)

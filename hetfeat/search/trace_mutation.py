@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hetfeat.schedules import trace as traces
+from hetfeat.schedules.registers import MANY_REGISTERS, VectorUnit
 from hetfeat.schedules.threads import first_kept, keeps_to_threads
 from hetfeat.search.base import RankTraces
 
@@ -41,6 +42,7 @@ def mutate_traces(
     count: int,
     rng: random.Random,
     config: MutationConfig = MutationConfig(),
+    unit: VectorUnit = MANY_REGISTERS,
 ) -> list[str]:
     """The best of some generations of mutations.
 
@@ -50,6 +52,8 @@ def mutate_traces(
         count: Largest number of traces to return.
         rng: Generator of every draw.
         config: Sizes and shares; those of `MutationConfig` by default.
+        unit: Vector registers of the device, by default as many as anybody wants: what does not fit
+            them is not applied, so that ranking it is for nothing.
 
     Returns:
         Up to `count` traces without post-processing, best first, none of them a parent's.
@@ -59,11 +63,16 @@ def mutate_traces(
     tried: dict[str, traces.Trace] = {}
     scores: dict[str, float] = {}
     elite = sketches
+    fewest = unit.fewest_of(sketches)
+
+    def keeps(trace: traces.Trace) -> bool:
+        return keeps_to_threads(trace) and unit.holds(trace, fewest)
+
     for _ in range(config.generations):
         new: dict[str, traces.Trace] = {}
         for _ in range(config.population):
             make_child = partial(_child, elite, sketches, rng, config)
-            child = first_kept(make_child, keeps_to_threads)
+            child = first_kept(make_child, keeps)
             if child is not None and (text := traces.dump(child)) not in tried:
                 new[text] = child
         if not new:

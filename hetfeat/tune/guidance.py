@@ -18,6 +18,7 @@ from hetfeat.features.batch import Examples
 from hetfeat.models.base import CostModel, TraceRanker
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.support import predict_beside
+from hetfeat.progress import stage
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.schedules.trace import is_custom_sketch
 from hetfeat.search.base import Exploration, RankTraces, Score
@@ -135,7 +136,8 @@ class ModelGuidance:
         """
         if len(measurements) >= self._refit_at:
             self._refit_at = len(measurements) + self.config.refit_every
-            self.learn(measurements)
+            with stage("fitting"):
+                self.learn(measurements)
 
     def learn(self, measurements: Sequence[Measurement]) -> None:
         """Learns from everything measured on the device so far."""

@@ -10,7 +10,9 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.models.base import CostModel
+from hetfeat.progress import stage
 from hetfeat.records import Measurement, Program, Task
+from hetfeat.schedules.registers import unit_of
 from hetfeat.search.evolution import EvolutionConfig
 from hetfeat.search.strategies import EVOLUTION
 from hetfeat.search.task_search import make_task_search
@@ -174,8 +176,10 @@ class _Tuning:
             if state is None:
                 self.session.ended = "exhausted"
                 return
-            programs = self._propose(state, min(self.batch, trials_left))
-            self._measure(programs, state)
+            with stage("proposing"):
+                programs = self._propose(state, min(self.batch, trials_left))
+            with stage("measuring"):
+                self._measure(programs, state)
             self._learn()
             if self.on_round:
                 self.on_round(self.session.progress(), state)
@@ -222,6 +226,7 @@ def _start(
             options.seed,
             guidance=guidance.for_task(task),
             warm_starts=partial(warm_starts_of, library, task, measurer),
+            unit=unit_of(measurer.profile),
             evolution=options.evolution,
         )
         states.append(TaskState(task, weight, search, options.scheduler))

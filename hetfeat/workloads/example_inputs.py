@@ -8,12 +8,11 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hetfeat.workloads.network import Network
+import numpy as np
 
-if TYPE_CHECKING:
-    import torch
+from hetfeat.workloads.network import Array, Network
 
 TRIED_BITS = (1, 2, 4, 8, 16, 20)
 """Numbers of bits to try; an input that takes integers of the most is no index: few tables have a
@@ -52,11 +51,11 @@ def exercised(network: Network, seed: int) -> Network:
 
     One that its framework does not run stays as it is: importing it tells why.
     """
-    if all(_is_normal(name, value) for name, value in _named(network)):
+    if all(_is_normal(name, value) for name, value in named_inputs(network)):
         return network
     if (values := values_of(network)) is None:
         return network
-    made = _drawn(network.inputs, values, seed, whole=True)
+    made = _drawn(network.arrays(), values, seed, whole=True)
     inputs = [
         old if of == NORMAL else new
         for old, new, of in zip(network.inputs, made, values, strict=True)
@@ -66,33 +65,31 @@ def exercised(network: Network, seed: int) -> Network:
 
 def draws(
     network: Network, values: Sequence[Values], seed: int, count: int
-) -> Iterator[list["torch.Tensor"]]:
+) -> Iterator[list[Array]]:
     """The network's own inputs, then as many random ones of `values_of`."""
-    yield list(network.inputs)
+    yield network.arrays()
     for number in range(count):
-        yield _drawn(network.inputs, values, seed + 1 + number, whole=False)
+        yield _drawn(network.arrays(), values, seed + 1 + number, whole=False)
 
 
 def values_of(network: Network) -> list[Values] | None:
     """What each input may hold; None where the framework runs the network on no inputs."""
-    import torch
-
-    base = list(network.inputs)
+    base = network.arrays()
     if (shapes := _shapes(network, base)) is None:
-        base = [v if v.is_floating_point() else torch.zeros_like(v) for v in base]
+        base = [v if np.issubdtype(v.dtype, np.floating) else np.zeros_like(v) for v in base]
         if (shapes := _shapes(network, base)) is None:
             return None
 
     def takes(integers: Mapping[int, int]) -> bool:
         """Whether the network runs, to outputs of the same shapes, on such integers."""
         tried = [
-            torch.full_like(value, integers[place]) if place in integers else value
+            np.full_like(value, integers[place]) if place in integers else value
             for place, value in enumerate(base)
         ]
         return _shapes(network, tried) == shapes
 
     values, below = [], {}
-    for place, (name, value) in enumerate(_named(network)):
+    for place, (name, value) in enumerate(named_inputs(network)):
         if _is_normal(name, value):
             values.append(NORMAL)
         elif _is_mask(name, value):
@@ -110,24 +107,23 @@ def values_of(network: Network) -> list[Values] | None:
     return [Values(0, below[p]) if p in below else of for p, of in enumerate(values)]
 
 
-def computed(network: Network, inputs: Sequence["torch.Tensor"]) -> list[Any]:
-    """The outputs that the framework computes, numpy arrays."""
-    return [output.numpy() for output in _outputs(network, inputs)]
-
-
-def _outputs(network: Network, inputs: Sequence["torch.Tensor"]) -> Iterator["torch.Tensor"]:
+def computed(network: Network, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs that the framework computes."""
+    if network.kind != "torch":
+        return list(network.module(*inputs))
     import torch
 
-    from hetfeat.workloads.outputs import flat
+    from hetfeat.workloads.torch_outputs import flat
 
     with torch.inference_mode():
-        return flat(network.module(*inputs))
+        outputs = network.module(*map(torch.from_numpy, inputs))
+        return [output.numpy() for output in flat(outputs)]
 
 
-def _shapes(network: Network, inputs: Sequence["torch.Tensor"]) -> list[Any] | None:
+def _shapes(network: Network, inputs: Sequence[Array]) -> list[Any] | None:
     """Shapes of all outputs; None where the framework refuses the inputs."""
     try:
-        return [output.shape for output in _outputs(network, inputs)]
+        return [output.shape for output in computed(network, inputs)]
     except Exception:  # the framework's own
         return None
 
@@ -150,73 +146,65 @@ def _bound(takes: Callable[[int], bool], bits: int) -> int | None:
     return None
 
 
-def _bits(value: "torch.Tensor") -> int:
+def _bits(value: Array) -> int:
     """Of the largest integer of a type."""
-    import torch
-
-    return int(torch.iinfo(value.dtype).max).bit_length()
+    return int(np.iinfo(value.dtype).max).bit_length()
 
 
-def _unbounded(value: "torch.Tensor") -> Values:
+def _unbounded(value: Array) -> Values:
     """For integers that are no indices: all of a narrow type, those of an example, or a mask."""
-    import torch
-
-    of_type = torch.iinfo(value.dtype)
+    of_type = np.iinfo(value.dtype)
     if of_type.bits <= NARROW_BITS:
         return Values(of_type.min, of_type.max + 1)
-    low, high = (int(value.min()), int(value.max())) if value.numel() else (0, 0)
+    low, high = (int(value.min()), int(value.max())) if value.size else (0, 0)
     return Values(low, high + 1) if low < high and (low, high) != (0, 1) else MASK
 
 
 def _longest_row(network: Network) -> int:
     """Of the masks, or of the integers where there are none: positions in it are below that."""
-    integers = [(n, value) for n, value in _named(network) if not _is_normal(n, value)]
+    integers = [(n, value) for n, value in named_inputs(network) if not _is_normal(n, value)]
     masks = [value for n, value in integers if _is_mask(n, value)]
     rows = masks or [value for _, value in integers]
-    return max([2, *(value.shape[-1] for value in rows if value.ndim)])
+    return max([2, *(int(value.shape[-1]) for value in rows if value.ndim)])
 
 
 def _drawn(
-    inputs: Sequence["torch.Tensor"], values: Sequence[Values], seed: int, whole: bool
-) -> list["torch.Tensor"]:
+    inputs: Sequence[Array], values: Sequence[Values], seed: int, whole: bool
+) -> list[Array]:
     """Random inputs; `whole` masks are ones throughout."""
-    import torch
-
-    generator = torch.Generator().manual_seed(seed)
-    made = []
+    rng = np.random.default_rng(seed)
+    made: list[Array] = []
     for like, of in zip(inputs, values, strict=True):
         if of.mask and whole:
-            made.append(torch.ones_like(like))
+            made.append(np.ones_like(like))
         elif of.mask:
-            made.append(_cut_short(like, generator))
+            made.append(_cut_short(like, rng))
         elif of.high is None:
-            made.append(torch.randn(like.shape, generator=generator, dtype=like.dtype))
+            made.append(np.asarray(rng.standard_normal(like.shape), like.dtype))
         else:
-            drawn = torch.randint(of.low, of.high, like.shape, generator=generator)
-            made.append(drawn.to(like.dtype))
+            made.append(rng.integers(of.low, of.high, like.shape, like.dtype))
     return made
 
 
-def _cut_short(like: "torch.Tensor", generator: Any) -> "torch.Tensor":
+def _cut_short(like: Array, rng: np.random.Generator) -> Array:
     """Rows of a one or more, then zeros; a row of one element is either."""
-    import torch
-
     length = like.shape[-1] if like.ndim else 1
     rows = (*like.shape[:-1], 1) if like.ndim else ()
     least, most = (0, 2) if length == 1 else (1, length)
-    ones = torch.randint(least, most, rows, generator=generator)
-    return (torch.arange(length).reshape(length if like.ndim else ()) < ones).to(like.dtype)
+    ones = rng.integers(least, most, rows)
+    places = np.arange(length).reshape(length if like.ndim else ())
+    return np.asarray(places < ones, like.dtype)
 
 
-def _is_normal(name: str, value: "torch.Tensor") -> bool:
-    return value.is_floating_point() and not _is_mask(name, value)
+def _is_normal(name: str, value: Array) -> bool:
+    return np.issubdtype(value.dtype, np.floating) and not _is_mask(name, value)
 
 
-def _is_mask(name: str, value: "torch.Tensor") -> bool:
-    return str(value.dtype) == "torch.bool" or "mask" in name.lower()
+def _is_mask(name: str, value: Array) -> bool:
+    return value.dtype == bool or "mask" in name.lower()
 
 
-def _named(network: Network) -> Iterator[tuple[str, "torch.Tensor"]]:
+def named_inputs(network: Network) -> Iterator[tuple[str, Array]]:
     """The inputs and what they are called, nothing where that is not known."""
     names: Sequence[str] = ()
     if network.onnx is not None:
@@ -226,4 +214,4 @@ def _named(network: Network) -> Iterator[tuple[str, "torch.Tensor"]]:
     elif network.kind == "torch":
         names = list(inspect.signature(network.module.forward).parameters)
     names = [*names, *[""] * len(network.inputs)]
-    yield from zip(names, network.inputs, strict=False)
+    yield from zip(names, network.arrays(), strict=False)

@@ -22,7 +22,7 @@ def exported(network: Network) -> "torch.export.ExportedProgram":
     """
     import torch
 
-    from hetfeat.workloads.outputs import Picked
+    from hetfeat.workloads.torch_outputs import Picked
 
     with warnings.catch_warnings(), torch.no_grad(), importing(network):
         warnings.simplefilter("ignore")

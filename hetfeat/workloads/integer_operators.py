@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hetfeat.workloads import integer_rules as rules
+from hetfeat.workloads.integer_functions import FUNCTIONS, exact_mean
 from hetfeat.workloads.integer_tensors import Array, InexactError, Scaled, as_real, cut_off
 
 
@@ -124,39 +125,60 @@ def _moved(value: Any, move: Callable[[Array], Array]) -> Any:
     return value.moved(move) if isinstance(value, Scaled) else move(value)
 
 
-def _max_pool2d(call: Any, value: Any) -> Any:
-    attributes = call.attrs
+def _windows(array: Array, attributes: Any, around: Any) -> Array:
+    """What each element of a pooling is made of, along the last two axes."""
     top, left, bottom, right = map(int, attributes.padding)
     (tall, wide), (sy, sx), (dy, dx) = (
         map(int, of) for of in (attributes.pool_size, attributes.strides, attributes.dilation)
     )
-    if attributes.ceil_mode or str(attributes.layout) != "NCHW":
-        raise InexactError("nn.max_pool2d")
+    sides = [(0, 0), (0, 0), (top, bottom), (left, right)]
+    padded = np.pad(array, sides, constant_values=around)
     spans = ((tall - 1) * dy + 1, (wide - 1) * dx + 1)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=(2, 3))
+    return np.asarray(windows[:, :, ::sy, ::sx, ::dy, ::dx])
+
+
+def _max_pool2d(call: Any, value: Any) -> Any:
+    if not rules.is_plain_pooling(call):
+        raise InexactError("nn.max_pool2d")
 
     def pooled(array: Array) -> Array:
         least = -np.inf if array.dtype.kind == "f" else np.iinfo(array.dtype).min
-        around = [(0, 0), (0, 0), (top, bottom), (left, right)]
-        padded = np.pad(array, around, constant_values=least)
-        windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=(2, 3))
-        largest: Array = windows[:, :, ::sy, ::sx, ::dy, ::dx].max((-2, -1))
+        largest: Array = _windows(array, call.attrs, least).max((-2, -1))
         return largest
 
-    if isinstance(value, Scaled) and value.scale.size == 1:
+    if isinstance(value, Scaled) and (
+        value.scale.size == 1 or (value.product and rules.is_alike_in_windows(value.scale))
+    ):
         return replace(value, integers=pooled(value.integers))
     return pooled(as_real(value))
 
 
+def _avg_pool2d(call: Any, value: Any) -> Any:
+    count = math.prod(int(side) for side in call.attrs.pool_size)
+    if not (_is_summed(value, count) and rules.is_plain_average(call)):
+        raise InexactError("nn.avg_pool2d")
+    sums = _windows(value.integers, call.attrs, 0).sum((-2, -1))
+    scale = np.reshape(value.scale / count, (1,) * sums.ndim)
+    return Scaled(sums, scale, rules.largest_count(count))
+
+
+def _is_summed(value: Any, count: int) -> bool:
+    """Whether as many numbers of a tensor are summed as they are stored."""
+    whole = isinstance(value, Scaled) and value.is_factor and value.scale.size == 1
+    return whole and rules.fits_int32(rules.largest_count(count))
+
+
 def _mean(call: Any, value: Any) -> Any:
-    if not isinstance(value, Scaled) or not value.is_factor or value.scale.size > 1:
-        raise InexactError("mean")
-    dimensions = value.integers.ndim
+    shape, keepdims = np.shape(as_real(value)), bool(call.attrs.keepdims)
     axes = call.attrs.axis
-    axes = tuple(range(dimensions)) if axes is None else tuple(int(axis) for axis in axes)
-    count = math.prod(value.integers.shape[axis] for axis in axes)
-    if not rules.fits_int32(rules.largest_count(count)):
-        raise InexactError("mean")
-    integers = value.integers.sum(axes, keepdims=bool(call.attrs.keepdims))
+    axes = range(len(shape)) if axes is None else axes
+    places = tuple(int(axis) % len(shape) for axis in axes)
+    count = math.prod(shape[place] for place in places)
+    if not _is_summed(value, count):
+        mean = exact_mean(as_real(value), places)
+        return mean if keepdims else np.squeeze(mean, places)
+    integers = value.integers.sum(places, keepdims=keepdims)
     scale = np.reshape(value.scale / count, (1,) * integers.ndim)
     return Scaled(integers, scale, rules.largest_count(count))
 
@@ -213,6 +235,31 @@ def _limited(low: bool) -> Callable[..., Any]:
     return limit
 
 
+def _take(call: Any, value: Any, index: Any) -> Array:
+    axis = call.attrs.axis
+    return np.asarray(np.take(as_real(value), index, None if axis is None else int(axis)))
+
+
+def _strided_slice(call: Any, value: Any, axes: Any, begin: Any, end: Any, *rest: Any) -> Array:
+    array = np.asarray(as_real(value))
+    strides = rest[0] if rest and isinstance(rest[0], tuple) else (1,) * len(axes)
+    places = [slice(None)] * array.ndim
+    for axis, first, last, stride in zip(axes, begin, end, strides, strict=True):
+        places[int(axis)] = slice(int(first), int(last), int(stride))
+    return np.asarray(array[tuple(places)])
+
+
+def _split(call: Any, value: Any) -> tuple[Array, ...]:
+    parts = call.attrs.indices_or_sections
+    whole = isinstance(parts, int) or hasattr(parts, "value")
+    places = int(parts) if whole else [int(place) for place in parts]
+    return tuple(np.split(as_real(value), places, int(call.attrs.axis)))
+
+
+def _broadcast_to(call: Any, value: Any, shape: Any) -> Array:
+    return np.asarray(np.broadcast_to(as_real(value), shape))
+
+
 def _relu(_: Any, value: Any) -> Any:
     return value.cut(0, math.inf) if isinstance(value, Scaled) else cut_off(value, 0, math.inf)
 
@@ -232,14 +279,19 @@ MOVES = ("expand_dims", "flatten", "permute_dims", "reshape", "squeeze")
 """Operators that give elements other places."""
 BOUNDS = ("maximum", "minimum")
 OPERATORS: dict[str, Callable[..., Any]] = {
+    **FUNCTIONS,
+    "abs": _elementwise(np.abs),
     "add": _elementwise(np.add),
     "astype": _astype,
+    "broadcast_to": _broadcast_to,
     "clip": _clip,
     "concat": _concat,
     "dequantize": _dequantize,
     "divide": _elementwise(np.divide),
+    "equal": _elementwise(np.equal),
     "expand_dims": _in_shape,
     "flatten": _in_shape,
+    "floor": _elementwise(np.floor),
     "matmul": _matmul,
     "isnan": _elementwise(np.isnan),
     "max": _largest(np.max),
@@ -249,6 +301,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "minimum": _limited(low=False),
     "multiply": _elementwise(np.multiply),
     "negative": _elementwise(np.negative),
+    "nn.avg_pool2d": _avg_pool2d,
     "nn.conv2d": _conv2d,
     "nn.max_pool2d": _max_pool2d,
     "nn.pad": _pad,
@@ -257,9 +310,12 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "quantize": _quantize,
     "reshape": _in_shape,
     "round": _elementwise(np.rint),
+    "split": _split,
     "squeeze": _in_shape,
+    "strided_slice": _strided_slice,
     "subtract": _elementwise(np.subtract),
     "sum": _sum,
+    "take": _take,
     "where": _elementwise(np.where),
 }
 """What is computed here, by Relax's names without their first part."""

@@ -71,6 +71,22 @@ def is_usual_layout(convolution: Any) -> bool:
     return (str(attributes.data_layout), str(attributes.kernel_layout)) == ("NCHW", "OIHW")
 
 
+def is_plain_pooling(call: Any) -> bool:
+    """Whether a pooling is laid out as importers do it, and its windows are all whole."""
+    return not call.attrs.ceil_mode and str(call.attrs.layout) == "NCHW"
+
+
+def is_alike_in_windows(scale: Array) -> bool:
+    """Whether all elements of a window have one scale, which a maximum then commutes with."""
+    return scale.ndim == 4 and scale.shape[2:] == (1, 1)
+
+
+def is_plain_average(call: Any) -> bool:
+    """Whether all windows of an average have the same number of elements, padding included."""
+    pads = any(int(side) for side in call.attrs.padding)
+    return is_plain_pooling(call) and (bool(call.attrs.count_include_pad) or not pads)
+
+
 def along(vector: Array, axis: int, dimensions: int) -> Array:
     """A scale or zero point of a tensor, or of each index of an axis, as it broadcasts."""
     shape = [1] * dimensions

@@ -3,8 +3,13 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 if TYPE_CHECKING:
     import torch
+
+Array = npt.NDArray[Any]
 
 DIGEST_DIGITS = 8
 """Digits that a network's name has of a file's digest, or of that of the outputs asked for."""
@@ -16,12 +21,13 @@ class Network:
 
     Attributes:
         name: Slug that names the network; enters bundles and records.
-        module: Module in evaluation mode, fp32.
-        inputs: Example inputs; their shapes are the shapes it is compiled for.
-        onnx: The ONNX model that it is, if it is one, default None; `module` then runs it in ONNX
-            Runtime.
-        kind: `torch` (the default), `ONNX` or `TFLite`: what it is imported from. That of a TFLite
-            model runs it in LiteRT.
+        module: Module of torch in evaluation mode, fp32; of another kind, what runs it: called with
+            numpy arrays, it returns a list of them.
+        inputs: Example inputs, tensors of torch or, of another kind, numpy arrays; their shapes are
+            the shapes it is compiled for.
+        onnx: The ONNX model that it is, if it is one, default None; ONNX Runtime then runs it.
+        kind: `torch` (the default), `ONNX` or `TFLite`: what it is imported from. LiteRT runs a
+            TFLite model.
         outputs: Names of its outputs, if some of them were asked for; default none.
 
     Examples:
@@ -32,11 +38,15 @@ class Network:
     """
 
     name: str
-    module: "torch.nn.Module"
-    inputs: tuple["torch.Tensor", ...]
+    module: Any
+    inputs: tuple["torch.Tensor | Array", ...]
     onnx: Any = None
     kind: str = "torch"
     outputs: tuple[str, ...] = ()
+
+    def arrays(self) -> list[Array]:
+        """The example inputs as numpy arrays."""
+        return [np.asarray(value) for value in self.inputs]
 
     def output_names(self, count: int) -> tuple[str, ...]:
         """What `count` outputs are called: as in an ONNX model, else `output_0` and so on."""

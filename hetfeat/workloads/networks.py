@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from hetfeat.workloads.example_inputs import exercised
+from hetfeat.workloads.files import digest, load_file
+from hetfeat.workloads.integer_rules import QUANTISED
 from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.network import DIGEST_DIGITS, Network
+from hetfeat.workloads.outputs import with_outputs
 from hetfeat.workloads.quantised_onnx import stored_types
+from hetfeat.workloads.quantised_torch import is_quantised_program
 
 if TYPE_CHECKING:
     import torch
@@ -54,28 +58,22 @@ def load_network(name: str, batch: int = 1, seed: int = 0, outputs: Sequence[str
         RequestError: No such network or output, one that is not of float32, or the function does
             not return what it should.
     """
-    import torch
-
     if batch < 1:
         raise RequestError(f"batch {batch}", "a batch of at least 1", "pass --batch 1 or more")
-    torch.manual_seed(seed)
     with refusals(name):
         network = _loaded(name, batch, seed)
         if not outputs:
             return network
-        from hetfeat.workloads.outputs import with_outputs
-
         return with_outputs(network, outputs)
 
 
 def _loaded(name: str, batch: int, seed: int) -> Network:
+    if is_file_name(name):
+        network = of_float32(load_file(Path(name), network_slug(name), batch, seed))
+        return network if network.kind == "torch" else exercised(network, seed)
     import torch
 
-    if is_file_name(name):
-        from hetfeat.workloads.files import load_file
-
-        network = of_float32(load_file(Path(name), network_slug(name), batch))
-        return network if network.kind == "torch" else exercised(network, seed)
+    torch.manual_seed(seed)
     if is_function(name):
         return of_float32(_from_function(name, batch))
     if name.startswith("bert_"):
@@ -136,8 +134,6 @@ def network_slug(name: str) -> str:
     """
     if not is_file_name(name):
         return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    from hetfeat.workloads.files import digest
-
     path = Path(name)
     return f"{network_slug(path.stem) or 'network'}_{digest(path)[:DIGEST_DIGITS]}"
 
@@ -163,20 +159,26 @@ def of_float32(network: Network) -> Network:
     Raises:
         RequestError: It is of half precision, or quantised in a way that is not built yet.
     """
-    weights = [*network.module.parameters(), *network.module.buffers()]
-    types = {str(value.dtype) for value in weights}
-    types |= {str(value.dtype) for value in network.inputs} - {"torch.uint8"}  # an image may be
-    dtypes = {name.removeprefix("torch.") for name in types}
+    dtypes = _types_of(network.inputs) - {"uint8"}  # an image may be
     if network.onnx is not None:
         dtypes |= stored_types(network.onnx)
+    elif network.kind == "torch":
+        dtypes |= _types_of([*network.module.parameters(), *network.module.buffers()])
+        if is_quantised_program(network.module):
+            dtypes -= set(QUANTISED)
     if refused := sorted(dtypes & OTHER_TYPES):
         raise RequestError(
             f"network '{network.name}' of {', '.join(refused)}",
-            "float32, or an ONNX file that quantises to 8 bits with QuantizeLinear and "
-            "DequantizeLinear: nothing else is built yet",
+            "float32, or an ONNX file or a program of torch that quantises and dequantises 8 bits: "
+            "nothing else is built yet",
             "export it in float32, or quantise it so",
         )
     return network
+
+
+def _types_of(values: Sequence[Any]) -> set[str]:
+    """The types of tensors of torch or arrays, by numpy's names."""
+    return {str(value.dtype).removeprefix("torch.") for value in values}
 
 
 def _bert(name: str, batch: int) -> Network:
@@ -228,17 +230,30 @@ def _drawn(module: "torch.nn.Module", std: float = 0.02) -> "torch.nn.Module":
 
 
 def _from_function(name: str, batch: int) -> Network:
-    expected = f"module:function, {_FUNCTION}"
+    return made_by(imported_function(name, _FUNCTION), name, batch)
+
+
+def imported_function(name: str, what: str) -> Callable[..., Any]:
+    """The function of a `module:function`; the module may lie in the working folder.
+
+    Args:
+        name: Name of the function.
+        what: Words for what it takes and returns, for the error.
+
+    Raises:
+        RequestError: There is no such function.
+    """
+    expected = f"module:function, {what}"
     module_name, _, function_name = name.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError, ValueError, TypeError, SyntaxError) as error:
-        raise RequestError(f"network '{name}' ({error})", expected, "correct --network") from error
+        raise RequestError(f"'{name}' ({error})", expected, "correct the name") from error
     if not inspect.isfunction(function):
-        raise RequestError(f"network '{name}', not a function", expected, "correct --network")
-    return made_by(function, name, batch)
+        raise RequestError(f"'{name}', not a function", expected, "correct the name")
+    return function
 
 
 def made_by(function: Callable[..., Any], name: str, batch: int) -> Network:

@@ -1,22 +1,14 @@
 """The outputs of a network, and a network less those that nobody asked for."""
 
 import dataclasses
-import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from hetfeat.errors import RequestError
+from hetfeat.workloads.example_inputs import computed
 from hetfeat.workloads.network import DIGEST_DIGITS, Network
-
-
-def flat(output: Any) -> Iterator[torch.Tensor]:
-    """The tensors among what a module returns, in the order in which torch exports them."""
-    for leaf in torch.utils._pytree.tree_leaves(output):
-        if isinstance(leaf, torch.Tensor):
-            yield leaf
+from hetfeat.workloads.tflite import of_outputs
 
 
 def with_outputs(network: Network, selected: Sequence[str]) -> Network:
@@ -42,41 +34,20 @@ def with_outputs(network: Network, selected: Sequence[str]) -> Network:
         _prune(network.onnx, places)
         module = network.module
     elif network.kind == "TFLite":
-        from hetfeat.workloads.tflite import of_outputs
-
         module = of_outputs(network.module, places)
     else:
+        from hetfeat.workloads.torch_outputs import Picked
+
         module = Picked(network.module, places)
     digest = hashlib.sha256("\n".join(selected).encode()).hexdigest()[:DIGEST_DIGITS]
     name = f"{network.name}_{digest}"
     return dataclasses.replace(network, name=name, module=module, outputs=tuple(selected))
 
 
-class Picked(torch.nn.Module):
-    """A module that returns a flat tuple: some of another's tensors, and nothing that is none.
-
-    Args:
-        module: Module with all of its outputs.
-        places: Indices of its tensors that are returned; default None for all.
-    """
-
-    def __init__(self, module: torch.nn.Module, places: Sequence[int] | None = None) -> None:
-        super().__init__()
-        self.module = module
-
-        @functools.wraps(module.forward)  # its parameters' names tell what they are
-        def forward(*inputs: Any, **named: Any) -> tuple[torch.Tensor, ...]:
-            tensors = tuple(flat(module(*inputs, **named)))
-            return tensors if places is None else tuple(tensors[place] for place in places)
-
-        self.forward = forward
-
-
 def _all_names(network: Network) -> tuple[str, ...]:
     if network.onnx is not None:
         return network.output_names(0)
-    with torch.inference_mode():
-        return network.output_names(len(list(flat(network.module(*network.inputs)))))
+    return network.output_names(len(computed(network, network.arrays())))
 
 
 def _prune(model: Any, places: Sequence[int]) -> None:

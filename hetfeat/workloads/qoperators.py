@@ -61,6 +61,53 @@ def as_qdq(model: "onnx.ModelProto") -> "onnx.ModelProto":
     return written
 
 
+def as_imported(model: "onnx.ModelProto") -> "onnx.ModelProto":
+    """The model with Conv of int32 instead of ConvInteger, as TVM imports it and ONNX has it not.
+
+    One whose weights are no constants stays as it is.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    kinds = {node.op_type for node in model.graph.node}
+    if "ConvInteger" not in kinds:
+        return model
+    written = onnx.ModelProto()
+    written.CopyFrom(model)
+    del written.graph.node[:]
+    writer = _Writer(written)
+    for node in model.graph.node:
+        names = [name for name in node.input[1::2] if name]
+        if node.op_type != "ConvInteger" or not constants.keys() >= set(names):
+            written.graph.node.append(node)
+            continue
+        filters, *of_filters = (
+            numpy_helper.to_array(constants[name]).astype(np.int32) for name in names
+        )
+        for zero in of_filters:  # one, or one for each channel
+            filters = filters - zero.reshape(-1, *[1] * (filters.ndim - 1))
+        whole, *of_data = (
+            writer.node("Cast", [name], to=onnx.TensorProto.INT32)
+            for name in node.input[0::2]
+            if name
+        )
+        if of_data:
+            whole = writer.node("Sub", [whole, *of_data])
+        inputs = [whole, writer.constant(np.ascontiguousarray(filters))]
+        writer.node("Conv", inputs, node.output[0], **_attributes(node))
+    _drop_unread(written)
+    return written
+
+
+def _drop_unread(model: "onnx.ModelProto") -> None:
+    """Removes constants that nothing reads any more."""
+    read = {name for node in model.graph.node for name in node.input}
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in read]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+
+
 class _Writer:
     """Adds nodes and constants to a model."""
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 QDQ = ("QuantizeLinear", "DequantizeLinear")
 """Operators of ONNX between float32 and integers."""
-TAKE_INTEGERS = (*QDQ, "MatMulInteger")
+TAKE_INTEGERS = (*QDQ, "ConvInteger", "DynamicQuantizeLinear", "MatMulInteger")
 """Operators of which constants of 8 bits are part."""
 STORED = ("INT8", "UINT8")
 """Types that a quantised tensor may have; an INT32 may be dequantised, too: a bias."""
@@ -48,6 +48,8 @@ def check_quantised(model: "onnx.ModelProto", where: str) -> None:
         DataError: A scale, a zero point or an axis is none.
         RequestError: It is quantised to other types than 8 bits, or in blocks.
     """
+    if not is_quantised(model):
+        return
     tensors = {tensor.name: tensor for tensor in _constants(model)}
     shapes = _shapes(model)
     for node in model.graph.node:
@@ -85,7 +87,7 @@ def _shapes(model: "onnx.ModelProto") -> dict[str, list[int]]:
 
     try:
         inferred = onnx.shape_inference.infer_shapes(model).graph
-    except (onnx.shape_inference.InferenceError, ValueError):  # of more than 2 GB
+    except Exception:  # of more than 2 GB: protobuf's own, which has no name that is typed
         inferred = model.graph
     shapes = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
     for value in (*inferred.input, *inferred.value_info):

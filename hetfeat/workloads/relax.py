@@ -31,6 +31,9 @@ from hetfeat.workloads.passes.lay_out_pads import lay_out_pads
 from hetfeat.workloads.passes.pad_rows import pad_rows
 from hetfeat.workloads.passes.simplify import operator_of, simplify, static_shape
 from hetfeat.workloads.passes.vectorise_functions import vectorise_functions
+from hetfeat.workloads.qoperators import as_imported
+from hetfeat.workloads.quantised_torch import converters, is_quantised_program
+from hetfeat.workloads.tflite import import_tflite
 from hetfeat.workloads.winograd import Choose, direct
 from hetfeat.workloads.winograd.lowering import use_winograd
 
@@ -67,37 +70,43 @@ def import_network(network: Network) -> tvm.IRModule:
     Raises:
         RequestError: The network has an operator that the importer does not know.
     """
-    import torch
-    from tvm.relax.frontend.torch import from_exported_program
-
-    with warnings.catch_warnings(), torch.no_grad(), importing(network):
+    with warnings.catch_warnings(), importing(network):
         warnings.simplefilter("ignore")
         if network.onnx is not None:
             return _from_onnx(network)
         if network.kind == "TFLite":
-            from hetfeat.workloads.tflite import import_tflite
-
             return import_tflite(network)
-        module = from_exported_program(
-            exported(network), keep_params_as_input=False, unwrap_unit_return_tuple=True
+        return _of_known_shapes(network, _from_torch(network), "")
+
+
+def _from_torch(network: Network) -> tvm.IRModule:
+    import torch
+    from tvm.relax.frontend.torch import from_exported_program
+
+    with torch.no_grad():
+        return from_exported_program(
+            exported(network),
+            keep_params_as_input=False,
+            unwrap_unit_return_tuple=True,
+            custom_convert_map=converters() if is_quantised_program(network.module) else None,
         )
-        return _of_known_shapes(network, module, "")
 
 
 def _from_onnx(network: Network) -> tvm.IRModule:
     """A module of an ONNX model as it is, or as `static` writes it where that is no use."""
     from tvm.relax.frontend.onnx import from_onnx
 
+    model = as_imported(network.onnx)
     try:
-        module = from_onnx(network.onnx)
+        module = from_onnx(model)
         if not _first_open(module):
             return module
     except Exception as error:  # the importer's own are of many types
         try:
-            return from_onnx(static(network.onnx))
+            return from_onnx(static(model))
         except Exception:
             raise error from None  # of the model as it was given
-    written = static(network.onnx)
+    written = static(model)
     return _of_known_shapes(network, from_onnx(written), open_node(written))
 
 

@@ -6,24 +6,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+import numpy.typing as npt
 
 from hetfeat.errors import DataError, RequestError
 from hetfeat.workloads.network import Network
+
+Array = npt.NDArray[Any]
 
 MAGIC, MAGIC_AT = b"TFL3", slice(4, 8)
 EXTRA = "pip install 'hetfeat[tflite]'"
 
 
-class TfliteModule(torch.nn.Module):
-    """A TFLite model that runs in LiteRT, called like a torch module.
+class TfliteModel:
+    """A TFLite model that runs in LiteRT when it is called.
 
     Attributes:
         content: Bytes of the file.
     """
 
     def __init__(self, content: bytes) -> None:
-        super().__init__()
         self.content = content
 
     @functools.cached_property
@@ -48,17 +49,17 @@ class TfliteModule(torch.nn.Module):
             ) from error
         return interpreter
 
-    def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+    def __call__(self, *inputs: Array) -> list[Array]:
         """The outputs, in the model's order."""
         interpreter = self.interpreter
         for place, value in zip(interpreter.get_input_details(), inputs, strict=True):
-            interpreter.set_tensor(place["index"], value.numpy())
+            interpreter.set_tensor(place["index"], value)
         interpreter.invoke()
         places = interpreter.get_output_details()
-        return [torch.from_numpy(interpreter.get_tensor(place["index"])) for place in places]
+        return [interpreter.get_tensor(place["index"]) for place in places]
 
 
-def tflite_network(path: Path, content: bytes, name: str, batch: int) -> Network:
+def tflite_network(path: Path, content: bytes, name: str, batch: int, seed: int) -> Network:
     """The network of a `.tflite` file, whose batch size is the file's own.
 
     Raises:
@@ -67,8 +68,8 @@ def tflite_network(path: Path, content: bytes, name: str, batch: int) -> Network
     """
     if content[MAGIC_AT] != MAGIC:
         raise DataError(f"network '{path}'", "a TFLite model", "convert it anew")
-    module = TfliteModule(content)
-    inputs = []
+    module = TfliteModel(content)
+    inputs, rng = [], np.random.default_rng(seed)
     for place in module.interpreter.get_input_details():
         shape, dtype = tuple(int(n) for n in place["shape"]), np.dtype(place["dtype"])
         if batch > 1 and shape[:1] != (batch,):
@@ -79,9 +80,9 @@ def tflite_network(path: Path, content: bytes, name: str, batch: int) -> Network
                 "convert the network with that batch size",
             )
         if dtype == np.float32:
-            inputs.append(torch.randn(shape))
+            inputs.append(rng.standard_normal(shape, np.float32))
         elif dtype in (np.int32, np.int64):
-            inputs.append(torch.from_numpy(np.ones(shape, dtype)))  # until they are drawn
+            inputs.append(np.ones(shape, dtype))  # until they are drawn
         else:
             raise DataError(
                 f"network '{path}' with an input of {dtype}",
@@ -103,23 +104,23 @@ def import_tflite(network: Network) -> Any:
         raise RequestError("a TFLite network", "the package tflite installed", EXTRA) from error
     from tvm.relax.frontend.tflite import from_tflite
 
-    assert isinstance(network.module, TfliteModule)
+    assert isinstance(network.module, TfliteModel)
     return from_tflite(tflite.Model.GetRootAsModel(network.module.content, 0))
 
 
-def of_outputs(module: torch.nn.Module, places: Sequence[int]) -> TfliteModule:
+def of_outputs(module: Any, places: Sequence[int]) -> TfliteModel:
     """A module of `tflite_network` that returns some of its outputs."""
     import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
 
-    assert isinstance(module, TfliteModule)
+    assert isinstance(module, TfliteModel)
     model = schema.ModelT.InitFromPackedBuf(module.content)
     graph = model.subgraphs[0]
     graph.outputs = [graph.outputs[place] for place in places]
     model.signatureDefs = None  # they name outputs, too
     builder = flatbuffers.Builder(len(module.content))
     builder.Finish(model.Pack(builder), MAGIC)
-    return TfliteModule(bytes(builder.Output()))
+    return TfliteModel(bytes(builder.Output()))
 
 
 def _first_line(error: Exception) -> str:

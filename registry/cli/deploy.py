@@ -2,14 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hetfeat.errors import RequestError
 from registry.cli import app, output
 from registry.cli.options import option, output_option, seed_option, unrecorded_option
-from registry.cli.params import DEVICE, EFFORT, STRATEGY
+from registry.cli.params import DEVICE, EFFORT, PRECISION, STRATEGY
+
+if TYPE_CHECKING:
+    from hetfeat.deploy.accuracy import Accuracy
 
 EFFORT_COSTS = "Budget of tuning: at most 3.5, 22 or 55 minutes, and 20, 64 or 192 programs a task."
 """Line of help for the efforts, in order."""
@@ -37,12 +40,21 @@ def render(result: app.Value) -> str:
             "",
             verdict(report, _advice()),
             f"largest error {report.max_abs_error:.2g}, {report.tolerance:.2g} allowed",
+            *_accuracy(report.accuracy),
             f"{report.trials} programs measured in {report.tuning_s:.0f} s, "
             f"built in {report.build_s:.0f} s, "
             f"with {report.model_version or 'no cost model'}",
             f"bundle {result['bundle']}",
         ]
     )
+
+
+def _accuracy(accuracy: "Accuracy | None") -> list[str]:
+    """What quantising changed."""
+    if accuracy is None:
+        return []
+    layers = accuracy.described_layers()
+    return [accuracy.described(), *([f"furthest off {layers}"] if layers else [])]
 
 
 def _advice() -> str:
@@ -83,6 +95,10 @@ class DeployOptions:
     )
     batch: tuple[int, ...] = option((1,), "Batch sizes, such as 1,2,4,8.")
     refresh: bool = option(False, "Replace a bundle that is there.")
+    precision: str = option("float32", "float32, or int8 to quantise it.", type=PRECISION)
+    calibration: str | None = option(
+        None, "Inputs to quantise with: an .npz file, a folder of images or module:function."
+    )
     untuned: bool = option(False, "Time the network without tuning, too, however slow.")
     out: Path = option(Path("bundle"), "Folder of the bundle.")
     output: tuple[str, ...] = output_option()

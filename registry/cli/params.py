@@ -188,5 +188,8 @@ STRATEGIES = Known("strategy", "hetfeat.search.strategies:STRATEGIES", several=T
 FORMAT = Known("format", "hetfeat.dataset.importers.formats:FORMATS")
 """Type of the name of a format of records."""
 
+PRECISION = Known("precision", "hetfeat.deploy.precision:PRECISIONS")
+"""Type of the name of a precision."""
+
 EFFORT = click.Choice(["quick", "standard", "full"])
 """Type of an option with one of the budgets of long work."""

@@ -10,7 +10,7 @@ from hetfeat.models.packaged import PREFIX, packaged_model
 from hetfeat.parsing import printable
 from registry.files.pull import pull
 from registry.models.names import cost_model_name
-from registry.models.version import DATASET_TAG
+from registry.models.version import DATASET_TAG, Version
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +27,18 @@ class ChosenModel:
         name: URI of its version, or the name of a packaged model.
         folder: Folder of the model.
         dataset_digest: Digest of its training records; empty where it is not known.
-        parent_uri: URI of its version, None for a packaged model.
+        version: Version that it is, None for a packaged model.
     """
 
     name: str
     folder: Path
     dataset_digest: str
-    parent_uri: str | None
+    version: Version | None
+
+    @property
+    def parent_uri(self) -> str | None:
+        """URI of its version, None for a packaged model."""
+        return self.version.uri if self.version else None
 
 
 def find_source(
@@ -73,7 +78,7 @@ def find_source(
         log.warning("no cost model in the registry (%s): %s", error.given, instead)
         return packaged
     version = pulled.version
-    return ChosenModel(version.uri, pulled.folder, version.tags.get(DATASET_TAG, ""), version.uri)
+    return ChosenModel(version.uri, pulled.folder, version.tags.get(DATASET_TAG, ""), version)
 
 
 def _packaged(name: str | None, family: str) -> ChosenModel | None:

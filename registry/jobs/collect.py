@@ -169,4 +169,5 @@ def _log(summary: dict[str, Any], store: RecordStore) -> None:
     import mlflow
 
     mlflow.log_metrics({key: float(value) for key, value in summary.items()})
+    command_run.log_deciding({key: summary[key] for key in ("programs", "programs_per_s")})
     command_run.log_records(store.path, store.digest(), "collected")

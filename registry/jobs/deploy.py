@@ -11,8 +11,11 @@ from typing import Any
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy.bundle import read_manifest
+from hetfeat.deploy.calibration import CalibrationData, read_calibration
 from hetfeat.deploy.check_on_device import CheckOptions
 from hetfeat.deploy.pipeline import compile_found, deploy
+from hetfeat.deploy.precision import FLOAT32, INT8, check_precision, slug_in
+from hetfeat.deploy.quantise import import_in_precision, import_kept
 from hetfeat.deploy.report import DeployReport
 from hetfeat.deploy.request import (
     DeployRequest,
@@ -45,15 +48,21 @@ from registry.files.manifest import MANIFEST, sha256_of
 from registry.jobs.chosen_model import FROM_SCRATCH, ChosenModel, find_source
 from registry.models.mlflow_client import condition, connect, translated
 from registry.models.names import bundle_name
-from registry.models.version import MANIFEST_TAG, PARENT_TAG, Version
+from registry.models.version import (
+    CALIBRATION_TAG,
+    MANIFEST_TAG,
+    PARENT_TAG,
+    PRECISION_TAG,
+    Version,
+)
 from registry.models.versions import metric_tags, register, search_versions
 from registry.tracking import command_run
 from registry.tracking.bundle_flavor import log_bundle
+from registry.tracking.deployed import log_deployment
+from registry.tracking.live import Curve, live
+from registry.tracking.trace import traced
 
 log = logging.getLogger(__name__)
-
-INTERRUPTED_TAG = "interrupted"
-"""Tag of the run of a deployment that had not spent its budget: no report counts it."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,9 @@ class DeployJob:
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
         output: Names of the outputs that are wanted; none, the default, for all.
         minutes: Most minutes of tuning; None, the default, for what the effort allows.
+        precision: `float32`, the default, or `int8`.
+        calibration: Calibration data of `int8`: an `.npz` file, a folder of images or
+            `module:function`; default None.
     """
 
     network: str
@@ -96,6 +108,8 @@ class DeployJob:
     unrecorded: bool = False
     output: tuple[str, ...] = ()
     minutes: float | None = None
+    precision: str = FLOAT32
+    calibration: str | None = None
 
 
 @dataclass(frozen=True)
@@ -137,13 +151,15 @@ def deploy_and_register(job: DeployJob) -> Deployment:
         WorkFailed: The compiled network is wrong.
     """
     signing_key()  # one that cannot be used shows before anything is tuned
+    check_precision(job.precision, job.calibration, len(job.batch))
     check_strategies([job.search])
-    slug = network_slug(job.network)
+    slug = slug_in(network_slug(job.network), job.precision)
     if not job.out.exists():  # what lies there may be this network's, and asking loads torch
         check_classifier(job.network)
     profile = find_profile(job.device)
     need_measurable(profile)
     source = find_source(_model_to_ask(job), job.stage, profile, job.unrecorded)
+    calibration = read_calibration(job.calibration) if job.calibration else None
     request = DeployRequest(
         network=job.network,
         slug=slug,
@@ -157,13 +173,15 @@ def deploy_and_register(job: DeployJob) -> Deployment:
         digest=function_digest(job.network, job.batch, job.seed),
         outputs=job.output,
         minutes=job.minutes,
+        precision=job.precision,
+        calibration=calibration.digest if calibration else None,
     )
     report = None if job.refresh else existing(request, job.out)
     if report and (version := _registered(job.out, bundle_name(slug, profile.name))):
         log.info("'%s' is this bundle already; --refresh true makes it anew", job.out)
         return Deployment(report, version.run_id, version.uri, job.out, reused=True)
     make = partial(deploy, check=CheckOptions(untuned=True)) if job.untuned else deploy
-    return _deploy_in_run(request, profile, source, job.out, report, job.refresh, make)
+    return _deploy_in_run(request, profile, source, job.out, report, job.refresh, make, calibration)
 
 
 def _model_to_ask(job: DeployJob) -> str | None:
@@ -214,7 +232,8 @@ def compile_and_register(
             f"if you trust it, pass --network {name}",
         )
     digest = function_digest(request.network, request.batches, request.seed)
-    if (network_slug(request.network), digest) != (request.slug, request.digest):
+    slug = slug_in(network_slug(request.network), request.precision)
+    if (slug, digest) != (request.slug, request.digest):
         raise RequestError(
             f"network '{request.network}', which has changed since '{journal}' was begun",
             f"the one of then, {request.slug}",
@@ -229,11 +248,12 @@ def compile_and_register(
         )
     source = find_source(request.model or FROM_SCRATCH, None, profile)
     request = dataclasses.replace(request, outputs=outputs or request.outputs)
-    networks = _import_networks(request, profile)
-    with _run_of(request, source) as (run_id, model):
-        report = compile_found(request, networks, profile, model, out, journal)
-        version = _log_bundle(out, report, request, source, run_id)
-    return Deployment(report, run_id, version.uri, out, reused=False)
+    networks = _import_networks(request, profile, journal=journal)
+    with _run_of(request, source) as run:
+        report = compile_found(request, networks, profile, run.model, out, journal)
+        log_deployment(report, read_manifest(out), profile, run.curve)
+        version = _log_bundle(out, report, request, source, run.id)
+    return Deployment(report, run.id, version.uri, out, reused=False)
 
 
 def _deploy_in_run(
@@ -244,38 +264,57 @@ def _deploy_in_run(
     kept: DeployReport | None,
     refresh: bool,
     make: Callable[..., DeployReport],
+    calibration: CalibrationData | None,
 ) -> Deployment:
     """Deploys, unless there is a bundle with a report that was kept, and registers the bundle."""
     refuse_unguided(request, source is not None)
-    networks = _import_networks(request, profile)
+    networks = _import_networks(request, profile, calibration)
     if refresh:
         refuse_irreplaceable(out)
-    with _run_of(request, source) as (run_id, model):
+    with _run_of(request, source) as run:
         if refresh:
             discard(out)
-        report = kept or make(request, networks, profile, model, out)
-        version = _log_bundle(out, report, request, source, run_id)
-    return Deployment(report, run_id, version.uri, out, reused=kept is not None)
+        report = kept or make(request, networks, profile, run.model, out)
+        log_deployment(report, read_manifest(out), profile, run.curve)
+        version = _log_bundle(out, report, request, source, run.id)
+    return Deployment(report, run.id, version.uri, out, reused=kept is not None)
 
 
-def _import_networks(request: DeployRequest, profile: DeviceProfile) -> list[Imported]:
-    """The networks; a wrong name, or what TVM cannot import, shows before there is a run."""
-    loaded = [
-        (batch, load_network(request.network, batch, request.seed, request.outputs))
-        for batch in request.batches
-    ]
-    networks = [Imported.of(batch, network) for batch, network in loaded]
+def _import_networks(
+    request: DeployRequest,
+    profile: DeviceProfile,
+    calibration: CalibrationData | None = None,
+    journal: Path | None = None,
+) -> list[Imported]:
+    """The networks; a wrong name, or what TVM cannot import, shows before there is a run.
+
+    One that was quantised for a deployment is taken from its journal.
+    """
+    if journal is not None and request.precision == INT8:
+        networks = [import_kept(journal, request)]
+    else:
+        loaded = [
+            (batch, load_network(request.network, batch, request.seed, request.outputs))
+            for batch in request.batches
+        ]
+        networks = [import_in_precision(*of, calibration) for of in loaded]
     with refusals(request.network):
         reference_of(networks[0].network, request.seed)
     need_cross_compiler(profile.name, profile.target)
     return networks
 
 
+@dataclass(frozen=True)
+class _DeploymentRun:
+    """The MLflow run of a deployment, the model to tune with, and figures that come meanwhile."""
+
+    id: str
+    model: SourceModel | None
+    curve: Curve
+
+
 @contextmanager
-def _run_of(
-    request: DeployRequest, source: ChosenModel | None
-) -> Iterator[tuple[str, SourceModel | None]]:
-    """An MLflow run of a deployment: its id, and the model to tune with."""
+def _run_of(request: DeployRequest, source: ChosenModel | None) -> Iterator[_DeploymentRun]:
     tags = {"device": request.device, "network": request.slug}
     tags |= {PARENT_TAG: source.parent_uri} if source and source.parent_uri else {}
     name = command_run.run_name(
@@ -286,12 +325,16 @@ def _run_of(
         trials=request.trials,
         seed=request.seed,
     )
-    with command_run.tracked_run(name, tags) as run:
+    with (
+        command_run.tracked_run(name, tags) as run,
+        live(run.info.run_id) as curve,
+        traced("deploy"),
+    ):
         command_run.log_resolved(dataclasses.asdict(request))
-        model = None
-        if source:
-            model = SourceModel(load_model(source.folder), source.dataset_digest)
-        yield run.info.run_id, model
+        if source and source.version:
+            command_run.log_source_model(source.version)
+        model = SourceModel(load_model(source.folder), source.dataset_digest) if source else None
+        yield _DeploymentRun(run.info.run_id, model, curve)
 
 
 def _registered(out: Path, name: str) -> Version | None:
@@ -307,27 +350,17 @@ def _registered(out: Path, name: str) -> Version | None:
 def _log_bundle(
     out: Path, report: DeployReport, request: DeployRequest, source: ChosenModel | None, run_id: str
 ) -> Version:
-    """Logs a bundle and its figures and registers it."""
-    import mlflow
-
+    """Logs a bundle and registers it."""
     gated = {
         "latency_ms": report.latency_ms,
         "max_abs_error": report.max_abs_error,
         "tolerance": report.tolerance,
     }
-    figures = gated | {
-        "untuned_ms": report.untuned_ms,
-        "tuning_s": report.tuning_s,
-        "build_s": report.build_s,
-        "trials": report.trials,
-        "leaked_records": report.leaked_records,
-        **{f"{peer}_ms": value for peer, value in report.peers_ms.items()},
-        **{f"batch_{batch}_ms": value for batch, value in report.batches_ms.items()},
-    }
-    mlflow.log_metrics({key: float(v) for key, v in figures.items() if v is not None})
-    if report.interrupted:
-        mlflow.set_tag(INTERRUPTED_TAG, "true")
+    if report.accuracy:
+        gated |= report.accuracy.figures()
     tags = {"device": request.device, "network": request.slug}
+    if request.calibration:
+        tags |= {PRECISION_TAG: request.precision, CALIBRATION_TAG: request.calibration}
     info, manifest_sha256 = log_bundle(out, read_manifest(out), tags)
     return register(
         bundle_name(request.slug, request.device),

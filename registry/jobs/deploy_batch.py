@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hetfeat.deploy.precision import slug_in
 from hetfeat.devices.probe import find_profile
 from hetfeat.errors import DataError, HetfeatError, RequestError
 from hetfeat.parsing import read_yaml
@@ -60,8 +61,8 @@ def deploy_all(jobs: list[Settings]) -> list[dict[str, Any]]:
         row = {"network": job["network"], "device": job["device"], "bundle": None, "error": None}
         deployment = None
         try:
-            name = f"{network_slug(job['network'])}.{find_profile(job['device']).name}"
-            row["bundle"] = job["out"] / name
+            slug = slug_in(network_slug(job["network"]), job["precision"])
+            row["bundle"] = job["out"] / f"{slug}.{find_profile(job['device']).name}"
             deployment = deploy_and_register(DeployJob(**job | {"out": row["bundle"]}))
         except HetfeatError as error:
             row["error"] = str(error)

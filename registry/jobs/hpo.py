@@ -17,14 +17,15 @@ from pydantic import AllowInfNan, StringConstraints
 from hetfeat.errors import RequestError
 from hetfeat.features.columns import FEATURES_VERSION
 from hetfeat.models.base import CostModel
-from hetfeat.models.hyperparameters import Choice, Range, build, space_of
+from hetfeat.models.hyperparameters import build, space_of
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
 from hetfeat.parsing import Count, Json, Schema
-from hetfeat.progress import progress
+from hetfeat.progress import progress, record
 from registry.jobs import optuna_study
 from registry.jobs.optuna_study import TRIALS, TrialOptions
 from registry.jobs.train import (
+    DECIDING_METRICS,
     MAIN_METRICS,
     TrainingData,
     TrainingRequest,
@@ -49,6 +50,7 @@ from registry.models.signatures import check_signing_key
 from registry.models.version import EVALUATION_TAG, FEATURES_TAG, Version
 from registry.models.versions import search_versions
 from registry.tracking import command_run
+from registry.tracking.live import Curve
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VALUE = "valid_pca"
+BEST = f"progress/best_{VALUE}"
+"""Figure of a study while it goes on: the best value so far, by trials."""
 STUDY_TAG, TRIAL_TAG, IDENTITY_TAG = "study", "study_trial", "study_identity"
 _REQUEST, _PARENT, _CLAIM, _RESULT = "request", "parent_run", "claim", "result"
 _IDENTITY = "identity"
@@ -230,7 +234,10 @@ def _run_trials(work: _Work) -> None:
                 time.sleep(options.poll_s)
             else:
                 return
-            at(len(optuna_study.counted(work.study)))
+            done = len(optuna_study.counted(work.study))
+            at(done)
+            if trial is not None and (best := optuna_study.best_value(work.study)) is not None:
+                record(done, {BEST: best})
 
 
 def _run_trial(work: _Work, trial: optuna.Trial) -> None:
@@ -281,10 +288,10 @@ def _objective(work: _Work, trial: optuna.Trial, run_id: str) -> float:
 
     training, data = work.search.training, work.data
     space = space_of(training.model, training.effort)
-    values = {name: _suggest(trial, name, at) for name, at in space.items()}
+    values = {name: optuna_study.suggest(trial, name, at) for name, at in space.items()}
     mlflow.log_params(values)
     dataset = command_run.log_records(data.store.path, data.digest, "training")
-    curve = command_run.Curve()
+    curve = Curve(run_id)
 
     def on_epoch(epoch: int, figures: dict[str, float]) -> None:
         curve.add(epoch, figures)
@@ -297,19 +304,11 @@ def _objective(work: _Work, trial: optuna.Trial, run_id: str) -> float:
     try:
         model.fit(data.train, data.valid, on_epoch)
     finally:  # a trial that is pruned has a curve, too
-        curve.log(run_id)
+        curve.log()
     value = _valid_pca(model, data)
     # After the curve, whose last point has the same step: the model is that of its best epoch.
-    command_run.log_final({VALUE: value}, curve.last_epoch, None, dataset)
+    command_run.log_final({VALUE: value}, None, dataset, curve.last_step)
     return value
-
-
-def _suggest(trial: optuna.Trial, name: str, space: Range | Choice) -> Any:
-    if isinstance(space, Choice):
-        return trial.suggest_categorical(name, space.values)
-    if space.whole:
-        return trial.suggest_int(name, int(space.low), int(space.high), log=space.log)
-    return trial.suggest_float(name, space.low, space.high, log=space.log)
 
 
 def _valid_pca(model: CostModel, data: TrainingData) -> float:
@@ -362,6 +361,7 @@ def _train_best(work: _Work, best: FrozenTrial) -> dict[str, Any]:
             trained = fit_and_register(run.info.run_id, training, work.data, model, tags)
     # Nested runs are hard to find among many: the summary is on the parent.
     mlflow.log_metrics({f"best.{VALUE}": best.value or 0.0, **trained["metrics"]})
+    command_run.log_deciding({key: trained["metrics"][key] for key in DECIDING_METRICS})
     mlflow.set_tag("best_trial", str(best.number))
     return {
         "study": work.study.study_name,

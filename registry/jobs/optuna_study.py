@@ -22,6 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hetfeat import parsing
 from hetfeat.errors import RequestError, WorkFailed
+from hetfeat.models.hyperparameters import Choice, Range
 from registry.models import process
 from registry.tracking.packages import missing
 
@@ -232,13 +233,27 @@ def pruner(options: TrialOptions = TRIALS) -> optuna.pruners.BasePruner:
     return optuna.pruners.MedianPruner(options.startup_trials, *rounds)
 
 
+def suggest(trial: optuna.Trial, name: str, space: Range | Choice) -> Any:
+    """A value of a hyperparameter, out of what it may be."""
+    if isinstance(space, Choice):
+        return trial.suggest_categorical(name, space.values)
+    if space.whole:
+        return trial.suggest_int(name, int(space.low), int(space.high), log=space.log)
+    return trial.suggest_float(name, space.low, space.high, log=space.log)
+
+
+def best_value(study: optuna.Study) -> float | None:
+    """The highest value of a completed trial; None where none was completed."""
+    return max(map(_value, _completed(study)), default=None)
+
+
 def best_trial(study: optuna.Study) -> FrozenTrial:
     """The completed trial of the highest value, the first of equals.
 
     Raises:
         WorkFailed: None was completed.
     """
-    done = [t for t in counted(study) if t.state == TrialState.COMPLETE and t.value is not None]
+    done = _completed(study)
     if not done:
         known = [t.user_attrs[REASON] for t in counted(study) if REASON in t.user_attrs]
         reasons = [parsing.printable(str(reason)) for reason in known]
@@ -248,7 +263,15 @@ def best_trial(study: optuna.Study) -> FrozenTrial:
             "at least one",
             "correct the cause and go on with more --trials, or under another --study",
         )
-    return max(done, key=lambda trial: (trial.value or 0.0, -trial.number))
+    return max(done, key=lambda trial: (_value(trial), -trial.number))
+
+
+def _completed(study: optuna.Study) -> list[FrozenTrial]:
+    return [t for t in counted(study) if t.state == TrialState.COMPLETE and t.value is not None]
+
+
+def _value(trial: FrozenTrial) -> float:
+    return trial.value or 0.0
 
 
 def holds_studies(url: str) -> bool:

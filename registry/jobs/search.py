@@ -25,6 +25,7 @@ from hetfeat.search.strategies import check_strategies, make_search
 from hetfeat.search.warm_start import recorded_prior, warmed_search
 from hetfeat.tune.gemm_measurer import gemm_measurer
 from registry.tracking import command_run
+from registry.tracking.live import Curve
 
 log = logging.getLogger(__name__)
 
@@ -211,7 +212,7 @@ def _log_curve(run_id: str, trials: Sequence[Trial], optimum_s: float | None) ->
     """The median over runs of the best so far, by evaluations."""
     import mlflow
 
-    curve = command_run.Curve()
+    curve = Curve(run_id)
     # A run ends before its budget only where the space does, for all runs alike.
     for step, reached in enumerate(zip(*(trial.curve_s for trial in trials), strict=True)):
         median = _median(reached)
@@ -220,7 +221,7 @@ def _log_curve(run_id: str, trials: Sequence[Trial], optimum_s: float | None) ->
             if optimum_s is not None:
                 figures["excess"] = median / optimum_s - 1
             curve.add(step + 1, figures)
-    curve.log(run_id)
+    curve.log()
     mlflow.log_metrics(_times(trials))
 
 

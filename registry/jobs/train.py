@@ -22,7 +22,7 @@ from hetfeat.models.evaluate import Evaluation, evaluate
 from hetfeat.models.hyperparameters import build
 from hetfeat.models.permutation import permutation_importance
 from hetfeat.models.pruned import kept_by_pruning
-from hetfeat.models.settings import changed
+from hetfeat.models.settings import as_text, changed
 from hetfeat.progress import progress
 from hetfeat.report import figures
 from registry.models.names import cost_model_name
@@ -38,10 +38,12 @@ from registry.models.versions import metric_tags, register
 from registry.tracking import command_run
 from registry.tracking.cost_model_flavor import input_example, log_cost_model
 from registry.tracking.environment_tags import peak_memory_bytes
+from registry.tracking.live import Curve
 
 log = logging.getLogger(__name__)
 
 MAIN_METRICS = ("pca", "rmse", "r2", "top1", "top5")
+DECIDING_METRICS = ("pca", "rmse", "top1")
 SPLIT_SEED = 0
 """Seed of every split of a store, whatever the model's: its versions are then comparable."""
 EVALUATION = "evaluation"
@@ -106,7 +108,7 @@ _SIDES = ("train", "valid", "test")
 class _Fit:
     """How a model was fitted: its learning curve, seconds by the clock and of processors."""
 
-    curve: command_run.Curve
+    curve: Curve
     train_s: float
     cpu_s: float
 
@@ -168,13 +170,11 @@ def train_as_tenset(request: TrainingRequest) -> None:
     data = load_data(request, as_tenset=True)
     with command_run.tracked_run(f"train {request.model} {TENSET}", {}) as run:
         mlflow.set_tags(source_tags(request, data))
-        fit = _fit(model, data)
+        fit = _fit(run.info.run_id, model, data)
         judged = evaluate(model, data.whole, data.valid, data.test, seed=request.seed)
         _log_settings(request, data, model)
-        fit.curve.log(run.info.run_id)
         dataset = command_run.log_records(data.store.path, data.digest, "training")
-        final = {**judged.metrics, **fit.figures}
-        command_run.log_final(final, fit.curve.last_epoch, None, dataset)
+        command_run.log_final({**judged.metrics, **fit.figures}, None, dataset)
 
 
 def fit_and_register(
@@ -202,7 +202,7 @@ def fit_and_register(
     tags = source_tags(request, data)
     tags |= {COMPARISON_TAG: _comparison_of(tags), **(extra_tags or {})}
     mlflow.set_tags(tags)
-    fit = _fit(model, data)
+    fit = _fit(run_id, model, data)
     judged = evaluate(model, data.whole, data.valid, data.test, data.store.networks(), request.seed)
     _log_settings(request, data, model)
     version = _log_results(run_id, name, data, model, judged, fit, tags)
@@ -289,8 +289,9 @@ def evaluation_digest(test: Examples) -> str:
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
-def _fit(model: CostModel, data: TrainingData) -> _Fit:
-    curve = command_run.Curve()
+def _fit(run_id: str, model: CostModel, data: TrainingData) -> _Fit:
+    """Fits a model; its learning curve is logged meanwhile."""
+    curve = Curve(run_id)
     log.info(
         "training on %d records, %d held out", len(data.train), len(data.valid) + len(data.test)
     )
@@ -302,14 +303,17 @@ def _fit(model: CostModel, data: TrainingData) -> _Fit:
             at(epoch + 1)
 
         model.fit(data.train, data.valid, on_epoch)
+    curve.log()
     fit = _Fit(curve, time.perf_counter() - start, time.process_time() - cpu_start)
     model.learn_unapplied_traces(data.train, data.valid)
     return fit
 
 
 def _log_settings(request: TrainingRequest, data: TrainingData, model: CostModel) -> None:
+    """Logs what the run was asked for; hyperparameters as parameters where they are its own."""
     import mlflow
 
+    own = changed(request.model, request.effort, model)
     command_run.log_resolved(
         {
             "records": data.store.path,
@@ -320,11 +324,12 @@ def _log_settings(request: TrainingRequest, data: TrainingData, model: CostModel
             "pruned": request.pruned,
             "effort": request.effort,
             "seed": request.seed,
-            "set": changed(request.model, request.effort, model),
+            "set": as_text(own),
             **data.facts,
         }
     )
-    mlflow.log_params({f"model.{key}": value for key, value in model.parameters.items()})
+    mlflow.log_params({f"model.{key}": value for key, value in own.items()})
+    mlflow.log_dict(dict(model.parameters), "model_parameters.json")
 
 
 def _log_results(
@@ -338,18 +343,17 @@ def _log_results(
 ) -> Version:
     import mlflow
 
-    curve, step = fit.curve, fit.curve.last_epoch
-    curve.log(run_id)
+    step = fit.curve.last_step  # MLflow gives the model what the curve has there
     info, manifest_sha256 = log_cost_model(model, input_example(data.store), step, tags)
     dataset = command_run.log_records(data.store.path, data.digest, "training")
     # A cost model of another package may have chosen nothing.
     final = {**judged.metrics, **fit.figures, **getattr(model, "chosen", {})}
-    for baseline, values in judged.baselines.items():
-        final |= {f"{baseline}.{key}": value for key, value in values.items()}
-    command_run.log_final(final, step, info.model_id, dataset)
-    mlflow.log_figure(
-        figures.learning_curve(curve.epochs, curve.figures), "figures/learning_curve.png"
-    )
+    command_run.log_final(final, info.model_id, dataset)
+    command_run.log_deciding({key: judged.metrics[key] for key in DECIDING_METRICS})
+    compared = {tags["model"]: judged.metrics, **judged.baselines}
+    columns = {key: [row[key] for row in compared.values()] for key in MAIN_METRICS}
+    command_run.log_table({"model": list(compared), **columns}, "tables/baselines.json")
+    mlflow.log_figure(figures.learning_curve(fit.curve.points), "figures/learning_curve.png")
     mlflow.log_figure(
         figures.predicted_against_measured(judged.y, judged.estimate),
         "figures/predicted_against_measured.png",

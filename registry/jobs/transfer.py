@@ -121,6 +121,7 @@ def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
             seed=wanted.seed,
         )
         with command_run.tracked_run(name, tags) as run:
+            command_run.log_source_model(source.version)
             divided = records.divide(check)
             tags |= {DATASET_TAG: divided.dataset_digest}
             mlflow.set_tags(tags)
@@ -225,11 +226,12 @@ def _log(
 ) -> int | None:
     """Logs figures and, if the source was kept, the model; returns the version's number."""
     dataset = command_run.log_records(store.path, tags[DATASET_TAG], "transfer")
+    command_run.log_deciding(figures)
     if not adapted.decision.kept:  # the other metrics are those of a model that is dropped
-        command_run.log_final(figures, 0, None, dataset)
+        command_run.log_final(figures, None, dataset)
         return None
     info, manifest_sha256 = log_cost_model(adapted.model, input_example(store), 0, tags)
-    command_run.log_final({**judged.metrics, **figures}, 0, info.model_id, dataset)
+    command_run.log_final({**judged.metrics, **figures}, info.model_id, dataset)
     kept = {**tags, **metric_tags({key: judged.metrics[key] for key in MAIN_METRICS} | figures)}
     return register(
         cost_model_name(profile.family, profile.name),

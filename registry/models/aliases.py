@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from registry.models.mlflow_client import condition, patiently
-from registry.models.version import LIVE_STAGES, Version
+from registry.models.version import LIVE_STAGES, STAGE_TAG, Version
 from registry.models.versions import resolve, search_versions
 
 if TYPE_CHECKING:
@@ -80,14 +80,27 @@ def version_of(client: "MlflowClient", name: str, number: int) -> Version:
 def read(client: "MlflowClient", name: str) -> Shown:
     """What a registered model shows now, in one call."""
     model = patiently(lambda: client.get_registered_model(name))
-    latest = {str(v.current_stage).lower(): int(v.version) for v in model.latest_versions}
+    newest = map(Version.of, getattr(model, "latest_versions", ()))
+    latest = {version.stage: version.version for version in newest}
     return Shown(dict(model.tags), State.of(dict(model.aliases)), latest)
 
 
 def versions_of(client: "MlflowClient", name: str) -> list[Version]:
     """All versions of a registered model."""
     named = condition("name", name)
-    return [Version.of(v) for v in patiently(lambda: list(search_versions(client, named)))]
+    found = [Version.of(v) for v in patiently(lambda: list(search_versions(client, named)))]
+    if _has_stages(client):
+        return found
+    held = read(client, name).aliases  # a search does not tell them
+    return [_with_stage_of_alias(version, held) for version in found]
+
+
+def _with_stage_of_alias(version: Version, held: State) -> Version:
+    """A version that was promoted before there was our tag of its stage, as it was then."""
+    stages = [stage for stage in LIVE_STAGES if held.holder_of(stage) == version.version]
+    if STAGE_TAG in version.tags or not stages:
+        return version
+    return dataclasses.replace(version, stage=stages[0])
 
 
 def exists(client: "MlflowClient", name: str, number: int | None) -> bool:
@@ -161,7 +174,22 @@ def _set_alias(client: "MlflowClient", name: str, alias: str, version: int | Non
         patiently(lambda: client.set_registered_model_alias(name, alias, str(version)))
 
 
+def _has_stages(client: "MlflowClient") -> bool:
+    """Whether MLflow still moves versions through stages of its own; where not, our tag says them.
+
+    MLflow has announced that they go.
+    """
+    return hasattr(client, "transition_model_version_stage")
+
+
 def _show_stage(client: "MlflowClient", name: str, stage: str, wanted: int | None) -> None:
+    if not _has_stages(client):
+        for version in versions_of(client, name):
+            if version.stage == stage and version.version != wanted:
+                set_version_tag(client, name, version.version, STAGE_TAG, "archived")
+        if wanted is not None:
+            set_version_tag(client, name, wanted, STAGE_TAG, stage)
+        return
     if wanted is not None:  # one transaction moves it in and whatever was there out
         _move(client, name, wanted, stage, True)
         return
@@ -170,6 +198,9 @@ def _show_stage(client: "MlflowClient", name: str, stage: str, wanted: int | Non
 
 
 def _move(client: "MlflowClient", name: str, version: int, stage: str, archive: bool) -> None:
+    if not _has_stages(client):
+        set_version_tag(client, name, version, STAGE_TAG, stage)
+        return
     patiently(
         lambda: client.transition_model_version_stage(
             name, str(version), stage.capitalize(), archive_existing_versions=archive

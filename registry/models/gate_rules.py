@@ -12,7 +12,16 @@ from hetfeat.parsing import Schema, parse, read_yaml
 DEFAULTS = Path(__file__).with_name("gates.yaml")
 _ACTION = "write a file like registry/models/gates.yaml, or correct HETFEAT_GATES"
 
-Gate = Literal["artifacts", "features", "signature", "figures", "transfer", "numerics", "latency"]
+Gate = Literal[
+    "artifacts",
+    "features",
+    "signature",
+    "figures",
+    "transfer",
+    "numerics",
+    "accuracy",
+    "latency",
+]
 _Kind = Annotated[str, StringConstraints(pattern="^(cost_model|bundle)$")]
 _Stage = Annotated[str, StringConstraints(pattern="^(staging|production)$")]
 _EMPTY = BeforeValidator(lambda value: {} if value is None else value)
@@ -40,6 +49,18 @@ class FigureRule(_Written):
     may_fall_by: float = 0.0
 
 
+class AccuracyRule(_Written):
+    """What a network that was quantised must keep of the one of float32.
+
+    Attributes:
+        snr_db: Least ratio of signal to noise in decibels, default 10.
+        top1_agreement: Least share of rows with the same first class, default 0.9.
+    """
+
+    snr_db: float = 10.0
+    top1_agreement: float = 0.9
+
+
 _Gates = Annotated[dict[_Kind, dict[_Stage, tuple[Gate, ...]]], _EMPTY]
 _Figures = Annotated[dict[str, Annotated[FigureRule, _EMPTY]], _EMPTY]
 
@@ -55,6 +76,7 @@ class Rules(_Written):
             `skip`.
         transfer_may_fall_by: Most by which the PCA may fall from source to transfer-tuned, default
             0.
+        accuracy: Rule of bundles that were quantised, default that of `AccuracyRule`.
         latency_ratio: Largest ratio of a bundle's latency to that of the one it replaces, default
             1.03.
     """
@@ -64,6 +86,7 @@ class Rules(_Written):
     figures: _Figures = Field(default_factory=dict)
     not_comparable: Literal["refuse", "skip"] = "refuse"
     transfer_may_fall_by: float = 0.0
+    accuracy: Annotated[AccuracyRule, _EMPTY] = Field(default_factory=AccuracyRule)
     latency_ratio: float = 1.03
 
     def names(self, kind: str, stage: str) -> tuple[Gate, ...]:

@@ -17,6 +17,7 @@ from registry.models.version import (
     MANIFEST_TAG,
     METRIC_PREFIX,
     PARENT_TAG,
+    PRECISION_TAG,
     Version,
     figure_of,
 )
@@ -138,7 +139,7 @@ def figure(client: "MlflowClient", version: Version, name: str) -> float | None:
 
 
 _LOWEST = {"rmse": 0.0, "max_abs_error": 0.0, "tolerance": 0.0, "r2": -math.inf}
-_SHARES = re.compile(r"pca|top\d+|pca_.*|.*_pca")
+_SHARES = re.compile(r"pca|top\d+|top1_agreement|pca_.*|.*_pca")
 """Names of figures from 0 to 1."""
 _POSITIVE = ("latency_ms",)
 
@@ -250,6 +251,20 @@ def _numerics(at: Candidate) -> Iterator[GateResult]:
     yield _of_two(at, "numerics", ("max_abs_error", "tolerance"), missing, judged)
 
 
+def _accuracy(at: Candidate) -> Iterator[GateResult]:
+    if PRECISION_TAG not in at.version.tags:  # what a user has quantised himself, he judges
+        return
+    for name, least in at.rules.accuracy:
+        value = figure(at.client, at.version, name)
+        if refused := _impossible("accuracy", name, value):
+            yield refused
+        elif value is not None:
+            outcome = PASSED if value >= least else REFUSED
+            yield GateResult("accuracy", outcome, f"{name} {value:.4g}, at least {least:.4g}")
+        elif name == "snr_db":
+            yield GateResult("accuracy", REFUSED, "never compared with float32")
+
+
 def _of_two(
     at: Candidate,
     gate: str,
@@ -294,6 +309,7 @@ GATES: dict[Gate, Callable[[Candidate], Iterator[GateResult]]] = {
     "figures": _figures,
     "transfer": _transfer,
     "numerics": _numerics,
+    "accuracy": _accuracy,
     "latency": _latency,
 }
 """Gates by the name that the rules call them; that of the artifacts is handed in."""

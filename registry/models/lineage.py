@@ -8,13 +8,14 @@ from hetfeat.errors import RequestError
 from hetfeat.parsing import printable
 from registry.models.gates import kind_of
 from registry.models.mlflow_client import condition, connect, translated
-from registry.models.version import DATASET_TAG, PARENT_TAG, Version
+from registry.models.version import CALIBRATION_TAG, DATASET_TAG, PARENT_TAG, Version
 from registry.models.versions import resolve, search_versions
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 DATASET = "dataset:"
+CALIBRATION = "calibration:"
 MIN_DIGITS = 8
 """Fewest digits of a digest that stand for the whole, as commands print it."""
 _HEXADECIMAL = frozenset("0123456789abcdef")
@@ -25,9 +26,9 @@ class Node:
     """A data set or a version.
 
     Attributes:
-        id: `models:/NAME/VERSION` or `dataset:DIGEST`.
-        kind: `data set`, `source model`, `transfer-tuned model`, `bundle`, or `gone` for a
-            version that was deleted.
+        id: `models:/NAME/VERSION`, `dataset:DIGEST` or `calibration:DIGEST`.
+        kind: `data set`, `calibration data`, `source model`, `transfer-tuned model`, `bundle`, or
+            `gone` for a version that was deleted.
         stage: Stage of a version, default empty.
     """
 
@@ -147,6 +148,10 @@ def _ascend(client: "MlflowClient", graph: Lineage, version: Version) -> None:
         if digest := version.tags.get(DATASET_TAG):
             _add_dataset(graph, digest)
             graph.edges.append((DATASET + digest, version.uri))
+        if digest := version.tags.get(CALIBRATION_TAG):
+            node = CALIBRATION + digest
+            graph.nodes[node] = Node(node, "calibration data")
+            graph.edges.append((node, version.uri))
         if not (parent_uri := version.tags.get(PARENT_TAG)):
             return
         graph.edges.append((parent_uri, version.uri))
@@ -189,7 +194,7 @@ def _label(graph: Lineage, node: str) -> str:
     shown = graph.nodes.get(node, Node(node, "not shown"))
     stage = f", {shown.stage}" if shown.stage not in ("", "none") else ""
     name = shown.id.removeprefix("models:/")
-    if shown.kind == "data set":
-        name = shown.id.removeprefix(DATASET)[:16]
+    if shown.kind in ("data set", "calibration data"):
+        name = shown.id.partition(":")[2][:16]
     mark = "  <-" if node == graph.asked else ""
     return f"{printable(name, None)} ({shown.kind}{stage}){mark}"

@@ -37,6 +37,9 @@ _DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     # A bar for each small file says nothing.
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    # Spans go in requests of five, and MLflow forgets a trace, a deployment's too, after an hour.
+    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_SPAN_BATCH_SIZE": "512",
+    "MLFLOW_TRACE_BUFFER_TTL_SECONDS": "604800",
 }
 
 

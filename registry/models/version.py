@@ -1,6 +1,6 @@
 """A version of a registered model, and the tags that it bears."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,8 @@ MANIFEST_TAG = "manifest_sha256"
 SIGNATURE_TAG = "manifest_signature"
 PARENT_TAG = "parent_model_uri"
 DATASET_TAG = "dataset_digest"
+PRECISION_TAG = "precision"
+CALIBRATION_TAG = "calibration_digest"
 EVALUATION_TAG = "evaluation_digest"
 FEATURES_TAG = "feature_version"
 COMPARISON_TAG = "comparison"
@@ -23,6 +25,8 @@ _FIGURE_BYTES = 32
 
 STAGES = ("none", "staging", "production", "archived")
 LIVE_STAGES = ("staging", "production")
+STAGE_TAG = "stage"
+"""Tag with the stage of a version, written where MLflow has no stages of its own any more."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +59,25 @@ class Version:
     @classmethod
     def of(cls, registered: Any) -> "Version":
         """From MLflow's ModelVersion."""
+        aliases, tags = tuple(registered.aliases), dict(registered.tags)
         return cls(
             name=registered.name,
             version=int(registered.version),
             run_id=registered.run_id or None,
             source=registered.source,
-            stage=str(registered.current_stage or "None").lower(),
-            aliases=tuple(registered.aliases),
-            tags=dict(registered.tags),
+            stage=_stage_of(registered, aliases, tags),
+            aliases=aliases,
+            tags=tags,
         )
+
+
+def _stage_of(registered: Any, aliases: Collection[str], tags: Mapping[str, str]) -> str:
+    """MLflow's own stage of a version; without one that of our tag, or of an alias of before."""
+    if stage := getattr(registered, "current_stage", None):
+        return str(stage).lower()
+    if (tagged := tags.get(STAGE_TAG)) in STAGES:
+        return str(tagged)
+    return next((stage for stage in LIVE_STAGES if stage in aliases), "none")
 
 
 def figure_of(version: Version, name: str) -> float | None:

@@ -66,7 +66,7 @@ def register(
     if parent_uri is not None:
         kept[PARENT_TAG] = resolve(parent_uri, client=client).uri
     with translated(f"register a version of {name}"):
-        model_id = _logged_model_id(uri)
+        model_id = logged_model_id(uri)
         if model_id is not None and run_id is None:
             run_id = client.get_logged_model(model_id).source_run_id
         _ensure_model(client, name)
@@ -250,6 +250,7 @@ def _ensure_model(client: "MlflowClient", name: str) -> None:
             raise
 
 
-def _logged_model_id(uri: str) -> str | None:
+def logged_model_id(uri: str) -> str | None:
+    """Id of the logged model that a URI names; None where it names something else."""
     match = re.fullmatch(r"models:/(m-[0-9a-f]+)", uri)
     return match[1] if match else None

@@ -4,17 +4,18 @@ import contextlib
 import logging
 import math
 import os
-import time
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetfeat.errors import RequestError
 from registry.models import process
 from registry.models.mlflow_client import set_defaults, translated
+from registry.models.version import Version
+from registry.models.versions import logged_model_id
 from registry.tracking.environment_tags import system_tags
+from registry.tracking.live import live
 from registry.tracking.packages import missing
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ DIGEST_CHARACTERS = 36
 """Most characters that MLflow keeps of a data set's digest; a tag carries the whole."""
 MOST_CHARACTERS = 250
 """Most characters of a run's name that MLflow's database holds."""
+DECIDING = "decides/"
+"""Text before the names of the few metrics that decide: MLflow sorts sections by such prefixes, and
+metrics without one come after them."""
 _NOISY = ("alembic", "mlflow", "git")
 
 
@@ -44,7 +48,8 @@ def tracked_run(
 
     It goes where MLflow's own variables say, by default into `mlflow.db` in the working folder.
     An exception inside ends it as failed, an interrupt as killed. `run_id` goes on with that run.
-    The first word of the name is the command. What the machine does meanwhile is logged, too.
+    The first word of the name is the command. What the machine does meanwhile is logged, too, and
+    the figures that `hetfeat.progress` tells of.
 
     Raises:
         HetfeatError: The tracking store, its artifacts or the disk failed, at whatever step; the
@@ -74,7 +79,8 @@ def tracked_run(
             begun = {COMMAND_TAG: name.partition(" ")[0], PROCESS_TAG: process.describe()}
             mlflow.set_tags({**begun, **tags, **system_tags()})
             _check_artifacts(run.info.artifact_uri)
-            yield run
+            with live(run.info.run_id):
+                yield run
 
 
 def run_name(command: str, *what: str, **settings: object) -> str:
@@ -178,6 +184,7 @@ def nested_run(name: str, tags: Mapping[str, str]) -> Iterator["mlflow.ActiveRun
     with (
         mlflow.start_run(run_name=name, nested=True, tags=facts) as run,
         _killed_by_an_interrupt(),
+        live(run.info.run_id),
     ):
         yield run
 
@@ -208,6 +215,16 @@ def log_records(path: Path, digest: str, context: str) -> "Dataset":
     return dataset
 
 
+def log_source_model(version: Version) -> None:
+    """Logs the model that a version is of as an input of the active run, where MLflow knows it."""
+    import mlflow
+    from mlflow.entities import LoggedModelInput
+
+    model_id, run = logged_model_id(version.source), mlflow.active_run()
+    if model_id is not None and run is not None:
+        mlflow.MlflowClient().log_inputs(run.info.run_id, models=[LoggedModelInput(model_id)])
+
+
 def _dataset_of(path: Path, digest: str) -> "Dataset":
     """A record store as an MLflow data set: where it lies and its digest, not its contents."""
     from mlflow.data.dataset_source_registry import resolve_dataset_source
@@ -222,50 +239,44 @@ def _dataset_of(path: Path, digest: str) -> "Dataset":
     )
 
 
-@dataclass
-class Curve:
-    """Figures of each epoch, collected and logged in a few requests.
+def log_table(columns: Mapping[str, list[Any]], path: str) -> None:
+    """Logs a table into the active run, as MLflow's pages show and compare them.
 
-    A request an epoch would take longer than the epoch.
+    Args:
+        columns: Values of each column by its name.
+        path: Path of the file among the artifacts of the run, which ends in `.json`.
     """
+    import mlflow
 
-    epochs: list[int] = field(default_factory=list)
-    figures: dict[str, list[float]] = field(default_factory=dict)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*select_dtypes")  # MLflow's own call
+        mlflow.log_table(dict(columns), path)
 
-    @property
-    def last_epoch(self) -> int:
-        """The step of the final figures."""
-        return self.epochs[-1] if self.epochs else 0
 
-    def add(self, epoch: int, figures: dict[str, float]) -> None:
-        """Keeps the figures of an epoch."""
-        self.epochs.append(epoch)
-        for name, value in figures.items():
-            self.figures.setdefault(name, []).append(value)
+def log_deciding(metrics: Mapping[str, float | None]) -> None:
+    """Logs the few figures by which runs are compared, in a section that MLflow's page opens with.
 
-    def log(self, run_id: str) -> None:
-        """Logs every point at its own step."""
-        from mlflow import MlflowClient
-        from mlflow.entities import Metric
+    They are there under their own names, too. What is None or NaN is left out.
+    """
+    import mlflow
 
-        now = int(time.time() * 1000)
-        points = [
-            Metric(name, value, now, step)
-            for name, values in self.figures.items()
-            for step, value in zip(self.epochs, values, strict=True)
-        ]
-        client, most = MlflowClient(), 1000
-        for start in range(0, len(points), most):
-            client.log_batch(run_id, metrics=points[start : start + most])
+    known = {key: value for key, value in metrics.items() if value is not None}
+    mlflow.log_metrics({DECIDING + key: v for key, v in known.items() if math.isfinite(v)})
 
 
 def log_final(
-    metrics: Mapping[str, float], step: int, model_id: str | None, dataset: "Dataset"
+    metrics: Mapping[str, float], model_id: str | None, dataset: "Dataset", step: int = 0
 ) -> None:
     """Logs final figures of the run, linked to the logged model and the data set.
 
-    Without `model_id` MLflow gives a logged model only what was logged at its own step before.
     A figure that does not exist (NaN) is left out: not every store takes it.
+
+    Args:
+        metrics: Figures by name.
+        model_id: Id of the logged model, if there is one. Without it MLflow gives a model only what
+            was logged at its own step before.
+        dataset: Data set that they are of.
+        step: Step of the figures; 0 by default, where MLflow's pages draw bars and no lines.
     """
     import mlflow
 

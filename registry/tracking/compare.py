@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.errors import RequestError
 from registry.models.mlflow_client import connect, translated
 from registry.models.versions import resolve
+from registry.tracking.command_run import DECIDING
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _RUN_ID = re.compile(r"[a-zA-Z0-9][\w-]{0,255}")
 """Pattern of a run's id, MLflow's own rule."""
+_LEFT_OUT = (DECIDING, "progress/", "tuning/")
+"""Texts before the names of metrics that are there under another name, and of those of a run in
+flight, whose last ones say little of it."""
 _SYSTEM = "system/"
 """Text before the names of MLflow's samples of the machine: the last ones say little of a run."""
 
@@ -50,9 +54,9 @@ def compare(
     if len(names) < 2:
         raise RequestError(f"{len(names)} run to compare", "two or more", "name another one")
     runs = [_run(client, text) for text in names]
+    left_out = _LEFT_OUT if system else (*_LEFT_OUT, _SYSTEM)
     metrics = _rows([run.data.metrics for run in runs])
-    if not system:
-        metrics = {name: row for name, row in metrics.items() if not name.startswith(_SYSTEM)}
+    metrics = {name: row for name, row in metrics.items() if not name.startswith(left_out)}
     parameters = _rows([run.data.params for run in runs])
     return Comparison(
         tuple(run.info.run_id for run in runs),

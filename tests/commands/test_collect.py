@@ -14,12 +14,14 @@ import pytest
 
 from hetfeat.dataset import sidecar_files
 from hetfeat.dataset.store import RecordStore
+from registry.models.mlflow_client import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
 PROGRAMS_PER_TASK = 24
 ENOUGH = 12
 """Records in the store before the process is stopped."""
+DECIDING = ("programs", "programs_per_s")
 
 
 def start(
@@ -135,6 +137,14 @@ def test_the_last_run_measured_the_rest(story):
     assert result["failed"] <= result["programs"] / 4
     assert result["programs_per_s"] > 0
     assert result["dataset_digest"] == story.store.digest()
+
+
+def test_the_run_shows_how_many_and_how_fast(story):
+    client = connect(f"sqlite:///{story.folder / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("hetfeat")
+    runs = client.search_runs([experiment.experiment_id], "status = 'FINISHED'")
+    shown = [run.data.metrics[f"decides/{key}"] for run in runs for key in DECIDING]
+    assert shown == [story.result[key] for key in DECIDING]
 
 
 def test_the_store_has_everything_a_training_needs(story):

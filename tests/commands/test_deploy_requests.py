@@ -212,7 +212,7 @@ def test_compile_takes_other_outputs_than_the_deployment(
 ):
     asked = []
 
-    def instead(request, profile):
+    def instead(request, profile, **_):
         asked.append(request.outputs)
         raise WorkFailed("a network", "none", "stop here")
 

@@ -91,6 +91,10 @@ def test_registers_the_best_under_one_parent_and_goes_on(here, capfd):
     best = client.get_run(first["run_id"])
     parent = client.get_run(best.data.tags["mlflow.parentRunId"])
     assert parent.data.metrics["best.valid_pca"] == first["best"]["value"]
+    assert parent.data.metrics["decides/pca"] == first["metrics"]["pca"]
+    so_far = client.get_metric_history(parent.info.run_id, "progress/best_valid_pca")
+    assert [point.step for point in so_far] == [1, 2]
+    assert so_far[0].value <= so_far[1].value == first["best"]["value"]
     nested = nested_of(first)
     trials = {run.data.tags["study_trial"]: run for run in nested if run != best}
     assert set(trials) == {"0", "1"}

@@ -64,10 +64,13 @@ NOT_HERE = {
     "docs/deploy.md: hetfeat deploy decoder.onnx": "tests/hetfeat/deploy/test_outputs.py",
     "docs/deploy.md: hetfeat deploy --config": "tests/commands/test_deploy_config.py",
     "docs/fleet.md: (python -m|.*--port 9091)": "a second machine",
+    "docs/packs.md: ": "tests/hetfeat/packs/test_packs.py",
     "docs/quantised.md: ": "tests/hetfeat/deploy/test_integer_bundles.py",
     "docs/registry.md: hetfeat (share|fetch)": "tests/registry/files/test_s3.py",
     "docs/registry.md: WEBHOOK_SECRET": "tests/registry/models/test_webhook.py",
     "docs/report.md: hetfeat report --effort": "hours",
+    "docs/your-mlflow.md: (export|hetfeat)": "a server of MLflow",
+    "docs/your-mlflow.md: WEBHOOK": "tests/registry/models/test_deliver_promotions.py",
     "docs/serving.md: mlflow models serve": "tests/commands/test_serving.py",
 }
 """Who else runs a line of a page, or what it would need."""

@@ -101,7 +101,9 @@ def test_the_run_keeps_its_own_parameters_and_gets_the_resolved(trained):
     assert parameters["records"] == "records"
     assert parameters["resolved.family"] == "cpu-x86"
     assert parameters["resolved.devices"] == "a,b"
-    assert parameters["model.rounds"] == "150"
+    assert not any(name.startswith("model.") for name in parameters), "all are the effort's own"
+    file = trained.client.download_artifacts(trained.result["run_id"], "model_parameters.json")
+    assert json.loads(Path(file).read_text())["rounds"] == 150
 
 
 def test_the_learning_curve_has_a_point_a_round(trained):
@@ -120,19 +122,31 @@ def test_final_metrics_reach_the_run_and_the_logged_model(trained):
     for name, value in trained.result["metrics"].items():
         assert trained.run.data.metrics[name] == value
         assert of_model[name] == value
-    assert trained.run.data.metrics["constant.pca"] == 0.5
+    for name in ("pca", "rmse", "top1"):
+        assert trained.run.data.metrics[f"decides/{name}"] == trained.result["metrics"][name]
 
 
-def test_final_metrics_are_linked_to_the_model_at_the_step_of_the_last_epoch(trained):
-    """MLflow links what a run logged at the model's step, which is 0 unless it is told."""
+def test_what_chance_reaches_is_in_a_table_and_no_metric(trained):
+    file = trained.client.download_artifacts(trained.result["run_id"], "tables/baselines.json")
+    table = json.loads(Path(file).read_text())
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert [row["model"] for row in rows] == ["xgb", *trained.result["baselines"]]
+    assert rows[0]["pca"] == pytest.approx(trained.result["metrics"]["pca"])
+    assert next(row["pca"] for row in rows if row["model"] == "constant") == 0.5
+    assert not any(name.startswith("constant.") for name in trained.run.data.metrics)
+
+
+def test_final_metrics_draw_no_line_and_the_model_is_that_of_the_last_epoch(trained):
+    """MLflow draws bars of what is at step 0, and links what a run logged at the model's step."""
     curve = trained.client.get_metric_history(trained.result["run_id"], "valid_loss")
     last = max(curve, key=lambda point: point.step)
     (made,) = trained.run.outputs.model_outputs
     assert made.step == last.step > 0
     linked = trained.client.get_logged_model(made.model_id).metrics
     at = {(metric.key, metric.step) for metric in linked if not metric.key.startswith("system/")}
-    assert {(name, last.step) for name in (*trained.result["metrics"], "train_s")} < at
-    assert {step for _, step in at} == {last.step}
+    assert {(name, 0) for name in (*trained.result["metrics"], "train_s")} < at
+    assert {name for name, step in at if step} == {"valid_loss", "valid_pca", "valid_rmse"}
+    assert {step for _, step in at} == {0, last.step}
     assert {metric.value for metric in linked if metric.key == "valid_loss"} == {last.value}
     (judged,) = [metric for metric in linked if metric.key == "pca"]
     assert trained.store.digest().startswith(judged.dataset_digest)
@@ -247,7 +261,8 @@ def test_hyperparameters_that_are_set_are_trained_with_and_logged(registry_here,
     client = client_in(registry_here)
     params = client.get_run(json.loads(printed.out)["run_id"]).data.params
     assert params["resolved.set"] == "max_depth=3,stores=sum", "150 are the effort's own"
-    assert (params["model.max_depth"], params["model.rounds"]) == ("3", "150")
+    own = {name: value for name, value in params.items() if name.startswith("model.")}
+    assert own == {"model.max_depth": "3", "model.stores": "sum"}
 
 
 @pytest.mark.parametrize(

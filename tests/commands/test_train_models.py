@@ -64,7 +64,7 @@ def test_from_records_to_the_registry_and_back(here, capfd, child_environment, n
     wanted = {"family": "cpu-x86", "devices": "a,b", "split": "by_target", "model": name}
     assert wanted.items() <= run.data.tags.items()
     assert {"feature_version", "git_commit"} <= set(run.data.tags)
-    assert run.data.params["model.seed"] == "0"
+    assert run.data.params["resolved.seed"] == "0"
     curve = client.get_metric_history(made["run_id"], "valid_pca")
     assert [point.step for point in curve] == list(range(len(curve)))
     assert len(curve) >= 10
@@ -159,4 +159,5 @@ def test_hpo_chooses_among_values_and_tables(here, capfd):
 def test_a_quick_hpo_of_a_network_keeps_the_rounds_of_its_effort(here, capfd):
     found = adapting.succeed(capfd, "hpo", "--model", "mlp", *COMMON, "--trials", "1")
     assert "batch" in found["best"]["params"]
-    assert connect().get_run(found["run_id"]).data.params["model.rounds"] == "20"
+    parameters = mlflow.artifacts.load_dict(f"runs:/{found['run_id']}/model_parameters.json")
+    assert parameters["rounds"] == 20

@@ -18,11 +18,16 @@ TVM_AT_MODULE_LEVEL = {
     "hetfeat/features/per_store.py",
     "hetfeat/measure/child.py",
     "hetfeat/measure/gemm_child.py",
+    "hetfeat/measure/program_timer.py",
     "hetfeat/measure/remote/child.py",
+    "hetfeat/packs/build_child.py",
+    "hetfeat/packs/run_child.py",
     "hetfeat/schedules/design_space.py",
     "hetfeat/schedules/integer_intrinsics.py",
     "hetfeat/workloads/passes/combine_matmuls.py",
+    "hetfeat/workloads/passes/exact_kernels.py",
     "hetfeat/workloads/passes/fold_constants.py",
+    "hetfeat/workloads/passes/integer_graph.py",
     "hetfeat/workloads/passes/fold_layouts.py",
     "hetfeat/workloads/passes/integer_products.py",
     "hetfeat/workloads/passes/integers.py",
@@ -37,9 +42,8 @@ TVM_AT_MODULE_LEVEL = {
 """TVM takes two seconds to load: everything else imports it where it is used."""
 
 TORCH_AT_MODULE_LEVEL = {
-    "hetfeat/workloads/files.py",
-    "hetfeat/workloads/outputs.py",
-    "hetfeat/workloads/tflite.py",
+    "hetfeat/workloads/program_files.py",
+    "hetfeat/workloads/torch_outputs.py",
     "hetfeat/models/engines/attention.py",
     "hetfeat/models/engines/attention_net.py",
     "hetfeat/models/engines/inputs.py",

@@ -160,6 +160,19 @@ def test_the_seconds_of_an_effort_are_the_codes():
         assert f"`{effort}` {budget.seconds:,} s" in row
 
 
+def test_the_page_of_your_mlflow_has_every_variable():
+    """Of those that the packages and the examples name."""
+    files = [
+        path
+        for folder in ("hetfeat", "registry", "examples")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    named = re.compile(r"\b(?:HETFEAT|MLFLOW|WEBHOOK)_[A-Z0-9_]+\b|\bSOURCE_DATE_EPOCH\b")
+    variables = {name for path in files for name in named.findall(path.read_text())}
+    table = text("docs/your-mlflow.md").split("## Variables")[1]
+    assert variables - set(named.findall(table)) == set()
+
+
 def options_of(command: str) -> set[str]:
     found = mlproject.cli.load(command)
     commands = [found, *getattr(found, "commands", {}).values()]

@@ -40,6 +40,7 @@ STAY: dict[str, dict[str, str]] = {
     "hetfeat/dataset/importers/metaschedule.py": {"FAILED_S": "protocol"},
     "hetfeat/dataset/importers/metaschedule_targets.py": {"_NO_LIMIT": "protocol"},
     "hetfeat/dataset/importers/metaschedule_workloads.py": {"HEADER_BYTES": "format"},
+    "hetfeat/dataset/pack_records.py": {"LONGEST_LINE_BYTES": "bound", "RECORDS_FORMAT": "format"},
     "hetfeat/dataset/prune.py": {"LEAST_QUOTA": "default"},
     "hetfeat/dataset/schema.py": {"FEATURES_PER_STORE": "format"},
     "hetfeat/deploy/runtime.py": {
@@ -90,6 +91,7 @@ STAY: dict[str, dict[str, str]] = {
     "hetfeat/models/objective.py": {"POINT_SCALE": "formula", "_LEAST_HESSIAN": "formula"},
     "hetfeat/models/persist.py": {"FORMAT_VERSION": "format"},
     "hetfeat/models/settings.py": {"_MOST": "bound"},
+    "hetfeat/packs/manifest.py": {"PACK_FORMAT": "format"},
     "hetfeat/parsing.py": {"MAX_BYTES": "bound"},
     "hetfeat/records.py": {"SCHEMA_VERSION": "format"},
     "hetfeat/report/deployments.py": {"_LEVEL": "definition"},
@@ -100,8 +102,8 @@ STAY: dict[str, dict[str, str]] = {
         "REGISTER_VECTORS": "definition",
         "_REDUCTION": "protocol",
     },
-    "hetfeat/schedules/design_space.py": {"FLOAT32_BYTES": "unit"},
     "hetfeat/schedules/integer.py": {"LANES": "unit", "DEPTH": "unit", "_REDUCTION": "protocol"},
+    "hetfeat/schedules/registers.py": {"FLOAT32_BYTES": "unit", "WIDEST_BYTES": "unit"},
     "hetfeat/schedules/threads.py": {"MAX_VTHREADS": "protocol"},
     "hetfeat/torch_compile/stored.py": {"KEY_DIGITS": "format"},
     "hetfeat/transfer/finetune.py": {"LEAST_BUDGET": "formula"},
@@ -151,6 +153,7 @@ STAY: dict[str, dict[str, str]] = {
         "DIGEST_CHARACTERS": "format",
         "MOST_CHARACTERS": "format",
     },
+    "registry/tracking/live.py": {"_MOST_METRICS": "protocol"},
 }
 """Constants by file, each with the kind of its reason."""
 

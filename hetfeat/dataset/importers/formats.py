@@ -16,6 +16,7 @@ _OWN = {
     "ansor": "hetfeat.dataset.importers.ansor:read",
     "metaschedule": "hetfeat.dataset.importers.metaschedule:read",
     "kernel-tuner": "hetfeat.dataset.importers.kernel_tuner:read",
+    "pack": "hetfeat.dataset.importers.pack:read",
 }
 FORMATS = with_plugins("hetfeat.importers", _OWN)
 

@@ -28,6 +28,7 @@ LINES: list[tuple[bytes, str | None, str]] = [
     (rb'\s*\{\s*"(?:r|v|i(?!"\s*:%s))"\s*:' % _OTHER_KIND, "ansor", "Ansor records"),
     (rb'\s*\{\s*"i"\s*:', None, f"Ansor records of a target other than {', '.join(ANSOR_KINDS)}"),
     (rb'\s*\{\s*"(input|config|result)"\s*:', None, "an AutoTVM log"),
+    (rb'\{"pack_records":', "pack", "records of a pack"),
     (rb"\s*\[\s*\d+\s*,\s*\[", "metaschedule", METASCHEDULE_RECORDS),
     (rb'\s*\[\s*"-?\w+"\s*,\s*"', "metaschedule", "MetaSchedule workloads"),
     (rb'.*"workload_index"\s*:', "metaschedule", "networks of MetaSchedule workloads"),

@@ -1,6 +1,7 @@
 """Which convolutions and matrix products of a quantised network are ones of integers."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 
@@ -32,7 +33,13 @@ def find_products(module: tvm.IRModule) -> list[Product]:
     found = []
     for binding in bindings(make_integers(module)):
         name = operator_of(binding.value).removeprefix("relax.")
-        if name.startswith("nn.conv") or name == "matmul":
+        if (name.startswith("nn.conv") and not _adds_up(binding.value)) or name == "matmul":
             integer = str(binding.var.ty.dtype) == "int32"
             found.append(Product(name, static_shape(binding.var) or (), integer))
     return found
+
+
+def _adds_up(convolution: Any) -> bool:
+    """Whether it is one with ones alone, which an average was made of."""
+    weights = convolution.args[1]
+    return isinstance(weights, tvm.ir.GenericConst) and bool((weights.value.numpy() == 1).all())

@@ -8,8 +8,8 @@ layouts pass.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from hetfeat.workloads import integer_rules as rules
 from hetfeat.workloads.integer_operators import MOVES
 from hetfeat.workloads.integer_reference import Evaluator, operation
 from hetfeat.workloads.integer_tensors import Array, InexactError, Scaled
+from hetfeat.workloads.passes.integer_graph import GraphTensor, averaged, stored
 from hetfeat.workloads.passes.simplify import operator_of, rewritten, static_shape
 
 
@@ -50,27 +51,6 @@ def bindings(module: tvm.IRModule) -> list[Any]:
     return [one for f in functions for block in f.body.blocks for one in block.bindings]
 
 
-@dataclass(frozen=True)
-class _Tensor(Scaled):
-    """A tensor of the graph.
-
-    Attributes:
-        offset: Array int64 that is added to the integers: less the zero point, or a bias.
-    """
-
-    offset: Array = field(default_factory=lambda: np.zeros(1, np.int64))
-
-    @property
-    def dtype(self) -> str:
-        """The type that the integers are stored in."""
-        return str(self.integers.ty.dtype)
-
-    def alike(self, other: "_Tensor") -> bool:
-        """Whether equal integers of both are equal numbers."""
-        pairs = [(t.dtype, t.low, t.high, t.scale.item(), t.offset.item()) for t in (self, other)]
-        return pairs[0] == pairs[1]
-
-
 MAKERS = {
     "add": "add",
     "clip": "clip",
@@ -80,6 +60,7 @@ MAKERS = {
     "maximum": "maximum",
     "mean": "mean",
     "minimum": "minimum",
+    "nn.avg_pool2d": "avg_pool2d",
     "nn.conv2d": "conv2d",
     "nn.max_pool2d": "max_pool2d",
     "nn.relu": "relu",
@@ -95,7 +76,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
 
     def visit_function_(self, function: Any) -> Any:
         self._known = Evaluator(dict.fromkeys(function.params))
-        self._tensors: dict[Any, _Tensor] = {}
+        self._tensors: dict[Any, GraphTensor] = {}
         return super().visit_function_(function)
 
     def visit_var_binding_(self, binding: Any) -> None:
@@ -105,7 +86,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
             return
         name, arguments = operation(value)
         made = getattr(self, MAKERS[name])(value, *arguments) if name in MAKERS else None
-        if isinstance(made, _Tensor):
+        if isinstance(made, GraphTensor):
             self._tensors[binding.var] = made
             made = self._real(made)
         if made is None:
@@ -131,14 +112,14 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         """The array or `Scaled` that an argument always is, else None."""
         return self._known.value(value) if self._known.is_constant(value) else None
 
-    def _tensor(self, value: Any) -> _Tensor | None:
+    def _tensor(self, value: Any) -> GraphTensor | None:
         return self._tensors.get(value) if isinstance(value, relax.Var) else None
 
     def _numbers(self, *values: Any) -> list[Array] | None:
         arrays = [self._constant(value) for value in values]
         return arrays if all(isinstance(array, np.ndarray) for array in arrays) else None
 
-    def _float(self, tensor: _Tensor) -> Any:
+    def _float(self, tensor: GraphTensor) -> Any:
         """The integers of a tensor, their offset added, in float32."""
         value, offset = tensor.integers, tensor.offset
         if not offset.any():
@@ -159,11 +140,16 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
     def _scaled(self, value: Any, scale: Array) -> Any:
         return value if (scale == 1).all() else self._emit(relax.op.multiply, value, scale)
 
-    def _real(self, tensor: _Tensor) -> Any:
+    def _real(self, tensor: GraphTensor) -> Any:
         value = self._scaled(self._float(tensor), tensor.scale.astype(np.float32))
         for bound, operator in ((tensor.low, relax.op.maximum), (tensor.high, relax.op.minimum)):
             if math.isfinite(bound):
                 value = self._emit(operator, value, np.asarray(bound, np.float32))
+        return self._pooled(value, tensor.pools)
+
+    def _pooled(self, value: Any, pools: Sequence[Any]) -> Any:
+        for call in pools:
+            value = self.builder_.emit(relax.Call(call.op, [value], call.attrs))
         return value
 
     def dequantize(self, call: Any, data: Any, scale: Any, zero: Any) -> Any:
@@ -174,7 +160,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         size, zeros = (rules.along(array, axis, dimensions) for array in numbers)
         zeros = zeros.astype(np.int64)
         limit = max(int(np.abs(bound - zeros).max()) for bound in rules.RANGES[dtype])
-        tensor = _Tensor(
+        tensor = GraphTensor(
             self.visit_expr(data), size.astype(np.float64), limit, offset=np.asarray(-zeros)
         )
         return tensor if size.size == zeros.size == 1 else self._real(tensor)
@@ -187,7 +173,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         if numbers is None:
             return self._quantize_anew(dtype, value, scale, zero)
         size, zeros = (rules.along(array, axis, dimensions) for array in numbers)
-        zeros, tensor = zeros.astype(np.int64), self._tensor(value)
+        zeros, tensor, pools = zeros.astype(np.int64), self._tensor(value), ()
         low, high = -math.inf, math.inf
         if tensor is not None and size.size == 1:
             step = float(size.reshape(()))
@@ -196,6 +182,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
             if same and (tensor.offset == -zeros).all():
                 return tensor.integers
             steps = self._scaled(self._float(tensor), rules.multiplier(tensor.scale, step))
+            pools = tensor.pools
         else:
             steps = self._emit(relax.op.divide, self.visit_expr(value), size)
         least, most = rules.steps_range(dtype, zeros, low, high)
@@ -204,7 +191,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         whole = self._cast(self.builder_.emit(relax.op.round(steps)), "int32")
         if zeros.any():
             whole = self._emit(relax.op.add, whole, zeros.astype(np.int32))
-        return relax.op.astype(whole, dtype)
+        return self._pooled(self._cast(whole, dtype), pools)
 
     def _quantize_anew(self, dtype: str, value: Any, scale: Any, zero: Any) -> Any:
         """With a scale and a zero point that are computed from other values."""
@@ -225,9 +212,22 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         tensor, filters, scale = found
         if filters is None:
             return None
-        limit, attributes = rules.largest_sum(filters.integers, 0), call.attrs
+        limit = rules.largest_sum(filters.integers, 0)
         if not rules.fits_int32(limit):
             return None
+        sums = self._convolved(tensor, filters.integers, call.attrs, int(call.attrs.groups))
+        offset = tensor.offset.reshape(()) * filters.integers.sum((1, 2, 3))
+        shape = (1, -1, 1, 1)
+        return GraphTensor(
+            sums,
+            scale.reshape(shape),
+            limit,
+            product=True,
+            offset=offset.reshape(shape),
+        )
+
+    def _convolved(self, tensor: GraphTensor, filters: Array, attributes: Any, groups: int) -> Any:
+        """Sums of a tensor's integers as they are stored, zero points around them."""
         padding, data = [int(side) for side in attributes.padding], tensor.integers
         if any(padding) and tensor.offset.any():
             top, left, bottom, right = padding
@@ -237,22 +237,14 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
             padding = [0, 0, 0, 0]
         sums = relax.op.nn.conv2d(
             data,
-            _stored(filters.integers),
+            stored(filters),
             strides=attributes.strides,
             padding=padding,
             dilation=attributes.dilation,
-            groups=int(attributes.groups),
+            groups=groups,
             out_dtype="int32",
         )
-        offset = tensor.offset.reshape(()) * filters.integers.sum((1, 2, 3))
-        shape = (1, -1, 1, 1)
-        return _Tensor(
-            self.builder_.emit(sums),
-            scale.reshape(shape),
-            limit,
-            product=True,
-            offset=offset.reshape(shape),
-        )
+        return self.builder_.emit(sums)
 
     def matmul(self, call: Any, data: Any, weights: Any) -> Any:
         found = self._factors(data, weights, len(weights.ty.shape) - 1)
@@ -262,7 +254,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         dimensions = len(call.ty.shape)
         if matrix is not None:
             limit = rules.largest_sum(matrix.integers, matrix.integers.ndim - 1)
-            left, right = tensor.integers, _stored(matrix.integers)
+            left, right = tensor.integers, stored(matrix.integers)
             offset = tensor.offset.reshape(()) * matrix.integers.sum(-2, keepdims=True)
             offset = offset.reshape((1,) * (dimensions - offset.ndim) + offset.shape)
         else:
@@ -273,9 +265,9 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
             return None
         sums = self.builder_.emit(relax.op.matmul(left, right, out_dtype="int32"))
         along = rules.along(scale, -1, dimensions)
-        return _Tensor(sums, along, limit, product=True, offset=offset)
+        return GraphTensor(sums, along, limit, product=True, offset=offset)
 
-    def _wide(self, tensor: _Tensor) -> Any:
+    def _wide(self, tensor: GraphTensor) -> Any:
         """The integers of 8 bits, their zero point subtracted, in 16."""
         value = self._cast(tensor.integers, "int16")
         if not tensor.offset.any():
@@ -284,7 +276,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
 
     def _factors(
         self, data: Any, weights: Any, axis: int
-    ) -> tuple[_Tensor, Scaled | None, Array] | None:
+    ) -> tuple[GraphTensor, Scaled | None, Array] | None:
         """Both factors of a product, the second if it is constant, and the scale by channel."""
         tensor, known = self._tensor(data), self._constant(weights)
         factor = self._tensor(weights) if known is None else known
@@ -329,7 +321,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
     def minimum(self, call: Any, *values: Any) -> Any:
         return self._cut(values, lambda tensor, bound: tensor.cut(-math.inf, bound))
 
-    def _cut(self, values: Any, cut: Callable[[_Tensor, float], Any]) -> Any:
+    def _cut(self, values: Any, cut: Callable[[GraphTensor, float], Any]) -> Any:
         for value, other in (values, values[::-1]):
             tensor, bound = self._tensor(value), self._constant(other)
             if tensor is not None and isinstance(bound, np.ndarray) and bound.ndim == 0:
@@ -340,6 +332,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         tensor = self._tensor(value)
         if tensor is None or tensor.scale.size > 1:
             return None
+        tensor = replace(tensor, integers=self._pooled(tensor.integers, tensor.pools), pools=())
         if tensor.offset.size > 1:  # a bias, which would have to be moved, too
             sums = self._emit(relax.op.add, tensor.integers, tensor.offset.astype(np.int32))
             tensor = replace(tensor, integers=sums, offset=np.zeros(1, np.int64))
@@ -353,23 +346,38 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         )
 
     def max_pool2d(self, call: Any, value: Any) -> Any:
-        if call.attrs.ceil_mode or str(call.attrs.layout) != "NCHW":
+        tensor = self._tensor(value)
+        if tensor is None or not rules.is_plain_pooling(call):
             return None
+        if tensor.product and rules.is_alike_in_windows(tensor.scale):
+            return replace(tensor, pools=(*tensor.pools, call))
         return self.move(call, value)
 
-    def mean(self, call: Any, value: Any) -> Any:
-        tensor, shape, axes = self._tensor(value), static_shape(value) or (), call.attrs.axis
-        if tensor is None or not tensor.is_factor or tensor.scale.size > 1:
+    def avg_pool2d(self, call: Any, value: Any) -> Any:
+        """A convolution of each channel with ones."""
+        sides = [int(side) for side in call.attrs.pool_size]
+        count, channels = math.prod(sides), (static_shape(value) or (0, 0))[1]
+        tensor = self._summed(value, count)
+        if tensor is None or not rules.is_plain_average(call):
             return None
+        ones = np.ones((channels, 1, *sides), np.int64)
+        return averaged(tensor, self._convolved(tensor, ones, call.attrs, channels), count)
+
+    def _summed(self, value: Any, count: int) -> GraphTensor | None:
+        """A tensor of whose integers, as they are stored, as many are summed in 32 bits."""
+        tensor = self._tensor(value)
+        whole = tensor is not None and tensor.is_factor and tensor.scale.size == 1
+        return tensor if whole and rules.fits_int32(rules.largest_count(count)) else None
+
+    def mean(self, call: Any, value: Any) -> Any:
+        shape, axes = static_shape(value) or (), call.attrs.axis
         places = [int(axis) for axis in (range(len(shape)) if axes is None else axes)]
         count = math.prod(shape[place] for place in places)
-        if not rules.fits_int32(limit := rules.largest_count(count)):
+        if (tensor := self._summed(value, count)) is None:
             return None
         whole = self._cast(tensor.integers, "int32")
         sums = self.builder_.emit(relax.op.sum(whole, places, bool(call.attrs.keepdims)))
-        ones = (1,) * len(call.ty.shape)
-        scale, offset = tensor.scale / count, tensor.offset * count
-        return _Tensor(sums, scale.reshape(ones), limit, offset=offset.reshape(ones))
+        return averaged(tensor, sums, count)
 
     def concat(self, call: Any, parts: Any) -> Any:
         if not isinstance(parts, relax.Tuple):
@@ -380,9 +388,3 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
             return None
         joined = relax.op.concat([t.integers for t in tensors if t], int(call.attrs.axis))
         return replace(first, integers=self.builder_.emit(joined))
-
-
-def _stored(weights: Array) -> Any:
-    """Weights less their zero points, in the fewest bits that hold them."""
-    narrow = weights.min(initial=0) >= -128 and weights.max(initial=0) <= 127
-    return relax.const(np.ascontiguousarray(weights.astype(np.int8 if narrow else np.int16)))

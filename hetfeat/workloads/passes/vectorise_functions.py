@@ -12,11 +12,18 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from hetfeat.workloads.passes.exact_kernels import spell_exactly
+from hetfeat.workloads.passes.integers import stores_integers
 from hetfeat.workloads.passes.simplify import operator_of, rewritten
 
 
 def vectorise_functions(module: tvm.IRModule) -> tvm.IRModule:
-    """Replaces gelu, sigmoid, silu, softmax, exp, erf and tanh of a module in its final layout."""
+    """Replaces gelu, sigmoid, silu, softmax, exp, erf and tanh of a module in its final layout.
+
+    Those of a quantised network are computed alike on every CPU.
+    """
+    if tvm.target.Target.current().kind.name == "llvm" and stores_integers(module):
+        return spell_exactly(module)
     spelt_out = rewritten(module, _Speller(module))
     return relax.transform.FastMathTransform()(spelt_out)
 

@@ -19,7 +19,7 @@ KEYS = [
     *("network", "device", "latency_ms", "latency_range_ms", "peers_ms", "untuned_ms"),
     *("batches_ms", "tuning_s", "build_s", "total_s", "trials", "failed", "resumed"),
     *("interrupted", "stopped", "max_abs_error", "tolerance", "model_version"),
-    *("leaked_records", "seconds"),
+    *("leaked_records", "seconds", "precision", "calibration", "accuracy"),
 ]
 
 

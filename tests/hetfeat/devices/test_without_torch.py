@@ -26,3 +26,31 @@ def test_a_module_runs_as_the_main_program_without_torch(tmp_path):
     )
     assert done.stderr == ""
     assert done.stdout == "torch\nFalse __main__ ['3', '{}']\n"
+
+
+NETWORK = """
+import sys
+from pathlib import Path
+
+from hetfeat.deploy.verify import reference_of
+from hetfeat.workloads.networks import load_network
+from hetfeat.workloads.relax import import_network
+from hetfeat.workloads.seeded_resnet18 import write_resnet18
+
+write_resnet18(Path("net.onnx"))
+network = load_network("net.onnx")
+module = import_network(network)
+print(reference_of(network, 0, module=module).tells, "torch" in sys.modules)
+"""
+
+
+def test_an_onnx_model_is_imported_and_computed_without_torch(tmp_path):
+    (tmp_path / "of_test.py").write_text(NETWORK)
+    done = subprocess.run(
+        words_to_run("of_test"),
+        cwd=tmp_path,
+        env={"PYTHONPATH": ":".join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "True False\n", done.stderr

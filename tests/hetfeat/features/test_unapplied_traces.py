@@ -21,6 +21,7 @@ from hetfeat.models.persist import HEAD
 from hetfeat.models.trace_ranker import FILE, RankerOptions, UnappliedTraceModel
 from hetfeat.records import Program
 from hetfeat.schedules import trace as traces
+from hetfeat.schedules.registers import VectorUnit
 from hetfeat.search.trace_mutation import MutationConfig, mutate_traces
 from hetfeat.transfer.finetune import mean_pca
 
@@ -85,6 +86,15 @@ class TestMutation:
         config = MutationConfig(population=3, generations=2)
         mutate_traces([split(EXTENT, 1)], rank, 5, random.Random(0), config)
         assert 0 < len(ranked) <= 6
+
+    def test_what_does_not_fit_the_registers_is_not_ranked(self):
+        instructions, decisions = json.loads(split(EXTENT, 1))
+        unrolled = [[*instructions, ["Unroll", ["l3"], [], []]], decisions]
+        unit = VectorUnit(1, 16)
+        found = mutate_traces(
+            [traces.dump(unrolled)], nearness(EXTENT), 99, random.Random(0), unit=unit
+        )
+        assert {inner_of(text) for text in found} == {8}  # 6 sums at least, and 13 at most
 
 
 def test_a_sequence_says_what_the_trace_without_post_processing_does():

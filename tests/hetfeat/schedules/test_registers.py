@@ -2,7 +2,8 @@
 
 import pytest
 
-from hetfeat.schedules.registers import VectorUnit, sums_of
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.schedules.registers import VectorUnit, sums_of, unit_of
 
 AVX2, AVX512 = VectorUnit(8, 16), VectorUnit(16)
 
@@ -55,3 +56,27 @@ def test_what_is_not_drawn_is_not_judged():
     assert sums_of([rolled, decisions], 8) is None
     assert AVX2.holds([rolled, decisions], fewest=6)
     assert AVX2.holds([instructions, []])
+
+
+@pytest.mark.parametrize(
+    ("family", "vector_bytes", "unit"),
+    [
+        ("cpu-x86", 64, AVX512),
+        ("cpu-x86", 32, AVX2),
+        ("cpu-x86", None, VectorUnit(1, 16)),
+        ("cpu-arm", 16, VectorUnit(4)),
+        ("gpu-nvidia", None, VectorUnit(1)),
+    ],
+)
+def test_a_profile_tells_the_registers(family, vector_bytes, unit):
+    target = {"kind": "cuda" if family == "gpu-nvidia" else "llvm"}
+    profile = DeviceProfile("d", family, target, threads=1, vector_unit_bytes=vector_bytes)
+    assert unit_of(profile) == unit
+
+
+def test_sketches_that_can_not_fill_the_registers_ask_no_task_to():
+    assert AVX2.fewest_of([block(6, 2)]) == 6
+    assert AVX2.fewest_of([block(6, 2), block(1, 1, vector=4)]) == 6
+    few = [[["SamplePerfectTile", ["l1"], [1, 16], ["v1"]], ["Unroll", ["v1"], [], []]], [[0, [1]]]]
+    assert AVX2.fewest_of([block(6, 2), few]) == 0
+    assert AVX512.fewest_of([block(6, 2)]) == 0

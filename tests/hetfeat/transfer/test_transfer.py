@@ -36,6 +36,7 @@ from registry.models.gates import StandardGates
 from registry.models.lineage import lineage
 from registry.models.mlflow_client import connect
 from registry.models.versions import resolve
+from registry.tracking import command_run
 
 SOURCE = "models:/costmodel.cpu-x86@production"
 TARGET = "costmodel.cpu-x86.b"
@@ -290,7 +291,11 @@ class TestCommand:
         assert found["test_records"] == 9 * 14 - 3 * 6
         assert found["pca_transfer"] > 0.5
 
-    def test_shuffled_labels_are_dropped_and_nothing_is_registered(self, registry, capfd):
+    def test_shuffled_labels_are_dropped_and_nothing_is_registered(
+        self, registry, capfd, monkeypatch
+    ):
+        sources = []
+        monkeypatch.setattr(command_run, "log_source_model", sources.append)
         useless = ("--source", "models:/costmodel.useless/1", "--budget-per-task", "6")
         found = adapting.succeed(capfd, "transfer", *NAMED, *useless)
         assert (found["gate"], found["model"], found["version"]) == ("dropped", None, None)
@@ -298,7 +303,9 @@ class TestCommand:
         assert registry.search_model_versions(f"name = '{TARGET}'") == []
         run = registry.get_run(found["run_id"])
         assert run.data.tags["gate"] == "dropped"
-        assert run.data.metrics["pca_scratch"] == found["pca_scratch"]
+        metrics = run.data.metrics
+        assert metrics["pca_scratch"] == metrics["decides/pca_scratch"] == found["pca_scratch"]
+        assert [version.uri for version in sources] == ["models:/costmodel.useless/1"]
 
     @pytest.mark.parametrize(
         ("arguments", "said"),

@@ -3,63 +3,21 @@
 import re
 
 import numpy as np
-import onnx
 import pytest
 import quantised
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from integer_networks import (
+    AVX2,
+    AVX512,
+    VNNI,
+    assert_same_bits,
+    compiled,
+    imported,
+    inputs_of,
+)
 
 pytestmark = [pytest.mark.tvm]
-
-SSE, AVX2, VNNI, AVX512 = "nehalem", "znver3", "znver4", "skylake-avx512"
-
-
-def lowered(module, cpu):
-    import tvm
-
-    from hetfeat.workloads.relax import lower
-
-    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 1})
-    return lower(module, target), target
-
-
-def compiled(module, cpu):
-    import tvm
-
-    return tvm.compile(*lowered(module, cpu))
-
-
-def imported(model):
-    from tvm.relax.frontend.onnx import from_onnx
-
-    onnx.checker.check_model(model)
-    return from_onnx(model)
-
-
-def ran(module, cpu, inputs):
-    import tvm
-    from tvm import relax
-
-    main = relax.VirtualMachine(compiled(module, cpu), tvm.cpu())["main"]
-    found = main(*map(tvm.runtime.tensor, inputs))
-    return [found.numpy()] if hasattr(found, "numpy") else [value.numpy() for value in found]
-
-
-def inputs_of(model, seed=0):
-    sizes = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
-    return [np.random.default_rng(seed).normal(size=sizes).astype(np.float32) * 3]
-
-
-def assert_same_bits(model, cpus=(AVX2, SSE)):
-    from hetfeat.workloads.integer_reference import run_integers
-
-    module, inputs = imported(model), inputs_of(model)
-    expected = run_integers(module, inputs)
-    for cpu in cpus:
-        for value, wanted in zip(ran(module, cpu, inputs), expected, strict=True):
-            assert value.dtype == wanted.dtype
-            np.testing.assert_array_equal(value, wanted)
-    return expected
 
 
 class Drawn:
@@ -186,6 +144,27 @@ def test_every_product_is_one_of_integers_and_few_layouts_change():
     assert types == {"int32"}
     assert names.count("permute_dims") <= 2
     assert not {"quantize", "dequantize"} & set(names)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_maximum_of_sums_is_taken_of_8_bits(flat):
+    """Where they are quantised next; a row of sums of one scale is pooled as it is."""
+    from hetfeat.workloads.passes.integers import bindings, make_integers
+    from hetfeat.workloads.passes.simplify import operator_of
+
+    net = quantised.Qdq((1, 4, 8, 8), seed=3)
+    x = net.qdq("x", scale=0.03, zero=128)
+    weights, scale = net.filters((1 if flat else 8, 4, 3, 3))
+    bias = net.bias(1 if flat else 8, scale * np.float32(0.03))
+    made = net.node("Relu", net.node("Conv", x, weights, bias, pads=[1, 1, 1, 1]))
+    made = net.node("MaxPool", made, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    made = net.node("Flatten", made) if flat else made
+    model = net.model(net.qdq(made, scale=0.05, zero=10))
+    (output,) = assert_same_bits(model)
+    assert np.ptp(output) > 0
+    calls = [one.value for one in bindings(make_integers(imported(model)))]
+    pooled = [str(call.ty.dtype) for call in calls if operator_of(call) == "relax.nn.max_pool2d"]
+    assert pooled == ["int32" if flat else "uint8"]
 
 
 def test_numpy_agrees_with_the_operators_of_onnx():

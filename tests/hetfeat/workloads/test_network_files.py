@@ -1,5 +1,6 @@
 """Networks in files: ONNX with and without external data, exported programs, TFLite."""
 
+import gc
 import io
 import os
 import shutil
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from hetfeat.errors import DataError, RequestError
 from hetfeat.workloads.networks import load_network, network_slug
+from hetfeat.workloads.onnx_files import onnx_network
 
 pytestmark = pytest.mark.tvm
 
@@ -74,12 +76,12 @@ class TestOnnx:
         network = load_network(str(doubling), batch)
         assert network.inputs[0].shape == (batch, 4)
         (output,) = network.module(*network.inputs)
-        assert torch.equal(output, 2 * network.inputs[0])
+        np.testing.assert_array_equal(output, 2 * network.inputs[0])
 
     def test_external_data_beside_the_model_is_read(self, external):
         network = load_network(str(external))
         (output,) = network.module(*network.inputs)
-        assert torch.equal(output, 2 * network.inputs[0])
+        np.testing.assert_array_equal(output, 2 * network.inputs[0])
 
     @pytest.mark.parametrize("location", ["../secret", "weights/../../secret", "/etc/passwd", ""])
     def test_external_data_elsewhere_is_refused(self, external, location):
@@ -132,8 +134,19 @@ class TestOnnx:
         path = cached(external, tmp_path / "hub" / "models--o--n", folder)
         network = load_network(str(path))
         (output,) = network.module(*network.inputs)
-        assert torch.equal(output, 2 * network.inputs[0])
+        np.testing.assert_array_equal(output, 2 * network.inputs[0])
         assert network_slug(str(path)) == network_slug(str(external))
+
+    def test_data_behind_links_that_protobuf_does_not_take_is_copied(self, external, tmp_path):
+        path = cached(external, tmp_path / "hub" / "models--o--n", "onnx")
+        network = onnx_network(path, "n", 1, 0, most_bytes=1)
+        (output,) = network.module(*network.inputs)
+        np.testing.assert_array_equal(output, 2 * network.inputs[0])
+        copied = network.module.files.path
+        assert copied.is_file() and not copied.is_relative_to(tmp_path)
+        del network
+        gc.collect()
+        assert not copied.parent.exists()
 
     @pytest.mark.parametrize("goal", ["models--o--other/blobs/data", "refs"])
     def test_links_that_leave_the_cache_are_refused(self, external, tmp_path, goal):

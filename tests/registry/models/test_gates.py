@@ -11,7 +11,7 @@ from registry.files.pull import fetch
 from registry.models.gate_rules import Gate, load_rules
 from registry.models.gates import ARTIFACTS, GATES, REFUSED, SKIPPED, StandardGates
 from registry.models.stages import history
-from registry.models.version import EVALUATION_TAG, FEATURES_TAG, MANIFEST_TAG
+from registry.models.version import EVALUATION_TAG, FEATURES_TAG, MANIFEST_TAG, PRECISION_TAG
 from registry.models.versions import metric_tags, resolve
 
 
@@ -138,6 +138,25 @@ def test_bundles(client, make_version, model_name, figures, refused):
     said = judged(client, make_version(name, **metric_tags(figures)), old)
     assert {gate for gate, outcome in said.items() if outcome == REFUSED} == refused
     assert set(said) == {"artifacts", "numerics", "latency"}
+
+
+@on_sqlite_only
+@pytest.mark.parametrize(
+    ("figures", "outcomes"),
+    [
+        ({"snr_db": 25.0, "top1_agreement": 0.95}, {"passed"}),
+        ({"snr_db": 9.0, "top1_agreement": 0.95}, {"passed", REFUSED}),
+        ({"snr_db": 25.0, "top1_agreement": 0.8}, {"passed", REFUSED}),
+        ({"snr_db": 25.0, "top1_agreement": 1.5}, {"passed", REFUSED}),
+        ({"snr_db": 25.0}, {"passed"}),
+        ({}, {REFUSED}),
+    ],
+)
+def test_what_was_quantised_is_near_enough(client, make_version, model_name, figures, outcomes):
+    name = f"network.resnet18_int8.{model_name.rsplit('.')[-1]}"
+    tags = metric_tags(BUNDLE | figures) | {PRECISION_TAG: "int8"}
+    said = StandardGates(client, fetch)(make_version(name, **tags), None, "staging")
+    assert {result.outcome for result in said if result.gate == "accuracy"} == outcomes
 
 
 @on_sqlite_only

@@ -13,7 +13,7 @@ from registry.models.gates import figure
 from registry.models.lineage import as_tree
 from registry.models.lock import locks_of
 from registry.models.mlflow_client import condition
-from registry.models.version import METRIC_PREFIX, PARENT_TAG, figure_of
+from registry.models.version import CALIBRATION_TAG, METRIC_PREFIX, PARENT_TAG, figure_of
 from registry.models.versions import model_names
 from registry.tracking.listing import models
 
@@ -75,6 +75,15 @@ def test_a_circle_and_a_long_chain_of_parents_end(client, model_name):
     assert len(whole.nodes) == 60
     assert as_tree(whole).splitlines()[0].endswith("<-")
     assert "(see above)" in as_tree(whole)
+
+
+def test_calibration_data_is_shown_beside_the_bundle(client, make_version):
+    digest = "ab" * 32
+    version = make_version("network.tiny_int8.here", **{CALIBRATION_TAG: digest})
+    found = lineage.lineage(version.uri, client=client)
+    assert found.edges == [(f"calibration:{digest}", version.uri)]
+    tree = as_tree(found)
+    assert tree.startswith(f"{digest[:16]} (calibration data)")
 
 
 def test_a_chain_deeper_than_a_recursion_is_drawn(tracking_uri):

@@ -1,0 +1,37 @@
+"""The precision that a network is deployed in: float32, or quantised to 8 bits on the way."""
+
+from hetfeat.errors import RequestError
+
+FLOAT32, INT8 = "float32", "int8"
+PRECISIONS = (FLOAT32, INT8)
+QUANTISED = "quantised.onnx"
+"""Name of the file in a deployment's journal that is the quantised network."""
+
+
+def check_precision(precision: str, calibration: object, batches: int) -> None:
+    """Refuses a precision without what it needs.
+
+    Raises:
+        RequestError: It is unknown, has no calibration data, has some that it does not need, or
+            there are several batch sizes.
+    """
+    if precision not in PRECISIONS:
+        raise RequestError(f"precision '{precision}'", " or ".join(PRECISIONS), "correct it")
+    if (precision == INT8) != (calibration is not None):
+        given = f"--precision {precision} with{'' if calibration is not None else 'out'}"
+        raise RequestError(
+            f"{given} --calibration",
+            "calibration data for int8, and for nothing else",
+            "pass --precision int8 --calibration DATA.npz, or neither",
+        )
+    if precision == INT8 and batches > 1:
+        raise RequestError(
+            f"--precision int8 with {batches} batch sizes",
+            "one: each would be quantised to other integers",
+            "deploy each by itself",
+        )
+
+
+def slug_in(slug: str, precision: str) -> str:
+    """The slug of a network in a precision: its bundles in int8 are versions of their own."""
+    return slug if precision == FLOAT32 else f"{slug}_{precision}"

@@ -1,0 +1,93 @@
+"""Makes gpu/: a pack, what runs it where nothing is installed, and wheels, to carry to a GPU.
+
+    python tools/gpu_packs.py DEVICE [--python 3.12] [--there numpy] [options of `pack build`]
+
+Of TVM's wheel the compiler is left out, which is most of it: what measures needs none.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GPU = ROOT / "gpu"
+COMPILER = ("tvm/lib/libtvm_compiler.so", "tvm/3rdparty/")
+"""What of TVM's wheel only compiles: the library, and other projects' headers."""
+CUDA_RUNTIME = "nvidia-cuda-runtime==13.0.*"
+"""What TVM's runtime for CUDA is linked to; the driver alone is taken for granted there."""
+CARRIED_BYTES = 64 * 2**20
+"""Most that is carried: the tree with its packaged records, and gpu/."""
+
+
+def main(arguments: list[str]) -> None:
+    """Builds, packs up, and says how large it became."""
+    parser = argparse.ArgumentParser(description="Makes gpu/, to carry to a GPU.")
+    parser.add_argument("device", help="a device's name or a profile's file")
+    parser.add_argument("--python", default="3.12", help="version of Python on the GPU's machine")
+    parser.add_argument("--there", action="append", default=[], help="a package that is there")
+    given, options = parser.parse_known_args(arguments)
+    GPU.mkdir(exist_ok=True)
+    pack = GPU / "pack.tar.xz"
+    _hetfeat("pack", "build", "--device", given.device, "--out", pack, *options)
+    shutil.rmtree(GPU / "alone", ignore_errors=True)
+    _hetfeat("pack", "run", pack, "--standalone", GPU / "alone")
+    pack.unlink()  # the folder has it
+    _fetch_wheels(given.python, given.there)
+    shutil.copyfile(ROOT / "tools" / "gpu_check.sh", GPU / "check.sh")
+    size = sum(path.stat().st_size for path in GPU.rglob("*") if path.is_file())
+    most = CARRIED_BYTES - _tree_bytes()
+    sys.stderr.write(f"gpu/ has {size / 2**20:.1f} MiB of {most / 2**20:.1f} beside the tree\n")
+    if size > most:
+        sys.exit("too large to be carried: ask for fewer --programs")
+
+
+def _hetfeat(*words: object) -> None:
+    subprocess.run([sys.executable, "-m", "mlproject", *map(str, words)], cwd=ROOT, check=True)
+
+
+def _fetch_wheels(python: str, there: list[str]) -> None:
+    """Brings the wheels of the standalone folder here, for another version of Python perhaps."""
+    wheels = GPU / "wheels"
+    shutil.rmtree(wheels, ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", wheels]
+    command += ["--only-binary", ":all:", "--python-version", python]
+    needed = (GPU / "alone" / "requirements.txt").read_text().split()
+    command += [wheel for wheel in needed if wheel.partition("==")[0] not in there]
+    command.append(CUDA_RUNTIME)
+    subprocess.run(list(map(str, command)), check=True)
+    for wheel in wheels.glob("apache_tvm-*.whl"):
+        leave_compiler_out(wheel)
+
+
+def leave_compiler_out(wheel: Path) -> None:
+    """Writes TVM's wheel anew without the compiler, which its list of files names no more."""
+    draft = wheel.with_suffix(".draft")
+    with (
+        zipfile.ZipFile(wheel) as whole,
+        zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as small,
+    ):
+        for member in whole.infolist():
+            if member.filename.startswith(COMPILER):
+                continue
+            data = whole.read(member)
+            if member.filename.endswith(".dist-info/RECORD"):
+                lines = data.decode().splitlines(keepends=True)
+                data = "".join(line for line in lines if not line.startswith(COMPILER)).encode()
+            small.writestr(member, data)
+    draft.replace(wheel)
+
+
+def _tree_bytes() -> int:
+    """Bytes of the files that git has, and of those that it does not ignore."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    named = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+    paths = [ROOT / os.fsdecode(name) for name in named.split(b"\0") if name]
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
