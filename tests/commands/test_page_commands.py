@@ -127,10 +127,11 @@ for line in ansor_lines.log(4, 0, ansor_lines.on_gpu): print(line.decode())' > l
         before=f"""{TRAINED}hetfeat train --records records --effort quick --seed 1
 hetfeat promote costmodel.cpu-x86 2 --to staging
 hetfeat promote costmodel.cpu-x86 2 --to production --force --reason 'to go back'
+hetfeat train --records records --effort quick --seed 2
 """,
         values={
             "promote NAME VERSION --to production [--reason TEXT] [--force] [--dry-run]": (
-                "promote NAME 2 --to staging --reason TEXT --force --dry-run"
+                "promote NAME 3 --to staging --reason TEXT --force --dry-run"
             ),
             "[--repair true [--to ledger|aliases]] [--every-version true]": "--repair true",
             "[--stage staging] [--device DEVICE]": "--stage production",
