@@ -64,10 +64,13 @@ NOT_HERE = {
     "docs/deploy.md: hetfeat deploy decoder.onnx": "tests/hetfeat/deploy/test_outputs.py",
     "docs/deploy.md: hetfeat deploy --config": "tests/commands/test_deploy_config.py",
     "docs/fleet.md: (python -m|.*--port 9091)": "a second machine",
+    "docs/packs.md: ": "tests/hetfeat/packs/test_packs.py",
     "docs/quantised.md: ": "tests/hetfeat/deploy/test_integer_bundles.py",
     "docs/registry.md: hetfeat (share|fetch)": "tests/registry/files/test_s3.py",
     "docs/registry.md: WEBHOOK_SECRET": "tests/registry/models/test_webhook.py",
     "docs/report.md: hetfeat report --effort": "hours",
+    "docs/your-mlflow.md: (export|hetfeat)": "a server of MLflow",
+    "docs/your-mlflow.md: WEBHOOK": "tests/registry/models/test_deliver_promotions.py",
     "docs/serving.md: mlflow models serve": "tests/commands/test_serving.py",
 }
 """Who else runs a line of a page, or what it would need."""
@@ -124,10 +127,11 @@ for line in ansor_lines.log(4, 0, ansor_lines.on_gpu): print(line.decode())' > l
         before=f"""{TRAINED}hetfeat train --records records --effort quick --seed 1
 hetfeat promote costmodel.cpu-x86 2 --to staging
 hetfeat promote costmodel.cpu-x86 2 --to production --force --reason 'to go back'
+hetfeat train --records records --effort quick --seed 2
 """,
         values={
             "promote NAME VERSION --to production [--reason TEXT] [--force] [--dry-run]": (
-                "promote NAME 2 --to staging --reason TEXT --force --dry-run"
+                "promote NAME 3 --to staging --reason TEXT --force --dry-run"
             ),
             "[--repair true [--to ledger|aliases]] [--every-version true]": "--repair true",
             "[--stage staging] [--device DEVICE]": "--stage production",
