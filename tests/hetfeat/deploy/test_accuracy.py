@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import types
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from deploy_reports import REPORT
 from hetfeat.deploy.accuracy import Accuracy, compare_networks, signal_to_noise_db
 from hetfeat.deploy.report import parse_report
 from hetfeat.errors import DataError
+from hetfeat.workloads.network import Network
 
 SIGNAL = np.array([[3.0, 4.0]], np.float32)
 TOLD = Accuracy(20.5, 0.75, 4, (("conv1", 12.5), ("conv2", 18.0)))
@@ -34,7 +34,7 @@ def test_noise_without_a_signal():
 
 
 def test_the_furthest_output_and_the_first_classes_count():
-    networks = [types.SimpleNamespace(module=module) for module in (as_it_is, off_by_one)]
+    networks = [Network("n", module, ()) for module in (as_it_is, off_by_one)]
     samples = [[np.array([[1.0, 2.0], [2.0, 1.5]], np.float32)], [SIGNAL.repeat(2, 0)]]
     found = compare_networks(*networks, samples, [("layer", 3.0)])
     assert (found.rows, found.top1_agreement) == (4, 0.75)

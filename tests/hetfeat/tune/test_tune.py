@@ -472,7 +472,7 @@ class TestEvolution:
 
         device = NeverVaries(programs=5000)
 
-        def mutate(parents, rank, count, rng, config):
+        def mutate(parents, rank, count, rng, config, unit):
             asked.append((list(parents), count))
             return [p.trace for p in device.sample(TASKS[0][0], count, rng.randrange(99))]
 
