@@ -79,10 +79,15 @@ MANY_REGISTERS = VectorUnit(1)
 
 
 def unit_of(profile: DeviceProfile) -> VectorUnit:
-    """The vector registers of a device's CPU; those of a GPU are none of our sketches' concern."""
-    bytes_each = profile.vector_unit_bytes or FLOAT32_BYTES
-    is_small = profile.family == "cpu-x86" and bytes_each < WIDEST_BYTES
-    return VectorUnit(bytes_each // FLOAT32_BYTES, 16 if is_small else 32)
+    """The vector registers of a device, by its profile.
+
+    `design_space.vector_unit` asks TVM's target for them, which the tuner's process does not load. A
+    profile that does not say how wide they are limits nothing.
+    """
+    if profile.family != "cpu-x86" or profile.vector_unit_bytes is None:
+        return MANY_REGISTERS
+    is_small = profile.vector_unit_bytes < WIDEST_BYTES
+    return VectorUnit(profile.vector_unit_bytes // FLOAT32_BYTES, 16 if is_small else 32)
 
 
 def sums_of(trace: Trace, lanes: int) -> int | None:

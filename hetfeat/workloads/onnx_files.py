@@ -8,18 +8,15 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hetfeat.errors import DataError, RequestError
-from hetfeat.workloads.network import Network
+from hetfeat.workloads.network import Array, Network
 from hetfeat.workloads.qoperators import as_qdq
 from hetfeat.workloads.quantised_onnx import check_quantised, is_quantised
 from hetfeat.workloads.reading import check_batch, content_of, unreadable
 
 if TYPE_CHECKING:
     import onnx
-
-Array = npt.NDArray[Any]
 
 HUB_FOLDERS = ("blobs", "snapshots")
 """Folders of a model in a cache of Hugging Face: files by their digests, and links to them by

@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hetfeat.errors import DataError, RequestError
-from hetfeat.workloads.network import Network
-
-Array = npt.NDArray[Any]
+from hetfeat.workloads.network import Array, Network
 
 MAGIC, MAGIC_AT = b"TFL3", slice(4, 8)
 EXTRA = "pip install 'hetfeat[tflite]'"

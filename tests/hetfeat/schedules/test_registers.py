@@ -63,8 +63,9 @@ def test_what_is_not_drawn_is_not_judged():
     [
         ("cpu-x86", 64, AVX512),
         ("cpu-x86", 32, AVX2),
-        ("cpu-x86", None, VectorUnit(1, 16)),
-        ("cpu-arm", 16, VectorUnit(4)),
+        ("cpu-x86", 4, VectorUnit(1, 16)),
+        ("cpu-x86", None, VectorUnit(1)),
+        ("cpu-arm", 16, VectorUnit(1)),
         ("gpu-nvidia", None, VectorUnit(1)),
     ],
 )
