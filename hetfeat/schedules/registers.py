@@ -81,8 +81,8 @@ MANY_REGISTERS = VectorUnit(1)
 def unit_of(profile: DeviceProfile) -> VectorUnit:
     """The vector registers of a device, by its profile.
 
-    `design_space.vector_unit` asks TVM's target for them, which the tuner's process does not load. A
-    profile that does not say how wide they are limits nothing.
+    `design_space.vector_unit` asks TVM's target for them, which the tuner's process does not load.
+    A profile that does not say how wide they are limits nothing.
     """
     if profile.family != "cpu-x86" or profile.vector_unit_bytes is None:
         return MANY_REGISTERS
