@@ -30,6 +30,7 @@ from hetfeat.measure.child import Service
 from hetfeat.measure.messages import AddTask, ApplyTraces, SamplePrograms, VaryPrograms
 from hetfeat.measure.worker_pool import PoolOptions, _programs
 from hetfeat.records import Program, Task
+from hetfeat.schedules.registers import unit_of
 from hetfeat.search.evolution import Evolution, EvolutionConfig
 from hetfeat.transfer.schedule_library import ScheduleLibrary, warm_starts_of
 from hetfeat.tune.guidance import ModelGuidance
@@ -113,6 +114,7 @@ def main() -> None:
             0,
             guidance=guidance.for_task(task),
             warm_starts=partial(warm_starts_of, library, task, proposer),
+            unit=unit_of(guidance.profile),
             config=config,
         )
         started = time.process_time()

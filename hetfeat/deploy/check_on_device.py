@@ -6,13 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from hetfeat.deploy import bundle
-from hetfeat.deploy.bench import GPU_PEERS, PEERS, Latency, TurnOptions, compare, peer_runs
+from hetfeat.deploy.bench import (
+    GPU_PEERS,
+    PEERS,
+    PEERS_OF_FILES,
+    Latency,
+    TurnOptions,
+    compare,
+    peer_runs,
+)
 from hetfeat.deploy.lowered import Lowered
+from hetfeat.deploy.peer_files import write_for_peers
 from hetfeat.deploy.remote.device import BundleSessionOptions, DeviceBundle, on_device
 from hetfeat.deploy.request import DeployRequest
 from hetfeat.deploy.runtime import worst
@@ -29,9 +36,6 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.remote.session import Quarantine
 from hetfeat.workloads.convolution_variants import count_occurrences
-
-if TYPE_CHECKING:
-    from hetfeat.workloads.network import Network
 
 log = logging.getLogger(__name__)
 
@@ -243,9 +247,9 @@ def _time_here(
     tuned = {"engine": "bundle", "bundle": str(folder), **where}
     names = options.peers if options.peers is not None else GPU_PEERS if gpu else PEERS
     rounds = options.rounds_of(request)
-    with _network_of_peers(lowered) as network:
-        able = [name for name in names if peer_runs(name, lowered.networks[0].network.kind)]
-        peers = {name: {"engine": name, **network, **where} for name in able}
+    able = [name for name in names if peer_runs(name, lowered.networks[0].network.kind)]
+    with _settings_of_peers(lowered, able) as of_each:
+        peers = {name: {"engine": name, **settings, **where} for name, settings in of_each.items()}
         if peers:
             log.info("comparing with %s, %d threads each", ", ".join(peers), threads)
         timed = compare({"bundle": tuned, **peers}, threads, rounds, options=options.turns)
@@ -260,29 +264,15 @@ def _time_here(
 
 
 @contextmanager
-def _network_of_peers(lowered: Lowered) -> Iterator[dict[str, Any]]:
-    """The settings by which peers load the first network, for as long as they may.
+def _settings_of_peers(lowered: Lowered, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """How each peer loads the first network, for as long as they may.
 
-    A model of ONNX is written once for all of them: none imports torch to load it.
+    What reads ONNX is given one file: no other process imports torch to write it again.
     """
     request, network = lowered.request, lowered.networks[0].network
     named = {"network": request.network, "batch": request.batches[0], "seed": request.seed}
     named |= {"outputs": request.outputs}
+    readers = set(PEERS_OF_FILES["ONNX"]) & set(names)
     with tempfile.TemporaryDirectory() as folder:
-        yield _written(network, Path(folder)) or named
-
-
-def _written(network: "Network", folder: Path) -> dict[str, Any] | None:
-    """An ONNX model and its inputs in files; None for another network, and for one of over 2 GB."""
-    if network.onnx is None:
-        return None
-    model = folder / "network.onnx"
-    try:
-        model.write_bytes(network.onnx.SerializeToString())
-    except Exception:  # protobuf's own
-        return None
-    paths = []
-    for place, value in enumerate(network.arrays()):
-        paths.append(folder / f"input_{place}.npy")
-        np.save(paths[-1], value, allow_pickle=False)
-    return {"onnx": str(model), "inputs": [str(path) for path in paths]}
+        written = write_for_peers(network, Path(folder)) if readers else None
+        yield {name: written if written and name in readers else named for name in names}

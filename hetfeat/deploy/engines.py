@@ -10,7 +10,6 @@ import json
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from hetfeat.deploy import gemm_engines
 from hetfeat.deploy.bundle import load_bundle, sample_inputs
 from hetfeat.deploy.messages import TimeEngine, WarmEngine
+from hetfeat.deploy.peer_files import write_onnx
 from hetfeat.errors import RequestError
 from hetfeat.measure.messages import Handlers, Hello
 from hetfeat.measure.worker_loop import serve
@@ -173,16 +173,9 @@ def _as_onnx(settings: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     network = _network(settings)
     if network.kind == "TFLite":
         raise RequestError("a network of TFLite", "one of torch or ONNX", "leave this peer out")
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network.onnx"
-        if network.onnx is not None:
-            path.write_bytes(network.onnx.SerializeToString())
-        else:
-            import torch
-
-            # The TorchScript exporter: the newer one needs a further package.
-            torch.onnx.export(network.module, network.inputs, str(path), dynamo=False)
+        write_onnx(network, path)
         yield str(path), network.arrays()
 
 
