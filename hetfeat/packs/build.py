@@ -295,8 +295,11 @@ def _packed(
     )
 
 
-def _dealt(of_each: Sequence[Sequence[Program]], most: int) -> list[Program]:
-    """At most so many programs, task after task; of each task the same number while it has any."""
+def _dealt(of_each: Sequence[Sequence[Program]], most: int, *, at_once: int = 8) -> list[Program]:
+    """At most so many programs; of each task the same number while it has any.
+
+    Tasks take turns of `at_once` programs: what is cut off half-way has measured half of each.
+    """
     count = len(of_each)
     taken = [0] * count
     left = most
@@ -305,4 +308,10 @@ def _dealt(of_each: Sequence[Sequence[Program]], most: int) -> list[Program]:
             if left and taken[i] < len(of_each[i]):
                 taken[i] += 1
                 left -= 1
-    return [program for i in range(count) for program in of_each[i][: taken[i]]]
+    turns = range(0, max(taken, default=0), at_once)
+    return [
+        program
+        for start in turns
+        for i in range(count)
+        for program in of_each[i][start : min(start + at_once, taken[i])]
+    ]

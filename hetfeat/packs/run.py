@@ -203,17 +203,17 @@ class _PackRun:
         programs = self._pack.manifest.programs
         left = [p for p in programs if (p.task, p.trace) not in self._records.held]
         known, started = len(programs) - len(left), time.monotonic()
+        best_s: dict[str, float] = {}
         done = failed = 0
-        for _, some in itertools.groupby(left, lambda program: program.task):
-            best_s: float | None = None
+        for task, some in itertools.groupby(left, lambda program: program.task):
             with timing():
                 for program in some:
-                    measured = self._measure(program, best_s)
+                    measured = self._measure(program, best_s.get(task))
                     self._keep(measured)
                     if (latency_s := measured.latency_s) is None:
                         failed += 1
                     else:
-                        best_s = min(best_s or latency_s, latency_s)
+                        best_s[task] = min(best_s.get(task, latency_s), latency_s)
                     done += 1
                     on_program(known + done, len(programs))
         self._flush()

@@ -302,3 +302,10 @@ def test_programs_are_dealt_evenly():
     many, few = ([Program(task, f"{n}{k}") for k in range(n)] for n in (9, 2))
     assert [len(build._dealt([many, few], most)) for most in (3, 4, 8, 20)] == [3, 4, 8, 11]
     assert build._dealt([many, few], 6) == [*many[:4], *few]
+
+
+def test_tasks_take_turns_so_that_what_is_cut_off_has_some_of_each():
+    task = describe(kernels.scaled(2.0))
+    many, few = ([Program(task, f"{n}{k}") for k in range(n)] for n in (5, 3))
+    dealt = build._dealt([many, few], 8, at_once=2)
+    assert dealt == [*many[:2], *few[:2], *many[2:4], *few[2:], *many[4:]]
