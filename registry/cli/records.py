@@ -26,15 +26,15 @@ class StoreOptions:
 
 
 @dataclass(frozen=True)
-class ReadOptions:
+class AnyStoreOptions:
     """Options of every command that reads a store, or a table."""
 
     store: Place = argument(metavar="DIR", type=PLACE)
     as_of: AsOf | None = as_of_option()
 
 
-@app.command("stats", ReadOptions, example="hetfeat records stats records")
-def stats(options: ReadOptions) -> dict[str, Any]:
+@app.command("stats", AnyStoreOptions, example="hetfeat records stats records")
+def stats(options: AnyStoreOptions) -> dict[str, Any]:
     """Count records by device and operator."""
     from hetfeat.dataset.stats import counts
     from hetfeat.dataset.store import RecordStore
@@ -50,8 +50,8 @@ def stats(options: ReadOptions) -> dict[str, Any]:
     }
 
 
-@app.command("verify", ReadOptions, example="hetfeat records verify records")
-def verify(options: ReadOptions) -> app.Result:
+@app.command("verify", AnyStoreOptions, example="hetfeat records verify records")
+def verify(options: AnyStoreOptions) -> app.Result:
     """Compare every shard with its digest; exits with 1 if one differs or is gone.
 
     Of a table, every file is read, and its records are counted.
@@ -83,7 +83,7 @@ def repair(options: StoreOptions) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class ExportOptions(ReadOptions):
+class ExportOptions(AnyStoreOptions):
     """Options of `hetfeat records export`."""
 
     format: str = option("metaschedule", "Format to write.", type=click.Choice(["metaschedule"]))
@@ -106,7 +106,7 @@ def export(options: ExportOptions) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class StudyOptions(ReadOptions):
+class StudyOptions(AnyStoreOptions):
     """Options of `hetfeat records study`."""
 
     family: str | None = option(None, "Hardware family or union.  [default: that of the records]")

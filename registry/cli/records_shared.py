@@ -81,7 +81,7 @@ def push(options: PushOptions) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class PullOptions:
+class PullRecordsOptions:
     """Options of `hetfeat records pull`."""
 
     table: Place = argument(metavar="URI", type=PLACE)
@@ -93,11 +93,11 @@ class PullOptions:
 
 @app.command(
     "pull",
-    PullOptions,
+    PullRecordsOptions,
     example="hetfeat records pull s3://lab/records --out records",
     interrupted="no record was added; the same call begins anew",
 )
-def pull(options: PullOptions) -> dict[str, Any]:
+def pull(options: PullRecordsOptions) -> dict[str, Any]:
     """Add a table's records to a store; what it has already is left out."""
     from hetfeat.dataset.store import RecordStore
     from hetfeat.dataset.tables import transport
