@@ -17,6 +17,7 @@ HOW_TOS = [
     "docs/fleet.md",
     "docs/gpu.md",
     "docs/install.md",
+    "docs/lab.md",
     "docs/mlflow.md",
     "docs/packs.md",
     "docs/pruning.md",

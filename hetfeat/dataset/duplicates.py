@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hetfeat.dataset.readers import JournalPart, Piece
+from hetfeat.dataset.schema import median_latencies
 
 Keys = npt.NDArray[np.uint64]
 
@@ -85,3 +86,14 @@ def program_keys(table: pa.Table) -> Keys:
     """64 bits of each program's key, the same on every device, uint64 [rows]."""
     programs = pc.utf8_slice_codeunits(table["program"], 0, 16).to_pylist()
     return np.frombuffer(bytes.fromhex("".join(programs)), ">u8").astype(np.uint64)
+
+
+def measurement_keys(table: pa.Table) -> Keys:
+    """64 bits that tell a measurement from every other, one of the same program too."""
+    keys = record_keys(table)
+    latencies_s = median_latencies(table["latencies_s"])
+    for values in (table["unix_s"].to_numpy(), latencies_s):
+        bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
+        keys = (keys ^ bits) * np.uint64(0x9E3779B97F4A7C15)  # modulo 2^64, one to one
+        keys ^= keys >> np.uint64(32)
+    return keys

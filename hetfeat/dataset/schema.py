@@ -69,14 +69,14 @@ def to_table(rows: Iterable[dict[str, Any]]) -> pa.Table:
 def amiss(table: pa.Table) -> str | None:
     """What of a table, of some columns of `SCHEMA`, is no record; None if all is well."""
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if column.null_count and name not in _ABSENT:
+        if column.null_count and name not in ABSENT:
             return f"a record without {name}"
         if not all(_fits(name, chunk) for chunk in column.chunks if len(chunk)):
             return str(name)
     return None
 
 
-_ABSENT = {"error", "stores"}
+ABSENT = {"error", "stores"}
 """Columns that a record may lack."""
 _SHAPES = list[list[Count]]
 

@@ -54,9 +54,10 @@ _NAME = r"[A-Za-z0-9_.~%-]*"
 
 
 class _Head(Schema):
-    """The content of `store.json`."""
+    """The content of `store.json`; `origin` is the version of a table of which it is a copy."""
 
     schema_version: Count
+    origin: str | None = None
 
 
 class ShardLine(Schema):
@@ -69,6 +70,7 @@ class ShardLine(Schema):
     sha256: Digest
     rows: Count
     journal: Digest | None = None
+    pulled: list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]] | None = None
 
 
 class RecordStore:
@@ -90,6 +92,7 @@ class RecordStore:
 
     def __init__(self, path: Path | str, options: StoreConfig = StoreConfig()) -> None:
         self.path, self.options = Path(path), options
+        self._origin: str | None = None
 
     @classmethod
     def open(
@@ -105,14 +108,15 @@ class RecordStore:
         if not head.is_file():
             raise DataError(f"record store '{path}'", "a folder with a store.json", COLLECT_HINT)
         text, again = head.read_bytes(), "restore it, or collect anew"
-        version = decode(text, _Head, what=f"'{head}'", action=again).schema_version
-        if version not in range(1, SCHEMA_VERSION + 1):
+        found = decode(text, _Head, what=f"'{head}'", action=again)
+        if found.schema_version not in range(1, SCHEMA_VERSION + 1):
             raise DataError(
-                f"record store '{path}' of schema {version}",
+                f"record store '{path}' of schema {found.schema_version}",
                 f"schema 1 to {SCHEMA_VERSION}",
                 "update hetfeat",
             )
         store = cls(path, options)
+        store._origin = found.origin
         for shard in store.shards() if whole else []:
             if not (path / shard["path"]).is_file():
                 raise DataError(
@@ -204,7 +208,7 @@ class RecordStore:
 
     def writer(self) -> ShardWriter:
         """Writes records straight into shards, each listed once it is complete."""
-        return ShardWriter(self.path, lambda shard: self._list([shard]), self.options)
+        return ShardWriter(self.path, lambda shard: self.list_shards([shard]), self.options)
 
     def pieces(
         self, device: str | None = None, where: pc.Expression | None = None
@@ -262,6 +266,8 @@ class RecordStore:
 
     def digest(self) -> str:
         """SHA-256 over the digests of all shards and the journal: the data set's identity."""
+        if self._origin is not None:  # the same on every machine
+            return hashlib.sha256(self._origin.encode()).hexdigest()
         parts = sorted(shard["sha256"] for shard in self.shards())
         parts += [sha256(journal) for journal in self.journals()]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -369,7 +375,7 @@ class RecordStore:
                 writer.add(part.read())
             writer.close()
             digest = sha256(sealed)
-            self._list([line | {"journal": digest} for line in lines])
+            self.list_shards([line | {"journal": digest} for line in lines])
         sealed.unlink(missing_ok=True)
 
     def journals(self) -> list[Path]:
@@ -383,7 +389,8 @@ class RecordStore:
             found.insert(0, sealed)
         return found
 
-    def _list(self, shards: list[dict[str, Any]]) -> None:
+    def list_shards(self, shards: list[dict[str, Any]]) -> None:
+        """Lists shards that are written, all at once."""
         known = {shard["path"]: shard for shard in self.shards()}
         known |= {shard["path"]: shard for shard in shards}
         lines = "".join(json.dumps(shard) + "\n" for shard in known.values())

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from hetfeat.dataset.tables.uri import Place
 from registry.cli import app
 from registry.cli.options import option, output_option, seed_option
-from registry.cli.params import DEVICES, NETWORKS
+from registry.cli.params import DEVICES, NETWORKS, PLACE
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class CollectOptions:
     winograd: bool = option(
         True, "Also the ways of a convolution that deploy lets compete: Winograd's algorithm."
     )
-    out: Path = option(Path("records"), "Record store; made, or added to.")
+    out: Place = option(Path("records"), "Record store; made, or added to.", type=PLACE)
     output: tuple[str, ...] = output_option()
     seed: int = seed_option()
 

@@ -1,12 +1,12 @@
 """`hetfeat evaluate`: the figures of a stored model on records."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from hetfeat.dataset.tables.uri import AsOf, Place
 from registry.cli import app
-from registry.cli.options import REQUIRED, option, seed_option, unrecorded_option
-from registry.cli.params import DEVICE_NAME, VERSION_OR_FOLDER
+from registry.cli.options import REQUIRED, as_of_option, option, seed_option, unrecorded_option
+from registry.cli.params import DEVICE_NAME, PLACE, VERSION_OR_FOLDER
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class EvaluateOptions:
     model: str = option(
         REQUIRED, "models:/NAME/VERSION, NAME@alias or a folder.", type=VERSION_OR_FOLDER
     )
-    records: Path = option(REQUIRED, "Record store to judge on.")
+    records: Place = option(REQUIRED, "Record store to judge on.", type=PLACE)
+    as_of: AsOf | None = as_of_option()
     device: str | None = option(
         None, "Only the records of this device.  [default: all]", type=DEVICE_NAME
     )
@@ -32,11 +33,12 @@ class EvaluateOptions:
 )
 def command(options: EvaluateOptions) -> dict[str, Any]:
     """Judge a stored model on records; nothing is logged or changed."""
+    from hetfeat.dataset.tables.local_copy import local_records
     from registry.jobs.evaluate import evaluate_stored
 
     return evaluate_stored(
         options.model,
-        options.records,
+        local_records(options.records, options.as_of),
         options.device,
         options.per_task,
         options.seed,

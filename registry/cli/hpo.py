@@ -8,6 +8,7 @@ import click
 from registry.cli import app
 from registry.cli.options import option, seed_option
 from registry.cli.params import EFFORT
+from registry.cli.places import local
 from registry.cli.train import DataSetOptions
 
 
@@ -36,7 +37,7 @@ def command(options: HpoOptions) -> dict[str, Any]:
     from registry.jobs.train import TrainingRequest
 
     training = TrainingRequest(
-        records=options.records,
+        records=local(options.records, options.as_of),
         family=options.family,
         model=options.model,
         split=options.split,

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from hetfeat.dataset.importers.formats import FORMATS
+from hetfeat.dataset.tables.uri import Place
 from registry.cli import app
 from registry.cli.options import REQUIRED, argument, option
-from registry.cli.params import DEVICE_NAME, FORMAT
+from registry.cli.params import DEVICE_NAME, FORMAT, PLACE
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class ImportOptions:
         "Its name; a new one is the preset of that name, or what the records say.",
         type=DEVICE_NAME,
     )
-    out: Path = option(Path("records"), "Record store; made, or added to.")
+    out: Place = option(Path("records"), "Record store; made, or added to.", type=PLACE)
 
 
 @app.command(

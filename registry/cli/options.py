@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from registry.cli.params import COUNTS, NAMES, SWITCH, Argument, Option, Positional
+from registry.cli.params import AS_OF, COUNTS, NAMES, SWITCH, Argument, Option, Positional
 
 Options = TypeVar("Options")
 
@@ -65,6 +65,12 @@ def seed_option() -> Any:
 def unrecorded_option() -> Any:
     """The `--unrecorded` of every command that takes a version by its alias."""
     return option(False, "Follow an alias to where no promotion put it, too.")
+
+
+def as_of_option() -> Any:
+    """The `--as-of` of every command that reads records."""
+    help_text = "Version of the table, or a time.  [default: the newest]"
+    return option(None, help_text, type=AS_OF)
 
 
 def output_option() -> Any:
@@ -132,9 +138,9 @@ def _click_parameter(field: dataclasses.Field[Any]) -> click.Parameter:
 
 
 def _click_type(annotation: Any, several: bool) -> Any:
-    """A type of click for an annotation; of `several` values, that of one."""
+    """A type of click for an annotation, the first of several; of `several` values, that of one."""
     if isinstance(annotation, types.UnionType):
-        (annotation,) = (kind for kind in typing.get_args(annotation) if kind is not type(None))
+        annotation, *_ = (kind for kind in typing.get_args(annotation) if kind is not type(None))
     if several:
         annotation = typing.get_args(annotation)[0]
     return _OWN_TYPES.get(annotation, annotation)

@@ -3,6 +3,7 @@
 import itertools
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
 
 import click
@@ -178,6 +179,46 @@ class _Counts(click.ParamType[tuple[int, ...]]):
         return tuple(int(name) for name in names)
 
 
+class _Place(click.Path):
+    """Completed by shells as a folder is."""
+
+    name = "folder or URI"
+
+    def __init__(self) -> None:
+        super().__init__(readable=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from hetfeat.dataset.tables.uri import TableUri, as_place
+
+        return value if isinstance(value, TableUri) else as_place(value)
+
+
+class _AsOf(click.ParamType[Any]):
+    name = "version or time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from hetfeat.dataset.tables.uri import as_of
+
+        return as_of(value) if isinstance(value, str) else value
+
+
+class _Renamed(click.ParamType[tuple[str, str]]):
+    name = "name=new"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        from hetfeat.devices.profile import check_name
+
+        if isinstance(value, tuple):
+            return value
+        old, equals, new = value.partition("=")
+        if not (old and equals and new):
+            self.fail(f"{value!r} is not NAME=NEW", param, ctx)
+        check_name(new)
+        return old, new
+
+
 SWITCH = _Switch()
 """Type of `true` or `false`, as a bool."""
 
@@ -186,6 +227,15 @@ NAMES = _Names()
 
 COUNTS = _Counts()
 """Type of a list of positive numbers separated by commas, as a tuple."""
+
+PLACE = _Place()
+"""Type of a record store: a folder, as a path, or the URI of a table."""
+
+AS_OF = _AsOf()
+"""Type of a version of a table, as a number or a time."""
+
+RENAMED = _Renamed()
+"""Type of a device's name and its new one, as a pair."""
 
 DEVICE = Completed(completion.devices, files=True)
 """Type of a device: `local`, a name, or a profile's file."""

@@ -1,12 +1,13 @@
 """`hetfeat prune`: fewer records that teach nearly as much."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from hetfeat.dataset.tables.uri import AsOf, Place
 from hetfeat.errors import RequestError
 from registry.cli import app, output
-from registry.cli.options import REQUIRED, argument, option, seed_option
+from registry.cli.options import REQUIRED, argument, as_of_option, option, seed_option
+from registry.cli.params import PLACE
 
 
 def _render(value: Any) -> str:
@@ -26,8 +27,9 @@ def _render(value: Any) -> str:
 class PruneOptions:
     """Options of `hetfeat prune`."""
 
-    records: Path = argument(metavar="DIR")
-    out: Path = option(REQUIRED, "New record store.")
+    records: Place = argument(metavar="DIR", type=PLACE)
+    as_of: AsOf | None = as_of_option()
+    out: Place = option(REQUIRED, "New record store.", type=PLACE)
     fraction: float = option(0.55, "Share of the records to keep.")
     seed: int = seed_option()
 
@@ -47,16 +49,20 @@ def command(options: PruneOptions) -> dict[str, Any]:
         )
     from hetfeat.dataset.prune import prune
     from hetfeat.dataset.store import RecordStore
+    from hetfeat.dataset.tables.local_copy import local_records
+    from hetfeat.dataset.tables.shared_store import new_folder
     from hetfeat.progress import progress
 
-    store = RecordStore.open(options.records)
-    with progress(2 * len(list(store.pieces())), "piece") as at:
-        found = prune(store, options.out, options.fraction, options.seed, at)
+    store = RecordStore.open(local_records(options.records, options.as_of))
+    pieces = len(list(store.pieces()))
+    with progress(2 * pieces, "piece") as at, new_folder(options.out) as out:
+        found = prune(store, out, options.fraction, options.seed, at)
+        digest = RecordStore.open(out).digest()
     return {
         "records": sum(found.before.values()),
         "kept": sum(found.after.values()),
         "before": found.before,
         "after": found.after,
         "tested": found.tested,
-        "dataset_digest": RecordStore.open(options.out).digest(),
+        "dataset_digest": digest,
     }

@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
+from hetfeat.dataset.tables.uri import AsOf, Place
 from registry.cli import app
-from registry.cli.options import REQUIRED, argument, option, seed_option
-from registry.cli.params import DEVICE_NAME
+from registry.cli.options import REQUIRED, argument, as_of_option, option, seed_option
+from registry.cli.params import DEVICE_NAME, PLACE
+from registry.cli.records_shared import compact, merge, pull, push, verified
 
 
 @click.group("records", cls=app.Group)
@@ -23,13 +25,22 @@ class StoreOptions:
     store: Path = argument(metavar="DIR")
 
 
-@app.command("stats", StoreOptions, example="hetfeat records stats records")
-def stats(options: StoreOptions) -> dict[str, Any]:
+@dataclass(frozen=True)
+class AnyStoreOptions:
+    """Options of every command that reads a store, or a table."""
+
+    store: Place = argument(metavar="DIR", type=PLACE)
+    as_of: AsOf | None = as_of_option()
+
+
+@app.command("stats", AnyStoreOptions, example="hetfeat records stats records")
+def stats(options: AnyStoreOptions) -> dict[str, Any]:
     """Count records by device and operator."""
     from hetfeat.dataset.stats import counts
     from hetfeat.dataset.store import RecordStore
+    from hetfeat.dataset.tables.local_copy import local_records
 
-    opened = RecordStore.open(options.store)
+    opened = RecordStore.open(local_records(options.store, options.as_of))
     found = counts(opened)
     return {
         "records": sum(row["records"] for row in found),
@@ -39,9 +50,14 @@ def stats(options: StoreOptions) -> dict[str, Any]:
     }
 
 
-@app.command("verify", StoreOptions, example="hetfeat records verify records")
-def verify(options: StoreOptions) -> app.Result:
-    """Compare every shard with its digest; exits with 1 if one differs or is gone."""
+@app.command("verify", AnyStoreOptions, example="hetfeat records verify records")
+def verify(options: AnyStoreOptions) -> app.Result:
+    """Compare every shard with its digest; exits with 1 if one differs or is gone.
+
+    Of a table, every file is read, and its records are counted.
+    """
+    if not isinstance(options.store, Path):
+        return verified(options.store, options.as_of)
     from hetfeat.dataset.store import RecordStore
 
     opened = RecordStore.open(options.store, whole=False)
@@ -67,7 +83,7 @@ def repair(options: StoreOptions) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class ExportOptions(StoreOptions):
+class ExportOptions(AnyStoreOptions):
     """Options of `hetfeat records export`."""
 
     format: str = option("metaschedule", "Format to write.", type=click.Choice(["metaschedule"]))
@@ -82,14 +98,15 @@ def export(options: ExportOptions) -> dict[str, Any]:
     """Write MetaSchedule JSON databases, which TVM loads and compiles from."""
     from hetfeat.dataset.export import export_metaschedule
     from hetfeat.dataset.store import RecordStore
+    from hetfeat.dataset.tables.local_copy import local_records
 
-    store = RecordStore.open(options.store)
+    store = RecordStore.open(local_records(options.store, options.as_of))
     databases = export_metaschedule(store, options.out, options.device)
     return {"databases": databases, "out": options.out}
 
 
 @dataclass(frozen=True)
-class StudyOptions(StoreOptions):
+class StudyOptions(AnyStoreOptions):
     """Options of `hetfeat records study`."""
 
     family: str | None = option(None, "Hardware family or union.  [default: that of the records]")
@@ -99,13 +116,12 @@ class StudyOptions(StoreOptions):
 @app.command("study", StudyOptions, example="hetfeat records study records")
 def study(options: StudyOptions) -> dict[str, Any]:
     """Tabulate operators by device and rank the features; logged as a run."""
+    from hetfeat.dataset.tables.local_copy import local_records
     from registry.jobs.explore_records import study_records
 
-    return study_records(options.store, options.family, options.seed)
+    store = local_records(options.store, options.as_of)
+    return study_records(store, options.family, options.seed)
 
 
-command.add_command(export)
-command.add_command(repair)
-command.add_command(stats)
-command.add_command(study)
-command.add_command(verify)
+for each in (compact, export, merge, pull, push, repair, stats, study, verify):
+    command.add_command(each)

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hetfeat.dataset.tables.uri import AsOf, Place
 from registry.cli import app
-from registry.cli.options import option
-from registry.cli.params import EFFORT
+from registry.cli.options import as_of_option, option
+from registry.cli.params import EFFORT, PLACE
+from registry.cli.places import local
 
 
 def _render(value: Any) -> str:
@@ -24,7 +26,10 @@ class ReportOptions:
     """Options of `hetfeat report`."""
 
     out: Path = option(Path("report"), "Folder of page, tables and figures.")
-    records: Path | None = option(None, "Record store.  [default: the packaged data set]")
+    records: Place | None = option(
+        None, "Record store.  [default: the packaged data set]", type=PLACE
+    )
+    as_of: AsOf | None = as_of_option()
     effort: str = option("quick", "What is run: minutes to days.", type=EFFORT)
     run_missing: bool = option(True, "Run what is missing.")
 
@@ -40,4 +45,6 @@ def command(options: ReportOptions) -> dict[str, Any]:
     """Remake the papers' tables from runs, running what is missing; one page, CSV, figures."""
     from registry.jobs.report import ReportRequest, make_report
 
-    return make_report(ReportRequest(**vars(options)))
+    given = vars(options) | {"records": local(options.records, options.as_of)}
+    del given["as_of"]
+    return make_report(ReportRequest(**given))

@@ -1,12 +1,13 @@
 """`hetfeat train`: a cost model from measured records to a registered version."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from hetfeat.dataset.tables.uri import AsOf, Place
 from registry.cli import app, output
-from registry.cli.options import option, seed_option
-from registry.cli.params import EFFORT, MODEL, SPLIT
+from registry.cli.options import as_of_option, option, seed_option
+from registry.cli.params import EFFORT, MODEL, PLACE, SPLIT
+from registry.cli.places import local
 
 
 def _render(value: Any) -> str:
@@ -37,9 +38,10 @@ def _render(value: Any) -> str:
 class DataSetOptions:
     """Options of every command that trains: the records, the model and the split."""
 
-    records: Path | None = option(
-        None, "Record store to train on.  [default: the packaged data set]"
+    records: Place | None = option(
+        None, "Record store to train on.  [default: the packaged data set]", type=PLACE
     )
+    as_of: AsOf | None = as_of_option()
     family: str | None = option(None, "Hardware family or union.  [default: that of the records]")
     model: str = option("xgb", "xgb, lgbm, mlp or attention.", type=MODEL)
     split: str = option("by_task", "within_task, by_task or by_target.", type=SPLIT)
@@ -74,7 +76,7 @@ def command(options: TrainOptions) -> dict[str, Any]:
 
     return train_and_register(
         TrainingRequest(
-            records=options.records,
+            records=local(options.records, options.as_of),
             family=options.family,
             model=options.model,
             split=options.split,

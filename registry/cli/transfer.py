@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
+from hetfeat.dataset.tables.uri import AsOf, Place
 from registry.cli import app
-from registry.cli.options import option, seed_option, unrecorded_option
-from registry.cli.params import DEVICE, MODEL_VERSION, NETWORKS
+from registry.cli.options import as_of_option, option, seed_option, unrecorded_option
+from registry.cli.params import DEVICE, MODEL_VERSION, NETWORKS, PLACE
+from registry.cli.places import local
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,8 @@ class TransferOptions:
         type=MODEL_VERSION,
     )
     device: str = option("local", "local, a device of the records, a profile's file.", type=DEVICE)
-    records: Path | None = option(None, "Records to replay.  [default: measure now]")
+    records: Place | None = option(None, "Records to replay.  [default: measure now]", type=PLACE)
+    as_of: AsOf | None = as_of_option()
     network: tuple[str, ...] = option(("resnet18",), "Whose tasks are measured now.", type=NETWORKS)
     budget_per_task: int = option(32, "Measurements to learn from.", type=click.IntRange(1))
     flops_share: float = option(
@@ -49,4 +52,6 @@ def command(options: TransferOptions) -> dict[str, Any]:
     """Adapt a model to a device; register it if the source helped, else say that it did not."""
     from registry.jobs.transfer import Transfer, transfer_and_register
 
-    return transfer_and_register(Transfer(**vars(options)))
+    given = vars(options) | {"records": local(options.records, options.as_of)}
+    del given["as_of"]
+    return transfer_and_register(Transfer(**given))

@@ -4,11 +4,13 @@ import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from hetfeat.dataset.sidecar_files import evaluation_tasks
 from hetfeat.dataset.store import RecordStore
+from hetfeat.dataset.tables.joining import check_profiles
+from hetfeat.dataset.tables.shared_store import SharedStore, share, store_at
+from hetfeat.dataset.tables.uri import Place
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.base import need_measurable
@@ -28,7 +30,7 @@ Tiles = Sequence[int]
 def collect_networks(
     devices: tuple[str, ...],
     networks: tuple[str, ...],
-    out: Path,
+    out: Place,
     plan: Plan,
     tiles: Tiles,
     outputs: tuple[str, ...] = (),
@@ -40,7 +42,7 @@ def collect_networks(
     Args:
         devices: Names of devices, or files of their profiles.
         networks: Names of networks.
-        out: Record store's folder; made, or added to.
+        out: Record store's folder, or URI of a table; made, or added to.
         plan: Amounts to measure of each task.
         tiles: Winograd's tiles that compute convolutions beside computing directly.
         outputs: Names of the outputs of each network that are wanted; none, the default, for all.
@@ -81,7 +83,7 @@ def collect_networks(
 def prepare(
     profiles: Sequence[DeviceProfile],
     networks: tuple[str, ...],
-    out: Path,
+    out: Place,
     tiles: Tiles = (),
     outputs: tuple[str, ...] = (),
 ) -> tuple[RecordStore, list[DeviceProfile], dict[str, Task], dict[str, str]]:
@@ -95,9 +97,12 @@ def prepare(
     for profile in profiles:
         need_measurable(profile)
     imported = _imported(networks, outputs)  # a wrong name shows before anything is written
-    store = RecordStore.create(out)
+    store = store_at(out, [profile.name for profile in profiles])
     # One store, one set of figures for a device.
     known = store.devices()
+    if isinstance(store, SharedStore):
+        named = {profile.name: profile for profile in profiles}
+        check_profiles(known, named, f"'{out}'", "--device")
     profiles = [replace(known.get(p.name, p), route=p.route) for p in profiles]
     with store.writing():
         tasks, modules = _tasks(imported, profiles[0], store, tiles)
@@ -162,6 +167,7 @@ def measure(
                 show(progress.known + progress.programs)
         finally:
             store.compact()
+    share(store)
     return progress
 
 

@@ -121,6 +121,21 @@ for line in ansor_lines.log(4, 0, ansor_lines.on_gpu): print(line.decode())' > l
     "docs/devices.md": Scenario(),
     "docs/doctor.md": Scenario(values={"[DEVICE...]": "local"}),
     "docs/fleet.md": Scenario(before=f"{TRAINED}mv records before\n"),
+    "docs/lab.md": Scenario(
+        before="""python -c 'from pathlib import Path
+from hetfeat.testing import stores
+stores.make_store(Path("records"), tasks=6, per_task=12)
+stores.make_store(Path("mine"), devices=("board",), tasks=6, per_task=12)
+stores.make_store(Path("yours"), devices=("b",), tasks=6, per_task=2)'
+hetfeat records push mine "file://$PWD/table"
+hetfeat records push records "file://$PWD/table"
+""",
+        values={
+            "s3://lab/records": '"file://$PWD/table"',
+            "--as-of 12": "--as-of 2",
+            "2026-11-28T12:00+00:00": "$(date --iso-8601=seconds)",
+        },
+    ),
     "docs/mlflow.md": Scenario(before=TRAINED, values={".venv/bin/": ""}),
     "docs/pruning.md": Scenario(before=STORE, values={"DIR": "records"}),
     "docs/registry.md": Scenario(

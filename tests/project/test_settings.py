@@ -43,6 +43,8 @@ STAY: dict[str, dict[str, str]] = {
     "hetfeat/dataset/pack_records.py": {"LONGEST_LINE_BYTES": "bound", "RECORDS_FORMAT": "format"},
     "hetfeat/dataset/prune.py": {"LEAST_QUOTA": "default"},
     "hetfeat/dataset/schema.py": {"FEATURES_PER_STORE": "format"},
+    "hetfeat/dataset/tables/upkeep.py": {"LEAST_HOURS": "bound"},
+    "hetfeat/dataset/tables/uri.py": {"MAX_CHARACTERS": "bound"},
     "hetfeat/deploy/runtime.py": {
         "FORMAT_VERSION": "format",
         "MAX_MANIFEST_BYTES": "bound",

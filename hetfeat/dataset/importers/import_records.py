@@ -17,17 +17,12 @@ from hetfeat.dataset.importers.key_set import KeySet
 from hetfeat.dataset.importers.sniff import sniff
 from hetfeat.dataset.store import RecordStore
 from hetfeat.dataset.store_config import StoreConfig
+from hetfeat.dataset.tables.shared_store import share, store_at
+from hetfeat.dataset.tables.uri import Place
+from hetfeat.devices.hardware import PARAMETERS, differing
 from hetfeat.devices.presets import preset
 from hetfeat.devices.profile import DeviceProfile, check_name
 from hetfeat.errors import DataError, WorkFailed, not_one_of
-from hetfeat.parsing import printable
-
-_HARDWARE = (
-    *("num_cores", "vector_unit_bytes", "cache_line_bytes", "max_threads_per_block"),
-    *("max_shared_memory_per_block_bytes", "max_local_memory_per_block_bytes"),
-    *("max_vthread_extent", "warp_size"),
-)
-_TARGET = ("kind", "mcpu", "arch", "model")
 
 Complete = Callable[[pa.Table, DeviceProfile, Mapping[str, str]], pa.Table]
 
@@ -90,7 +85,7 @@ def import_records(
     format_name: str,
     device: str,
     paths: Sequence[Path],
-    out: Path,
+    out: Place,
     progress: Callable[[Counts], None] = lambda counts: None,
     complete: Complete = lambda records, profile, modules: records,
     options: StoreConfig = StoreConfig(compression_level=3),
@@ -105,7 +100,7 @@ def import_records(
         format_name: Name of the format, one of `FORMATS`.
         device: Name that the records get, that of a profile in the store or a new one.
         paths: Files to read, and folders that are walked.
-        out: Folder of the store.
+        out: Folder of the store, or URI of a table.
         progress: Function called with the counts after each batch; by default it does nothing.
         complete: Function that completes new records, given their device's profile and their
             modules by task hash, before they are written; by default it changes nothing.
@@ -118,7 +113,7 @@ def import_records(
     check_name(device)
     _refuse_other_formats(format_name, paths)
     read = importer(format_name)
-    store, counts = RecordStore.create(out, options), Counts()
+    store, counts = store_at(out, [device], options), Counts()
     with store.writing():
         sink = _Sink(store, device, complete)
         try:
@@ -127,6 +122,7 @@ def import_records(
                 progress(counts)
         finally:
             sink.close()
+    share(store)
     return counts
 
 
@@ -180,10 +176,7 @@ class _Sink:
         known = self._profile
         if found is None or known is None:
             return ""
-        pairs = [(name, getattr(known, name), getattr(found, name)) for name in _HARDWARE]
-        pairs += [(name, known.target.get(name), found.target.get(name)) for name in _TARGET]
-        differing = [f"{name} {b}, not {a}" for name, a, b in pairs if a and b and a != b]
-        return printable("; ".join(differing), 200)
+        return differing(known, found, PARAMETERS)
 
 
 def _refuse_other_formats(format_name: str, paths: Iterable[Path]) -> None:

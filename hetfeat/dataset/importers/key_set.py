@@ -17,7 +17,10 @@ class KeySet:
 
     def add(self, programs: list[str]) -> npt.NDArray[np.bool_]:
         """Adds program keys; returns for each whether it is new, here and among those before."""
-        keys = np.array([int(program[:16], 16) for program in programs], np.uint64)
+        return self.add_keys(np.array([int(program[:16], 16) for program in programs], np.uint64))
+
+    def add_keys(self, keys: Keys) -> npt.NDArray[np.bool_]:
+        """Adds keys; returns for each whether it is new, here and among those before."""
         run, first = np.unique(keys, return_index=True)
         for known in self._runs:
             at = np.minimum(np.searchsorted(known, run), len(known) - 1)
