@@ -14,7 +14,8 @@ import numpy.typing as npt
 import orjson
 
 _POSTPROC = ',["EnterPostproc"'
-_PLAIN = (int, float)
+_NO_NUMBERS = str.maketrans("", "", "0123456789-. ")
+_NO_BRACKETS = str.maketrans("", "", "[] ")
 
 
 @dataclass(frozen=True)
@@ -42,56 +43,54 @@ def grouped(traces: Sequence[str], least: int = 4) -> tuple[list[TraceGroup], li
         traces: Traces as JSON.
         least: Least traces of a group; 4 by default: fewer are read sooner one by one.
     """
-    alike: defaultdict[str, list[int]] = defaultdict(list)
+    alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     parts: list[tuple[str, str]] = []
-    alone: list[int] = []
     for row, trace in enumerate(traces):
         end = len(trace) - 3 if trace.endswith("[]]") else trace.rfind("[[")
-        head, decisions = trace[1 : max(end - 1, 1)], trace[end:-1]
-        if trace[:1] != "[" or trace[-1:] != "]" or trace[end - 1 : end] != ",":
-            alone.append(row)
-            parts.append(("", ""))
-            continue
-        cut = head.find(_POSTPROC)
-        alike[head if cut < 0 else f"{head[:cut]}]"].append(row)
-        parts.append((decisions, "" if cut < 0 else f"[{head[cut + 1 :]}"))
+        head, decisions, rest = trace[1 : max(end - 1, 1)], trace[end:-1], ""
+        if (cut := head.find(_POSTPROC)) >= 0:
+            head, rest = f"{head[:cut]}]", f"[{head[cut + 1 :]}"
+        is_plain = trace[:1] == "[" and trace[-1:] == "]" and trace[end - 1 : end] == ","
+        alike[head if is_plain else "", decisions.translate(_NO_NUMBERS)].append(row)
+        parts.append((decisions, rest))
     groups: list[TraceGroup] = []
-    for text, rows in alike.items():
-        made = _groups(text, rows, parts) if len(rows) >= least else None
+    alone: list[int] = []
+    for (text, _), rows in alike.items():
+        made = _group(text, rows, parts) if len(rows) >= least and text else None
         if made is None:
             alone += rows
         else:
-            groups += made
+            groups.append(made)
     return groups, alone
 
 
-def _groups(text: str, rows: list[int], parts: list[tuple[str, str]]) -> list[TraceGroup] | None:
-    """Groups of the same places of what was sampled; None for traces of another layout."""
+def _group(text: str, rows: list[int], parts: list[tuple[str, str]]) -> TraceGroup | None:
+    """A group of what was sampled at the same places; None for traces of another layout."""
     try:
-        instructions = orjson.loads(text)
-        decisions = orjson.loads(f"[{','.join(parts[row][0] for row in rows)}]")
-        if type(instructions) is not list or len(decisions) != len(rows):
-            return None
-        places: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
-        for position, found in enumerate(decisions):
-            places[tuple((i, len(v) if type(v) is list else -1) for i, v in found)].append(position)
+        instructions, first = orjson.loads(text), orjson.loads(parts[rows[0]][0])
+        chosen = _columns(first, [parts[row][0] for row in rows])
     except (ValueError, TypeError):
         return None
-    groups = []
-    for shape, positions in places.items():
-        if any(type(place) is not int for place, _ in shape):
+    if type(instructions) is not list or chosen is None:
+        return None
+    return TraceGroup(np.array(rows), instructions, chosen, [parts[row][1] for row in rows])
+
+
+def _columns(first: list[Any], decisions: list[str]) -> dict[int, Any] | None:
+    """What was sampled by place, of decisions that differ in their numbers alone."""
+    if not first:
+        return {}
+    numbers = ",".join(decisions).translate(_NO_BRACKETS)
+    table = np.array(orjson.loads(f"[{numbers}]"), np.float64).reshape(len(decisions), -1)
+    if np.isnan(table).any():  # of null
+        return None
+    columns: dict[int, Any] = {}
+    at = 0
+    for place, value in first:
+        is_list = type(value) is list
+        end = at + 1 + (len(value) if is_list else 1)
+        if type(place) is not int or not (table[:, at] == place).all():
             return None
-        columns: dict[int, Any] = {}
-        for k, (place, length) in enumerate(shape):
-            values = [decisions[position][k][1] for position in positions]
-            flat = values if length < 0 else [v for value in values for v in value]
-            if any(type(v) not in _PLAIN for v in flat):
-                return None
-            if length < 0:
-                columns[place] = np.array(values)
-            else:
-                columns[place] = list(np.array(values, np.float64).reshape(-1, length).T)
-        own = np.array([rows[position] for position in positions], np.int64)
-        rest = [parts[row][1] for row in own.tolist()]
-        groups.append(TraceGroup(own, instructions, columns, rest))
-    return groups
+        columns[place] = list(table[:, at + 1 : end].T) if is_list else table[:, at + 1]
+        at = end
+    return columns if at == table.shape[1] else None

@@ -105,8 +105,14 @@ def _float(value: Any) -> Any:
 def _picked(candidates: list[Any], chosen: Any) -> Any:
     """The value that was sampled."""
     if isinstance(chosen, np.ndarray):
-        return np.array(candidates, np.float64)[chosen]
+        return np.array(candidates, np.float64)[_whole(chosen)]
     return float(candidates[chosen])
+
+
+def _whole(places: Any) -> Any:
+    if (places % 1).any():
+        raise TypeError("a place that is no whole number")
+    return places.astype(np.int64)
 
 
 def _inferred(extent: Any, factors: list[Any]) -> list[Any]:
