@@ -99,11 +99,14 @@ def vectors_of_steps(rows: Floats, offsets: npt.NDArray[np.int64]) -> Floats:
     return _finished(np.array(made, np.float64).reshape(-1, len(TRACE)))
 
 
-def steps(traces: Collection[Any]) -> tuple[Floats, npt.NDArray[np.int64]]:
+def steps(
+    traces: Collection[Any], padded_at_once: int = 8192
+) -> tuple[Floats, npt.NDArray[np.int64]]:
     """The sequences end to end, without padding, of `STEPS` steps at most.
 
     Args:
         traces: Traces as texts.
+        padded_at_once: As `steps_and_vectors` has it; 8192 by default.
 
     Returns:
         Steps, float32 [steps, WIDTH], and the first step of each program, int64 [programs + 1].
@@ -111,17 +114,17 @@ def steps(traces: Collection[Any]) -> tuple[Floats, npt.NDArray[np.int64]]:
     Raises:
         DataError: A trace is none.
     """
-    return steps_and_vectors(traces)[:2]
+    return steps_and_vectors(traces, padded_at_once)[:2]
 
 
 def steps_and_vectors(
-    traces: Collection[Any], at_once: int = 8192
+    traces: Collection[Any], padded_at_once: int = 8192
 ) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
     """What `steps` and `vectors` say, for which each trace is read once.
 
     Args:
         traces: Traces as texts.
-        at_once: Traces read at a time, 3.5 kB each, most of it padding; 8192 by default.
+        padded_at_once: Traces read at a time, 3.5 kB each, most of it padding; 8192 by default.
 
     Raises:
         DataError: A trace is none.
@@ -129,8 +132,8 @@ def steps_and_vectors(
     given = list(traces)
     found, lengths = [np.empty((0, WIDTH), np.float32)], [0]
     rows = [np.empty((0, len(TRACE)), np.float32)]
-    for start in range(0, len(given), at_once):
-        padded, unscaled = _read_all(given[start : start + at_once])
+    for start in range(0, len(given), padded_at_once):
+        padded, unscaled = _read_all(given[start : start + padded_at_once])
         there = padded[:, :, 0] > 0
         found.append(_scaled_sequences(padded[there]))
         rows.append(_finished(unscaled))
