@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from registry.cli import app
-from registry.cli.options import REQUIRED, option, seed_option, unrecorded_option
+from registry.cli.options import REQUIRED, cluster_option, option, seed_option, unrecorded_option
 from registry.cli.params import DEVICE_NAME, VERSION_OR_FOLDER
 
 
@@ -21,6 +21,7 @@ class EvaluateOptions:
         None, "Only the records of this device.  [default: all]", type=DEVICE_NAME
     )
     per_task: bool = option(False, "Figures of each task, too.")
+    cluster: str | None = cluster_option()
     unrecorded: bool = unrecorded_option()
     seed: int = seed_option()
 
@@ -32,13 +33,16 @@ class EvaluateOptions:
 )
 def command(options: EvaluateOptions) -> dict[str, Any]:
     """Judge a stored model on records; nothing is logged or changed."""
+    from hetfeat.cluster import connected
     from registry.jobs.evaluate import evaluate_stored
 
-    return evaluate_stored(
-        options.model,
-        options.records,
-        options.device,
-        options.per_task,
-        options.seed,
-        options.unrecorded,
-    )
+    with connected(options.cluster) as cluster:
+        return evaluate_stored(
+            options.model,
+            options.records,
+            options.device,
+            options.per_task,
+            options.seed,
+            options.unrecorded,
+            cluster,
+        )

@@ -6,7 +6,7 @@ from typing import Any
 
 from hetfeat.errors import RequestError
 from registry.cli import app, output
-from registry.cli.options import REQUIRED, argument, option, seed_option
+from registry.cli.options import REQUIRED, argument, cluster_option, option, seed_option
 
 
 def _render(value: Any) -> str:
@@ -29,6 +29,7 @@ class PruneOptions:
     records: Path = argument(metavar="DIR")
     out: Path = option(REQUIRED, "New record store.")
     fraction: float = option(0.55, "Share of the records to keep.")
+    cluster: str | None = cluster_option()
     seed: int = seed_option()
 
 
@@ -45,13 +46,16 @@ def command(options: PruneOptions) -> dict[str, Any]:
         raise RequestError(
             f"--fraction {options.fraction}", "a share above 0, at most 1", "say 0.55"
         )
+    from hetfeat.cluster import connected, need_sight, over
     from hetfeat.dataset.prune import prune
     from hetfeat.dataset.store import RecordStore
     from hetfeat.progress import progress
 
-    store = RecordStore.open(options.records)
-    with progress(2 * len(list(store.pieces())), "piece") as at:
-        found = prune(store, options.out, options.fraction, options.seed, at)
+    store = RecordStore.open(options.records.resolve() if options.cluster else options.records)
+    steps = 2 * len(list(store.pieces()))
+    with connected(options.cluster) as cluster, progress(steps, "piece") as at:
+        need_sight(cluster, store.path)
+        found = prune(store, options.out, options.fraction, options.seed, at, over=over(cluster))
     return {
         "records": sum(found.before.values()),
         "kept": sum(found.after.values()),

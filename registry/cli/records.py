@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from registry.cli import app
-from registry.cli.options import REQUIRED, argument, option, seed_option
+from registry.cli.options import REQUIRED, argument, cluster_option, option, seed_option
 from registry.cli.params import DEVICE_NAME
 
 
@@ -93,18 +93,49 @@ class StudyOptions(StoreOptions):
     """Options of `hetfeat records study`."""
 
     family: str | None = option(None, "Hardware family or union.  [default: that of the records]")
+    cluster: str | None = cluster_option()
     seed: int = seed_option()
 
 
 @app.command("study", StudyOptions, example="hetfeat records study records")
 def study(options: StudyOptions) -> dict[str, Any]:
     """Tabulate operators by device and rank the features; logged as a run."""
+    from hetfeat.cluster import connected
     from registry.jobs.explore_records import study_records
 
-    return study_records(options.store, options.family, options.seed)
+    with connected(options.cluster) as cluster:
+        return study_records(options.store, options.family, options.seed, cluster=cluster)
+
+
+@dataclass(frozen=True)
+class FeaturesOptions(StoreOptions):
+    """Options of `hetfeat records features`."""
+
+    out: Path = option(REQUIRED, "New folder of Parquet files.")
+    cluster: str | None = cluster_option()
+
+
+@app.command(
+    "features",
+    FeaturesOptions,
+    example="hetfeat records features records --out features",
+    interrupted="the folder holds what was written; remove it and begin anew",
+)
+def features(options: FeaturesOptions) -> dict[str, Any]:
+    """Write what a cost model reads of each record as a table: keys, latency, named columns."""
+    from hetfeat.cluster import connected, need_sight, over
+    from hetfeat.dataset.store import RecordStore
+    from hetfeat.models.feature_files import write_features
+
+    store = RecordStore.open(options.store.resolve() if options.cluster else options.store)
+    with connected(options.cluster) as cluster:
+        need_sight(cluster, store.path)
+        counts = write_features(store, options.out, over(cluster))
+    return {**counts, "out": options.out}
 
 
 command.add_command(export)
+command.add_command(features)
 command.add_command(repair)
 command.add_command(stats)
 command.add_command(study)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from registry.cli import app
-from registry.cli.options import option, seed_option, unrecorded_option
+from registry.cli.options import builders_option, option, seed_option, unrecorded_option
 from registry.cli.params import DEVICE, MODEL_VERSION, NETWORKS
 
 
@@ -34,6 +34,7 @@ class TransferOptions:
         "Fine-tune on so many feature columns, the most important ones; 0 for all.",
         type=click.IntRange(0),
     )
+    builders: str | None = builders_option()
     out: Path | None = option(None, "Store that keeps what is measured.  [default: none]")
     unrecorded: bool = unrecorded_option()
     seed: int = seed_option()
