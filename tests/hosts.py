@@ -70,7 +70,7 @@ class Hosts:
         """Waits until something listens there."""
         ask = f"import socket; socket.create_connection(('{self.addresses[host]}', {port}), 1)"
         command = ["ip", "netns", "exec", self._space(seen_from), sys.executable, "-c", ask]
-        wait_until(lambda: subprocess.run(command, capture_output=True).returncode == 0)
+        wait_until(lambda: subprocess.run(command, capture_output=True).returncode == 0, 240)
 
     def close(self) -> None:
         for process in self._processes:

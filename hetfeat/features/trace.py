@@ -106,7 +106,7 @@ def steps(
 
     Args:
         traces: Traces as texts.
-        padded_at_once: As `steps_and_vectors` has it; 8192 by default.
+        padded_at_once: Traces read at a time; 8192 by default.
 
     Returns:
         Steps, float32 [steps, WIDTH], and the first step of each program, int64 [programs + 1].
