@@ -7,8 +7,8 @@ PYTEST_ON_TWO = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reo
 MAY_BE_NONE = || [ $$? -eq 5 ]
 
 .PHONY: help env demo quickstart test test-rest test-all test-lowest pins release lint docs figures mlproject packaged-models format gate clean distclean \
-	services services-stop test-services races crashes interruptions scale maintenance store-scale searches final-figures test-fleet \
-	test-pages fleet-faults test-arm mutants fuzz gpu-packs gpu-check
+	services services-stop test-services races crashes interruptions scale maintenance store-scale scale-records searches final-figures test-fleet \
+	test-pages test-hosts fleet-faults test-arm mutants fuzz gpu-packs gpu-check
 .DEFAULT_GOAL := help
 
 help: ## Says what there is to make
@@ -95,6 +95,9 @@ maintenance: env ## Retention of models of 60 and 2,200 versions, doctor of 1,00
 store-scale: env ## Every pass over stores of 10^4 to 10^6 records; 40 minutes for ARGS="--records 10000000 --stores false"
 	$(VENV_PYTHON) benchmarks/store_scaling.py $(or $(ARGS),--records 10000 100000 1000000)
 
+scale-records: env ## Every pass of a record store at 10^5 and 10^6 records; ARGS="--records 10000000"
+	$(VENV_PYTHON) benchmarks/scale_records.py $(ARGS)
+
 searches: env ## Remakes every figure on searches in docs/experiments; a day, resumable; DATA=DIR OUT=DIR
 	mkdir -p "$(SEARCHES)"
 	$(VENV_PYTHON) benchmarks/search.py --data "$(or $(DATA),../shared/data)" --out "$(SEARCHES)/recorded.jsonl"
@@ -111,6 +114,9 @@ test-fleet: env ## The tests that break servers, trackers and links, and collect
 
 test-pages: env ## Runs every command of README, tutorials and how-tos; half an hour; ARGS="-k serving"
 	$(VENV_PYTHON) -m pytest -m pages $(ARGS)
+
+test-hosts: env ## Commands across network namespaces as hosts, one of which is cut off; root, minutes
+	$(VENV_PYTHON) -m pytest -m "fleet or not fleet" tests/commands/test_hosts.py $(ARGS)
 
 fleet-faults: env ## Breaks servers, trackers and links while tuning; ten minutes
 	PYTHONPATH=. $(VENV_PYTHON) benchmarks/fleet.py faults $(ARGS)

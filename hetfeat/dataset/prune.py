@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from hetfeat.cluster import Over
 from hetfeat.dataset.duplicates import older_duplicates, program_keys
 from hetfeat.dataset.readers import Piece
 from hetfeat.dataset.schema import median_latencies
@@ -136,6 +138,7 @@ def prune(
     seed: int = 0,
     on_piece: Callable[[int], None] = lambda done: None,
     least_quota: int = LEAST_QUOTA,
+    over: Over = map,
 ) -> Pruned:
     """Writes the chosen records of a store into a new one, in two passes.
 
@@ -152,6 +155,7 @@ def prune(
             default it does nothing.
         least_quota: Programs that a task on a device keeps if it has them, however small its share;
             8 by default.
+        over: Function that applies another to each piece; `map` by default.
 
     Raises:
         DataError: `out` holds something, or nothing is left.
@@ -161,7 +165,7 @@ def prune(
         raise DataError(f"'{out}', which holds something", "a new folder", "choose another --out")
     pieces = list(source.pieces())
     dense = evaluation_tasks(source.path)
-    records, operators, tested = _light(pieces, dense, on_piece)
+    sizes, records, operators, tested = _light(pieces, dense, on_piece, over)
     kept = tested.copy()
     kept[~tested] = choose(records, fraction, seed, least_quota)
     if not kept[~tested].any():
@@ -173,7 +177,7 @@ def prune(
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as work:
         target = RecordStore.create(Path(work) / "records")
-        _copy(pieces, kept, target, on_piece)
+        _copy(pieces, np.split(kept, np.cumsum(sizes)[:-1]), target, on_piece, over)
         for profile in source.devices().values():
             target.add_device(profile)
         target.add_workloads(source.workloads())
@@ -217,15 +221,17 @@ def light_of(
 
 
 def _light(
-    pieces: list[Piece], evaluation: list[str], on_piece: Callable[[int], None]
-) -> tuple[Light, list[str], npt.NDArray[np.bool_]]:
-    """Light columns of what may be pruned; of all records the operator, and if they may not."""
+    pieces: list[Piece], evaluation: list[str], on_piece: Callable[[int], None], over: Over
+) -> tuple[list[int], Light, list[str], npt.NDArray[np.bool_]]:
+    """Sizes of the pieces, and light columns of what may be pruned.
+
+    Of all records the operator, and if they may not.
+    """
     older = older_duplicates(pieces)
     codes: dict[tuple[str, str], int] = {}
     tasks: set[tuple[str, str, str]] = set()
     groups, programs, latencies, operators = [], [], [], []
-    for position, piece in enumerate(pieces):
-        table = piece.read(_COLUMNS)
+    for position, table in enumerate(over(_read_light, pieces)):
         device, task, operator, shapes = (table[name].to_pylist() for name in _COLUMNS[:4])
         pairs = zip(device, task, strict=True)
         groups.append(np.array([codes.setdefault(pair, len(codes)) for pair in pairs], np.int64))
@@ -242,7 +248,11 @@ def _light(
     program = np.concatenate([np.empty(0, np.uint64), *programs])
     latency = np.concatenate([np.empty(0), *latencies])
     light = light_of(group[~tested], list(codes), program[~tested], latency[~tested])
-    return light, operators, tested
+    return [len(piece) for piece in groups], light, operators, tested
+
+
+def _read_light(piece: Piece) -> pa.Table:
+    return piece.read(_COLUMNS)
 
 
 class _Tasks(NamedTuple):
@@ -264,19 +274,22 @@ def _held_out(tasks: set[tuple[str, str, str]], evaluation: list[str]) -> set[st
 
 def _copy(
     pieces: list[Piece],
-    kept: npt.NDArray[np.bool_],
+    kept: list[npt.NDArray[np.bool_]],
     target: RecordStore,
     on_piece: Callable[[int], None],
+    over: Over,
 ) -> None:
-    writer, start = target.writer(), 0
-    for position, piece in enumerate(pieces):
-        rows = piece.read(["program"]).num_rows
-        chosen = kept[start : start + rows]
-        if chosen.any():
-            writer.add(piece.read().filter(chosen))
-        start += rows
+    writer = target.writer()
+    for position, table in enumerate(over(_read_chosen, zip(pieces, kept, strict=True))):
+        if table is not None:
+            writer.add(table)
         on_piece(len(pieces) + position + 1)
     writer.close()
+
+
+def _read_chosen(item: tuple[Piece, npt.NDArray[np.bool_]]) -> pa.Table | None:
+    piece, chosen = item
+    return piece.read().filter(pa.array(chosen)) if chosen.any() else None
 
 
 def _uniform(keys: npt.NDArray[np.uint64], seed: int) -> Floats:

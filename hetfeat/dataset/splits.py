@@ -269,16 +269,18 @@ def _take(
     Whole units go to one side; a unit lies in one stratum. A stratum of one unit gives none.
     """
     order = rng.permutation(int(units.max()) + 1 if len(units) else 0)
-    held = np.zeros(len(units), bool)
-    for stratum in np.unique(strata):
-        rows = np.flatnonzero(strata == stratum)
-        names, counts = np.unique(units[rows], return_counts=True)
-        shuffled = np.argsort(order[names])
-        names, counts = names[shuffled], counts[shuffled]
-        before = np.cumsum(counts) - counts
-        chosen = names[:-1][before[:-1] < share * len(rows)]
-        held[rows[np.isin(units[rows], chosen)]] = True
-    return np.flatnonzero(held), np.flatnonzero(~held)
+    names, first, counts = np.unique(units, return_index=True, return_counts=True)
+    shuffled = np.lexsort((order[names], strata[first]))
+    names, counts, stratum = names[shuffled], counts[shuffled], strata[first][shuffled]
+    starts = np.flatnonzero(np.diff(stratum, prepend=-1))
+    of = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(names)))
+    before = np.cumsum(counts) - counts
+    before -= before[starts][of]
+    is_last = np.diff(stratum, append=-1) != 0
+    chosen = (before < share * np.bincount(of, counts)[of]) & ~is_last
+    held = np.zeros(len(order), bool)
+    held[names[chosen]] = True
+    return np.flatnonzero(held[units]), np.flatnonzero(~held[units])
 
 
 def _records(examples: Keyed) -> Iterator[tuple[str, str, str]]:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hetfeat.dataset.sidecar_files import quarantine
 from hetfeat.dataset.store import RecordStore
@@ -32,6 +33,9 @@ from hetfeat.measure.remote.session import Quarantine
 from hetfeat.models.labels import leaked_records
 from hetfeat.records import Measurement, Task
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 log = logging.getLogger(__name__)
 
 
@@ -42,6 +46,7 @@ def deploy(
     source: SourceModel | None,
     out: Path,
     check: CheckOptions = CHECK_DEFAULTS,
+    cluster: "Client | None" = None,
 ) -> DeployReport:
     """Tunes and compiles a network for a device and writes the bundle.
 
@@ -57,6 +62,7 @@ def deploy(
         source: Cost model to tune with, or None to tune from scratch.
         out: Folder of the bundle.
         check: Settings of the checks on the device; those of `CheckOptions` by default.
+        cluster: Client of a cluster whose workers build the programs to measure; none by default.
 
     Returns:
         The report, as the manifest keeps it.
@@ -81,7 +87,7 @@ def deploy(
         with watch.stage("first check"):
             untuned = _check_before_tuning(lowered, source, out, put_aside, check)
     with watch.stage("choosing"):
-        tuned = tune_tasks(lowered, source, RecordStore.create(journal_path(out)))
+        tuned = tune_tasks(lowered, source, RecordStore.create(journal_path(out)), cluster)
     return _finish(lowered, untuned, tuned, source, out, put_aside, check, watch)
 
 

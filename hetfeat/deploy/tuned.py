@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
@@ -23,6 +24,9 @@ from hetfeat.tune.session import BUDGETS, Budget, TuningProgress
 from hetfeat.tune.tuner import OnRound, TuningOptions, TuningResult, tune
 from hetfeat.workloads.convolution_variants import count_occurrences
 from hetfeat.workloads.winograd.variants import network_s
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +55,20 @@ class Tuned:
         return {**self.result.expected_s, **self.cold_s}
 
 
-def tune_tasks(lowered: Lowered, source: SourceModel | None, journal: RecordStore) -> Tuned:
-    """Tunes within the budget of the request; what the journal holds is not measured again."""
+def tune_tasks(
+    lowered: Lowered,
+    source: SourceModel | None,
+    journal: RecordStore,
+    cluster: "Client | None" = None,
+) -> Tuned:
+    """Tunes within the budget of the request; what the journal holds is not measured again.
+
+    Programs are built by the workers of a cluster, or here where there is none.
+    """
     with journal.writing():
         _write_head(lowered, journal)
-        tuned = _tune(lowered, source, journal, _budget(lowered.request, len(lowered.tasks)))
+        budget = _budget(lowered.request, len(lowered.tasks))
+        tuned = _tune(lowered, source, journal, budget, cluster)
         journal.compact()
     if tuned.is_partial:
         log.info("interrupted: compiling with the best found so far")
@@ -69,9 +82,13 @@ def read_tuned(lowered: Lowered, source: SourceModel | None, journal: RecordStor
 
 
 def _tune(
-    lowered: Lowered, source: SourceModel | None, journal: RecordStore, budget: Budget
+    lowered: Lowered,
+    source: SourceModel | None,
+    journal: RecordStore,
+    budget: Budget,
+    cluster: "Client | None" = None,
 ) -> Tuned:
-    with _measuring(lowered, journal) as measurer, progress(None, "program") as at:
+    with _measuring(lowered, journal, cluster) as measurer, progress(None, "program") as at:
         result = tune(
             list(lowered.weights.items()),
             measurer=measurer,
@@ -83,12 +100,12 @@ def _tune(
             alternatives=lowered.alternatives,
             on_round=_on_round(at, lowered, budget, _best_s(lowered, journal)),
         )
-    result, cold_s = _choose_cold(lowered, result, journal)
+    result, cold_s = _choose_cold(lowered, result, journal, cluster)
     return Tuned(result, cold_s, result.is_partial)
 
 
 def _choose_cold(
-    lowered: Lowered, result: TuningResult, journal: RecordStore
+    lowered: Lowered, result: TuningResult, journal: RecordStore, cluster: "Client | None"
 ) -> tuple[TuningResult, dict[str, float]]:
     """Measures the fastest few of each task once more, in new processes and with cold weights."""
     finalists = select_finalists(result.leaders, lowered.weights, lowered.alternatives)
@@ -96,7 +113,7 @@ def _choose_cold(
         return result, {}
     log.info("%d of the fastest programs once more, with cold weights", len(finalists))
     try:
-        with stage("measuring finalists"), _measuring(lowered, journal) as measurer:
+        with stage("measuring finalists"), _measuring(lowered, journal, cluster) as measurer:
             chosen, cold_s = measure_finalists(finalists, measurer)
     except KeyboardInterrupt:  # then as they were measured while tuning
         cold_s = {task: best.latency_s or 0.0 for task, best in result.best.items()}
@@ -106,9 +123,11 @@ def _choose_cold(
 
 
 @contextmanager
-def _measuring(lowered: Lowered, journal: RecordStore) -> Iterator[DeviceMeasurer]:
+def _measuring(
+    lowered: Lowered, journal: RecordStore, cluster: "Client | None"
+) -> Iterator[DeviceMeasurer]:
     """New processes that know the tasks."""
-    with measurer_of(lowered.profile, journal.path) as measurer:
+    with measurer_of(lowered.profile, journal.path, cluster=cluster) as measurer:
         for task in lowered.tasks:
             measurer.add_task(task.task, lowered.workloads[task.task.hash])
         yield measurer

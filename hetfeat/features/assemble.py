@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hetfeat.cluster import Over
 from hetfeat.dataset.duplicates import older_duplicates
 from hetfeat.dataset.readers import Piece
 from hetfeat.dataset.schema import (
@@ -28,7 +29,7 @@ from hetfeat.features.batch import Batch, Examples, Floats, concatenate
 from hetfeat.features.hardware import hardware_vector
 from hetfeat.features.out_of_core import SpillFile
 from hetfeat.features.task import task_vector
-from hetfeat.features.trace import steps, vectors
+from hetfeat.features.trace import steps_and_vectors
 from hetfeat.records import Measurement, Program, Task
 
 _COLUMNS = [
@@ -41,13 +42,6 @@ SCHEDULED = pc.starts_with(pc.field("trace"), "[")
 _TASK_FIELDS = ["task", "operator", "shapes", "dtype", "flops"]
 
 T = TypeVar("T")
-
-
-class Over(Protocol):
-    """`map`, or what does the same on several machines; results in the order of the items."""
-
-    def __call__(self, function: Callable[[Any], Any], items: Iterable[Any], /) -> Iterator[Any]:
-        """The results of a function that can be sent to other processes."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +74,11 @@ def batch_of(programs: Sequence[Program], profile: DeviceProfile) -> Batch:
     tasks = [task_vector(program.task) for program in programs]
     task = np.stack(tasks) if tasks else np.empty((0, len(task_vector(_NO_TASK))), np.float32)
     hardware = np.tile(hardware_vector(profile), (len(programs), 1))
-    primitives, step_offsets = steps(traces)
+    primitives, step_offsets, vectors = steps_and_vectors(traces)
     return Batch(
         stores=np.concatenate([none, *stores]),
         offsets=offsets,
-        trace=vectors(traces),
+        trace=vectors,
         steps=primitives,
         step_offsets=step_offsets,
         task=task,
@@ -132,7 +126,7 @@ def assemble(
         DataError: The store is empty or damaged, or a device has records and no profile.
     """
     spill_file = spill_file or SpillFile(room_bytes)
-    parts = [_spill(part, spill_file) for part in map_examples(store, _itself, over, None, devices)]
+    parts = [_spill(part, spill_file) for part in map_examples(store, itself, over, None, devices)]
     if not any(len(part.result) for part in parts):
         raise no_records(store)
     return Assembled(
@@ -183,7 +177,7 @@ def map_examples(
         store: Store whose records are gone through.
         function: Function called with the examples of each piece, perhaps in another process.
         over: Function that applies another to each piece and gives the results in order: `map`, the
-            default, or `features.cluster.over(client)` for the machines of a Dask cluster.
+            default, or `cluster.over(client)` for the machines of a Dask cluster.
         with_stores: Whether to leave out records without per-store features; None, the default, to
             do so where others have them. Kernels with parameters are left out in any case.
         devices: Names of the wanted devices; None, the default, for all.
@@ -191,6 +185,21 @@ def map_examples(
     Raises:
         DataError: The store is damaged, or a device has records and no profile.
     """
+    work, items = work_over(store, function, with_stores, devices)
+    return over(work, items)
+
+
+Item = tuple[Piece, list[int]]
+"""A piece of a store, and which of its usable records are older duplicates."""
+
+
+def work_over(
+    store: RecordStore,
+    function: Callable[[Examples], T],
+    with_stores: bool | None = None,
+    devices: Collection[str] | None = None,
+) -> tuple[Callable[[Item], Part[T]], Iterator[Item]]:
+    """What `map_examples` applies, and to what; its arguments are described there."""
     among = pc.scalar(True) if devices is None else pc.field("device").isin(list(devices))
     pieces = list(store.pieces(where=None if devices is None else among))
     if with_stores is None:
@@ -199,7 +208,7 @@ def map_examples(
     usable = among & (WITH_STORES if with_stores else SCHEDULED)
     older = older_duplicates(pieces, usable)
     work = partial(_work, function, among, usable, store.path, store.devices())
-    return over(work, ((piece, older.get(i, [])) for i, piece in enumerate(pieces)))
+    return work, ((piece, older.get(i, [])) for i, piece in enumerate(pieces))
 
 
 def _spill(part: "Part[Examples]", spill_file: SpillFile) -> "Part[Examples]":
@@ -213,7 +222,7 @@ def _work(
     usable: pc.Expression,
     path: Path,
     profiles: dict[str, DeviceProfile],
-    item: tuple[Piece, list[int]],
+    item: Item,
 ) -> Part[T]:
     piece, older = item
     table = piece.read(_COLUMNS, among)
@@ -225,18 +234,19 @@ def _work(
     return Part(function(examples), table.num_rows, left_out, len(older))
 
 
-def _itself(examples: Examples) -> Examples:
-    return examples
+def itself(value: T) -> T:
+    """What it is given: the function for who wants all of it."""
+    return value
 
 
 def _examples(rows: pa.Table, path: Path, profiles: dict[str, DeviceProfile]) -> Examples:
     stores, offsets = _stores(rows["stores"], path)
     traces = rows["trace"].to_pylist()
-    primitives, step_offsets = steps(traces)
+    primitives, step_offsets, vectors = steps_and_vectors(traces)
     batch = Batch(
         stores=stores,
         offsets=offsets,
-        trace=vectors(traces),
+        trace=vectors,
         steps=primitives,
         step_offsets=step_offsets,
         task=_tasks(rows),

@@ -1,17 +1,21 @@
 """Programs as the arrays a cost model reads."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
+T = TypeVar("T")
 
 
 class Features(Protocol):
-    """Features of n programs, wherever they are: a `Batch`, or `out_of_core.SpilledBatch`."""
+    """Features of n programs, wherever they are.
+
+    A `Batch`, `out_of_core.SpilledBatch` or `cluster.ClusterBatch`.
+    """
 
     def __len__(self) -> int: ...
 
@@ -21,13 +25,20 @@ class Features(Protocol):
     def pieces(self) -> "Sequence[Features]":
         """The same programs in the same order, in pieces that fit into memory."""
 
+    def each(self, function: "Callable[[Batch], T]") -> list[T]:
+        """What a function says of each of `pieces`, in order; it may be called elsewhere."""
+
     def loaded(self) -> "Batch":
         """All of them in memory."""
 
 
 def have_stores(batch: Features) -> bool:
     """Whether any of the programs has per-store features."""
-    return any(len(piece.loaded().stores) for piece in batch.pieces())
+    return any(batch.each(_stores))
+
+
+def _stores(batch: "Batch") -> int:
+    return len(batch.stores)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +85,10 @@ class Batch:
     def pieces(self) -> "Sequence[Batch]":
         """Itself: it is in memory."""
         return [self]
+
+    def each(self, function: "Callable[[Batch], T]") -> list[T]:
+        """What a function says of it."""
+        return [function(self)]
 
     def loaded(self) -> "Batch":
         """Itself."""

@@ -2,10 +2,10 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import IO
+from typing import IO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from hetfeat.devices import host
 from hetfeat.features.batch import Batch, Features, joined
 
 Ints = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 
 def room_bytes(share: float = 1 / 16) -> float:
@@ -118,6 +119,10 @@ class SpilledBatch:
         """The same in pieces of one part each: few where the order is that of the file."""
         borders = np.flatnonzero(np.diff(self.spill_file.part_of(self.programs))) + 1
         return [SpilledBatch(self.spill_file, part) for part in np.split(self.programs, borders)]
+
+    def each(self, function: Callable[[Batch], T]) -> list[T]:
+        """What a function says of each of `pieces`, one of which is in memory at a time."""
+        return [function(piece.loaded()) for piece in self.pieces()]
 
     def loaded(self) -> Batch:
         """All of them in memory."""

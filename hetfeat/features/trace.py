@@ -6,8 +6,7 @@ drawn; looking blocks and loops up is left out. Numbers are scaled as sign(x) lo
 """
 
 import itertools
-import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,11 @@ import orjson
 from hetfeat.errors import DataError
 from hetfeat.features.batch import Floats
 from hetfeat.features.columns import PARTS, PRIMITIVES, SCOPES, SPLITS, THREADS, TRACE
+from hetfeat.features.trace_groups import TraceGroup, grouped
+from hetfeat.features.trace_steps import ON_LOOPS, Reading, Step, ValuesOfOne
 
 STEPS, WIDTH = 40, 22
 """The longest and the widest that TLP (Zhai et al., ASPLOS 2023) needs for almost every program."""
-_POSTPROC = "EnterPostproc"
-_LOOKUPS = {
-    *("GetBlock", "GetSBlock", "GetLoops", "GetChildBlocks", "GetConsumers", "GetProducers"),
-    *("GetOutputBlocks", "EnterPostproc"),
-}
-_TILES = {"SamplePerfectTile", "SamplePartitionedTile"}
-_ON_LOOPS = {"Bind", "Parallel", "Vectorize", "Unroll"}
 _UNROLL = {
     *("pragma_auto_unroll_max_step", "meta_schedule.unroll_explicit"),
     "meta_schedule.unroll_implicit",
@@ -49,10 +43,12 @@ _EXTENT = {
 }
 _CACHE = {scope: _AT[f"cache_{scope}"] for scope in SCOPES}
 _STEP, _PARALLEL_JOBS = _AT["unroll_max_step"], _AT["parallel_jobs"]
+_JOBS_OF = {_JOBS: _PARALLEL_JOBS}
 _UNITS, _LANES = _AT["units_extent"], _AT["lanes_extent"]
-
-Step = tuple[str, str, list[float]]
-"""Primitive, word among its attributes if there is one, numbers."""
+_EMPTY = np.zeros(len(TRACE))
+_EMPTY[_PRODUCTS : _PRODUCTS + PARTS] = 1
+_NO_TRACE = (ValueError, TypeError, IndexError, KeyError)
+"""What reading something else than a trace raises."""
 
 
 def sequences(traces: Collection[Any], shape: tuple[int, int] = (STEPS, WIDTH)) -> Floats:
@@ -71,16 +67,7 @@ def sequences(traces: Collection[Any], shape: tuple[int, int] = (STEPS, WIDTH)) 
     Raises:
         DataError: A trace is none.
     """
-    length, width = shape
-    made = np.zeros((len(traces), length, width), np.float32)
-    for program, trace in enumerate(traces):
-        steps = itertools.islice(_steps(str(trace), until_postproc=True), length)
-        for step, (kind, word, numbers) in enumerate(steps):
-            made[program, step, 0] = _ID.get(kind, _OTHER) + 1
-            made[program, step, 1] = _WORDS.get(word, 1) if word else 0
-            made[program, step, 2 : 2 + len(numbers)] = numbers[: width - 2]
-    made[:, :, 2:] = _scaled(made[:, :, 2:])
-    return made
+    return _scaled_sequences(_read_all(traces, shape)[0])
 
 
 def vectors(traces: Collection[Any]) -> Floats:
@@ -95,7 +82,7 @@ def vectors(traces: Collection[Any]) -> Floats:
     Raises:
         DataError: A trace is none.
     """
-    return _vectors(_steps(str(trace), until_postproc=False) for trace in traces)
+    return _finished(_read_all(traces)[1])
 
 
 def vectors_of_steps(rows: Floats, offsets: npt.NDArray[np.int64]) -> Floats:
@@ -104,18 +91,22 @@ def vectors_of_steps(rows: Floats, offsets: npt.NDArray[np.int64]) -> Floats:
     Returns:
         Vectors, float32 [programs, len(columns.TRACE)].
     """
-    return _vectors(_read(rows[a:b]) for a, b in itertools.pairwise(offsets))
+    made = []
+    for a, b in itertools.pairwise(offsets):
+        row = _VectorRow(_EMPTY.tolist())
+        row.add_all(_read(rows[a:b]))
+        made.append(row.values)
+    return _finished(np.array(made, np.float64).reshape(-1, len(TRACE)))
 
 
 def steps(
-    traces: Collection[Any], padded_at_once: int = 1024
+    traces: Collection[Any], padded_at_once: int = 8192
 ) -> tuple[Floats, npt.NDArray[np.int64]]:
     """The sequences end to end, without padding, of `STEPS` steps at most.
 
     Args:
         traces: Traces as texts.
-        padded_at_once: Sequences padded at a time, 3.5 kB each, most of it padding; 1024 by
-            default.
+        padded_at_once: Traces read at a time; 8192 by default.
 
     Returns:
         Steps, float32 [steps, WIDTH], and the first step of each program, int64 [programs + 1].
@@ -123,13 +114,90 @@ def steps(
     Raises:
         DataError: A trace is none.
     """
-    given, found, lengths = list(traces), [np.empty((0, WIDTH), np.float32)], [0]
+    return steps_and_vectors(traces, padded_at_once)[:2]
+
+
+def steps_and_vectors(
+    traces: Collection[Any], padded_at_once: int = 8192
+) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
+    """What `steps` and `vectors` say, for which each trace is read once.
+
+    Args:
+        traces: Traces as texts.
+        padded_at_once: Traces read at a time, 3.5 kB each, most of it padding; 8192 by default.
+
+    Raises:
+        DataError: A trace is none.
+    """
+    given = list(traces)
+    found, lengths = [np.empty((0, WIDTH), np.float32)], [0]
+    rows = [np.empty((0, len(TRACE)), np.float32)]
     for start in range(0, len(given), padded_at_once):
-        padded = sequences(given[start : start + padded_at_once])
+        padded, unscaled = _read_all(given[start : start + padded_at_once])
         there = padded[:, :, 0] > 0
-        found.append(padded[there])
+        found.append(_scaled_sequences(padded[there]))
+        rows.append(_finished(unscaled))
         lengths += there.sum(axis=1).tolist()
-    return np.concatenate(found), np.cumsum(lengths, dtype=np.int64)
+    return np.concatenate(found), np.cumsum(lengths, dtype=np.int64), np.concatenate(rows)
+
+
+def _read_all(
+    traces: Collection[Any], shape: tuple[int, int] = (STEPS, WIDTH)
+) -> tuple[Floats, npt.NDArray[np.float64]]:
+    """Sequences and vectors, as they are before anything is scaled."""
+    given = [str(trace) for trace in traces]
+    sequences = np.zeros((len(given), *shape), np.float32)
+    vectors = np.tile(_EMPTY, (len(given), 1))
+    groups, alone = grouped(given)
+    for group in groups:
+        try:
+            _read_group(group, sequences, vectors)
+        except _NO_TRACE:
+            alone += group.rows.tolist()
+    for position in sorted(alone):
+        row = _VectorRow(_EMPTY.tolist())
+        read = Reading(*_parsed(given[position]))
+        for step, one in enumerate(_checked(read.before(), given[position])):
+            row.add(*one)
+            if step < shape[0]:
+                _write_step(sequences[position, step], *one)
+        row.add_all(_checked(read.after(), given[position]))
+        vectors[position] = row.values
+    return sequences, vectors
+
+
+def _read_group(group: TraceGroup, sequences: Floats, vectors: npt.NDArray[np.float64]) -> None:
+    """Writes the rows of a group."""
+    n = len(group.rows)
+    read = Reading(group.instructions, group.chosen)
+    length, width = sequences.shape[1:]
+    row = _VectorRow(list(np.repeat(_EMPTY[:, None], n, axis=1)), np.maximum)
+    made = np.zeros((length, width, n), np.float32)
+    for step, one in enumerate(read.before()):
+        row.add(*one)
+        if step < length:
+            _write_step(made[step], *one)
+    sequences[group.rows] = made.transpose(2, 0, 1)
+    values = np.stack([np.broadcast_to(value, n) for value in row.values], axis=1)
+    vectors[group.rows] = values
+    for position, (place, rest) in enumerate(zip(group.rows.tolist(), group.rest, strict=True)):
+        if rest:
+            own = _VectorRow(values[position].tolist(), splits=row.splits)
+            known = ValuesOfOne(read.values, position)
+            own.add_all(Reading(orjson.loads(rest), {}, known).after())
+            vectors[place] = own.values
+
+
+def _write_step(made: Any, kind: str, word: str, numbers: Sequence[Any]) -> None:
+    made[0] = _ID.get(kind, _OTHER) + 1
+    made[1] = _WORDS.get(word, 1) if word else 0
+    for column, number in enumerate(numbers[: len(made) - 2], 2):
+        made[column] = number
+
+
+def _scaled_sequences(rows: Floats) -> Floats:
+    rows[..., 2:] = _scaled(rows[..., 2:])
+    return rows
 
 
 def _read(rows: Floats) -> Iterator[Step]:
@@ -142,43 +210,49 @@ def _read(rows: Floats) -> Iterator[Step]:
         yield _KIND[kind - 1], _WORD[word], values[:length]
 
 
-def _vectors(programs: Iterable[Iterable[Step]]) -> Floats:
-    made = [_vector(steps) for steps in programs]
-    return _scaled(np.array(made, np.float64).reshape(-1, len(TRACE)))
+class _VectorRow:
+    """A vector that steps are added to; each of its values is a number, or one of each program."""
 
+    def __init__(
+        self, values: list[Any], maximum: Callable[[Any, Any], Any] = max, splits: int = 0
+    ) -> None:
+        self.values, self.maximum, self.splits = values, maximum, splits
 
-def _vector(steps: Iterable[Step]) -> list[float]:
-    row = [0.0] * len(TRACE)
-    row[_PRODUCTS : _PRODUCTS + PARTS] = [1.0] * PARTS
-    splits = 0
-    for kind, word, numbers in steps:
-        row[_ID.get(kind, _OTHER)] += 1
+    def add_all(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            self.add(*step)
+
+    def add(self, kind: str, word: str, numbers: Sequence[Any]) -> None:
+        values = self.values
+        values[_ID.get(kind, _OTHER)] += 1
         if kind == "Split":
             for position, factor in enumerate(reversed(numbers[-PARTS:])):
-                row[_PRODUCTS + position] *= max(factor, 1)
-                if splits < SPLITS:
-                    row[_FACTORS + splits * PARTS + position] = factor
-            splits += 1
-        elif kind in _ON_LOOPS:
-            at = _EXTENT.get(word or kind)
-            if at is not None:
-                row[at] = max(row[at], numbers[0])
+                values[_PRODUCTS + position] *= self.maximum(factor, 1)
+                if self.splits < SPLITS:
+                    values[_FACTORS + self.splits * PARTS + position] = factor
+            self.splits += 1
+        elif kind in ON_LOOPS:
+            self._raise(_EXTENT.get(word or kind), numbers)
         elif kind == "Annotate" and numbers:
-            if word in _UNROLL:
-                row[_STEP] = max(row[_STEP], numbers[0])
-            elif word == _JOBS:
-                row[_PARALLEL_JOBS] = max(row[_PARALLEL_JOBS], numbers[0])
+            self._raise(_STEP if word in _UNROLL else _JOBS_OF.get(word), numbers)
         elif word in _CACHE:
-            row[_CACHE[word]] += 1
-    row[_UNITS] = max(row[_EXTENT["Parallel"]], _product(row, "blockIdx."))
-    row[_LANES] = max(row[_EXTENT["Vectorize"]], _product(row, "threadIdx."))
-    return row
+            values[_CACHE[word]] += 1
+
+    def _raise(self, at: int | None, numbers: Sequence[Any]) -> None:
+        if at is not None:
+            self.values[at] = self.maximum(self.values[at], numbers[0])
 
 
-def _product(row: list[float], threads: str) -> float:
-    """Product of the extents bound to the axes of blocks or threads; 0 where none is."""
-    extents = [row[at] for name, at in _EXTENT.items() if name.startswith(threads) and row[at]]
-    return math.prod(extents) if extents else 0.0
+def _finished(rows: npt.NDArray[np.float64]) -> Floats:
+    """Vectors once everything is added."""
+    for at, own, threads in (
+        (_UNITS, "Parallel", "blockIdx."),
+        (_LANES, "Vectorize", "threadIdx."),
+    ):
+        bound = rows[:, [i for name, i in _EXTENT.items() if name.startswith(threads)]]
+        product = np.where(bound != 0, bound, 1).prod(axis=1) * (bound != 0).any(axis=1)
+        rows[:, at] = np.maximum(rows[:, _EXTENT[own]], product)
+    return _scaled(rows)
 
 
 def _scaled(values: npt.NDArray[np.floating[Any]]) -> Floats:
@@ -186,80 +260,22 @@ def _scaled(values: npt.NDArray[np.floating[Any]]) -> Floats:
     return scaled
 
 
-def _steps(trace: str, until_postproc: bool) -> Iterator[Step]:
-    """The instructions that change the program, with what was sampled filled in.
-
-    Raises:
-        DataError: The trace is none.
-    """
+def _parsed(trace: str) -> tuple[list[Any], dict[int, Any]]:
     try:
         instructions, decisions = orjson.loads(trace)
-        chosen = dict(decisions)
-        yield from _resolved(instructions, chosen, until_postproc)
-    except (ValueError, TypeError, IndexError, KeyError) as error:
-        raise DataError(
-            f"trace {trace[:60]!r}", "[instructions, decisions] as JSON", "import it again"
-        ) from error
+        return instructions, dict(decisions)
+    except _NO_TRACE as error:
+        raise _no_trace(trace) from error
 
 
-def _resolved(
-    instructions: list[Any], chosen: dict[int, Any], until_postproc: bool
-) -> Iterator[Step]:
-    values: dict[str, float] = {}  # what was sampled, and the extents of loops that are known
-    for index, (kind, inputs, attributes, outputs) in enumerate(instructions):
-        if kind == _POSTPROC and until_postproc:
-            return
-        if kind in _LOOKUPS:
-            continue
-        if kind in _TILES:
-            values.update(zip(outputs, map(float, chosen.get(index, ())), strict=False))
-        elif kind == "SampleCategorical":
-            if index in chosen:
-                values[outputs[0]] = float(attributes[0][chosen[index]])
-        elif kind == "Split":
-            factors = [_number(value, values) for value in inputs[1:]]
-            extent = values.get(inputs[0], 0.0)
-            if extent and 0 in factors:
-                known = math.prod(factor for factor in factors if factor)
-                factors[factors.index(0)] = -(-extent // known)
-            values.update(zip(outputs, factors, strict=False))
-            yield kind, "", factors
-        elif kind == "Fuse":
-            extent = math.prod(values.get(loop, 0.0) for loop in inputs)
-            values[outputs[0]] = extent
-            yield kind, "", [float(len(inputs)), extent]
-        elif kind == "Reorder":
-            places = {loop: place for place, loop in enumerate(sorted(inputs, key=_order))}
-            yield kind, "", [float(places[loop]) for loop in inputs]
-        elif kind in _ON_LOOPS:
-            yield kind, _word(attributes[:1]), [values.get(inputs[0], 0.0)]
-        elif kind == "SampleComputeLocation":
-            yield kind, "", [float(chosen.get(index, -1))]
-        else:
-            about = inputs[1:] if kind == "Annotate" else inputs  # whatever it is put on
-            yield (
-                kind,
-                _word(attributes),
-                [_number(x, values) for x in (*about, *attributes) if _counts(x)],
-            )
+def _checked(steps: Iterator[Step], trace: str) -> Iterator[Step]:
+    try:
+        yield from steps
+    except _NO_TRACE as error:
+        raise _no_trace(trace) from error
 
 
-def _word(attributes: list[Any]) -> str:
-    """The first text; empty where there is none."""
-    return next((word for word in attributes if type(word) is str), "")
-
-
-def _number(value: Any, values: dict[str, float]) -> float:
-    """A number or what a variable stands for; 0 where that is not known."""
-    return values.get(value, 0.0) if type(value) is str else float(value)
-
-
-def _counts(value: Any) -> bool:
-    """Whether it is a number, a loop or what was sampled, and not a block or a word."""
-    return type(value) in (int, float) or (
-        type(value) is str and value[:1] in ("l", "v") and value[1:].isdecimal()
+def _no_trace(trace: str) -> DataError:
+    return DataError(
+        f"trace {trace[:60]!r}", "[instructions, decisions] as JSON", "import it again"
     )
-
-
-def _order(loop: str) -> int:
-    return int(loop[1:])

@@ -26,6 +26,7 @@ from hetfeat.measure.messages import (
     BuildProgram,
     ExtractFeatures,
     Handlers,
+    LoadProgram,
     Message,
     Proposal,
     RunProgram,
@@ -68,6 +69,7 @@ class Service(ProgramTimer):
             ApplyTraces: self.apply,
             ExtractFeatures: self.features,
             BuildProgram: self.build,
+            LoadProgram: self.load,
             RunProgram: self.run,
         }
 
@@ -104,6 +106,12 @@ class Service(ProgramTimer):
         arrays = [self._array(i, *a) for i, a in enumerate(arguments)]
         self._built[request.program] = library, arrays
 
+    def load(self, request: LoadProgram) -> None:
+        """Keeps a library that was built elsewhere for `run`."""
+        library = tvm.runtime.load_module(request.path)
+        arrays = [self._array(i, *a) for i, a in enumerate(request.arguments)]
+        self._built[request.program] = library, arrays
+
     def run(self, request: RunProgram) -> Seconds:
         """Seconds of one run, a mean per repeat; the built program is let go unless kept.
 
@@ -132,7 +140,7 @@ def error_kind(request: Message[Any] | None, error: Exception) -> ErrorKind:
     if isinstance(error, MemoryError) or "bad_alloc" in str(error):
         return "memory"
     match request:
-        case BuildProgram() | BuildFile():
+        case BuildProgram() | BuildFile() | LoadProgram():
             return "build"
         case RunProgram():
             return "run"

@@ -3,15 +3,26 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hetfeat.dataset.sidecar_files import quarantine
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.base import DeviceMeasurer
+from hetfeat.measure.cluster_builder import ClusterBuilder
+from hetfeat.measure.elsewhere import ElsewhereMeasurer
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.measure.remote.measurer import RemoteMeasurer
 
+if TYPE_CHECKING:
+    from distributed import Client
 
-def measurer_of(profile: DeviceProfile, store: Path, builders: int | None = None) -> DeviceMeasurer:
+
+def measurer_of(
+    profile: DeviceProfile,
+    store: Path,
+    builders: int | None = None,
+    cluster: "Client | None" = None,
+) -> DeviceMeasurer:
     """Measures here, or on the servers of the device's key.
 
     Args:
@@ -19,14 +30,21 @@ def measurer_of(profile: DeviceProfile, store: Path, builders: int | None = None
         store: Folder of the records; quarantined ones are kept apart from them.
         builders: Number of children that build for a device that is here; default None for one a
             thread of it.
+        cluster: Client of a cluster whose workers build instead; default None for none.
     """
-    if profile.route.is_local:
-        return LocalMeasurer(profile, builders=builders)
-    return RemoteMeasurer(profile, partial(quarantine, store))
+    builder = None if cluster is None else ClusterBuilder(cluster, profile)
+    if not profile.route.is_local:
+        return RemoteMeasurer(profile, partial(quarantine, store), builder=builder)
+    if builder is not None:
+        return ElsewhereMeasurer(profile, builder)
+    return LocalMeasurer(profile, builders=builders)
 
 
 def measurers_of(
-    profiles: Sequence[DeviceProfile], store: Path, builders: int | None = None
+    profiles: Sequence[DeviceProfile],
+    store: Path,
+    builders: int | None = None,
+    cluster: "Client | None" = None,
 ) -> list[DeviceMeasurer]:
     """A measurer of each device; those that run the same machine code build it once."""
     made: list[DeviceMeasurer] = []
@@ -36,7 +54,7 @@ def measurers_of(
                 made.append(other.with_threads(profile))
                 break
         else:
-            made.append(measurer_of(profile, store, builders))
+            made.append(measurer_of(profile, store, builders, cluster))
     return made
 
 

@@ -229,6 +229,15 @@ class BuildFile(Message[list[Argument]]):
     path: str
 
 
+class LoadProgram(Message[None]):
+    """Has a library that was built elsewhere kept for `RunProgram`, as `BuildProgram` would."""
+
+    do: Literal["load"] = "load"
+    program: str
+    path: str
+    arguments: list[Argument]
+
+
 class Connect(Message[dict[str, Any]]):
     """Waits for a free server; the answer is what it says of itself, and how fast it is.
 

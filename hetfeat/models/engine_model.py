@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -156,8 +157,7 @@ class EngineModel:
         if not len(batch):
             return np.empty(0)
         known = self._as_learnt(support) if support is not None and len(support) else None
-        pieces = (self._batch_as_learnt(piece.loaded()) for piece in batch.pieces())
-        margins = np.concatenate([fitted.margins(piece, known) for piece in pieces])
+        margins = np.concatenate(batch.each(partial(_margins, fitted, self.with_stores, known)))
         scores: Floats = np.exp(np.clip(margins, -_LARGEST_MARGIN, _LARGEST_MARGIN))
         return scores
 
@@ -187,9 +187,6 @@ class EngineModel:
         if self.with_stores is not False:
             return records
         return dataclasses.replace(records, batch=records.batch.loaded().without_stores())
-
-    def _batch_as_learnt(self, batch: Batch) -> Batch:
-        return batch.without_stores() if self.with_stores is False else batch
 
     def calibrate(self, scores: Floats) -> Floats:
         """Estimates of y, float64 [n] in [0, 1]."""
@@ -271,6 +268,13 @@ class EngineModel:
         if self._fitted is None:
             raise DataError("an untrained model", "one that was fitted or loaded", "call fit")
         return self._fitted
+
+
+def _margins(
+    fitted: Fitted, with_stores: bool | None, known: Examples | None, batch: Batch
+) -> Floats:
+    """Margins of a batch as such a model sees it, perhaps in another process."""
+    return fitted.margins(batch.without_stores() if with_stores is False else batch, known)
 
 
 def _settings(defaults: Any, given: dict[str, Any]) -> Any:

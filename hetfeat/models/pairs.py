@@ -24,12 +24,22 @@ class Pairs:
         slower: Positions of the slower programs, int32 [p].
         programs: Number of programs that the positions range over.
         at_once: Pairs whose derivatives are in memory at once; 4,194,304 by default.
+        weight: Factor on what a pair says; None, the default, for one that gives a program the
+            weight of one on average. A share of more programs has the factor of all.
     """
 
     faster: Ints
     slower: Ints
     programs: int
     at_once: int = 2**22
+    weight: float | None = None
+
+    @property
+    def mean_weight(self) -> float:
+        """Factor on what a pair says."""
+        if self.weight is not None:
+            return self.weight
+        return self.programs / (2 * max(1, len(self)))
 
     def __len__(self) -> int:
         return len(self.faster)
@@ -38,10 +48,9 @@ class Pairs:
         """First and second derivatives of the loss by each margin, both float64 [programs].
 
         The loss of a pair is log(1 + exp(margin of the slower - margin of the faster)), scaled
-        so that a program carries the weight of one on average.
+        by `mean_weight`.
         """
-        n = self.programs
-        scale = n / (2 * max(1, len(self)))
+        n, scale = self.programs, self.mean_weight
         gradient, hessian = np.zeros(n), np.zeros(n)
         for faster, slower in self._chunks():
             wrong = 1 / (1 + np.exp(margins[faster] - margins[slower]))

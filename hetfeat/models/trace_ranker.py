@@ -76,7 +76,7 @@ class UnappliedTraceModel:
         if not len(learn.pairs) or not len(check.pairs):
             return None
         names = known.operator.astype(str)
-        custom = np.concatenate([p.loaded().trace[:, _PARALLEL] > 0 for p in known.batch.pieces()])
+        custom = np.concatenate(known.batch.each(_is_parallel))
         trees = xgb.train(replace(options.trees, seed=seed), learn, check, None)
         least = options.known_records
         return cls(trees, _often(names, least), _often(names[custom], least), options)
@@ -119,4 +119,8 @@ def _unapplied_of(examples: Examples, rng: Any, most: int) -> Examples:
     some = examples
     if len(examples) > most:
         some = examples.take(np.sort(rng.choice(len(examples), most, replace=False)))
-    return replace(some, batch=joined([as_unapplied(p.loaded()) for p in some.batch.pieces()]))
+    return replace(some, batch=joined(some.batch.each(as_unapplied)))
+
+
+def _is_parallel(batch: Batch) -> npt.NDArray[np.bool_]:
+    return batch.trace[:, _PARALLEL] > 0

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetfeat.errors import DataError
-from hetfeat.features.batch import Examples, Features
+from hetfeat.features.batch import Batch, Examples
 from hetfeat.models.labels import best_latencies, group_codes, labels
 from hetfeat.models.objective import Objective
 from hetfeat.models.pairs import Pairs, pairs_of
@@ -65,7 +65,7 @@ def _refuse_impossible(examples: Examples) -> None:
     measured = examples.latency_s[~np.isnan(examples.latency_s)]
     wrong = {
         "latencies that are not positive": not (np.isfinite(measured) & (measured > 0)).all(),
-        "features that are not finite": not all(map(_is_finite, examples.batch.pieces())),
+        "features that are not finite": not all(examples.batch.each(_is_finite)),
     }
     if found := [name for name, there in wrong.items() if there]:
         raise DataError(
@@ -75,7 +75,6 @@ def _refuse_impossible(examples: Examples) -> None:
         )
 
 
-def _is_finite(piece: Features) -> bool:
-    batch = piece.loaded()
+def _is_finite(batch: Batch) -> bool:
     parts = (batch.stores, batch.trace, batch.steps, batch.task)
     return all(bool(np.isfinite(part).all()) for part in parts)

@@ -1,7 +1,7 @@
 """Which task is tuned next: how far each has come, and what a round of it is expected to save."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hetfeat.records import Measurement, Task
@@ -139,9 +139,15 @@ class Scheduler:
             others = [(*alternatives[s.task.hash], s) for s in self._with_alternatives()]
             state.alternatives = [s for c, t, s in others if c == convolution and t != tile]
 
-    def next_task(self) -> TaskState | None:
-        """The task to tune next; None where no round is worth its time."""
-        open_states = [s for s in self.states if not s.exhausted and not s.is_beaten]
+    def next_task(self, busy: Collection[TaskState] = ()) -> TaskState | None:
+        """The task to tune next; None where no round is worth its time.
+
+        Args:
+            busy: States of tasks that wait for a round's measurements already; none by default.
+        """
+        open_states = [
+            s for s in self.states if not s.exhausted and not s.is_beaten and s not in busy
+        ]
         if not open_states:
             return None
         state = max(open_states, key=lambda s: s.priority)

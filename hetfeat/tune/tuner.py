@@ -1,6 +1,8 @@
 """The network tuner: choose a task, propose, measure, record, refit."""
 
+import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,6 +11,7 @@ from typing import TypeVar
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceMeasurer
+from hetfeat.measure.rounds import Rounds, rounds_of
 from hetfeat.models.base import CostModel
 from hetfeat.progress import stage
 from hetfeat.records import Measurement, Program, Task
@@ -131,11 +134,13 @@ def tune(
     states = _start(tasks, measurer, library, guidance, options)
     session = Session(journal, profile.name, [task for task, _ in tasks], budget)
     scheduler = Scheduler(states, alternatives or {}, options.scheduler)
-    tuning = _Tuning(measurer, session, scheduler, guidance, options.scheduler.batch, on_round)
+    rounds = rounds_of(measurer)
+    tuning = _Tuning(rounds, session, scheduler, guidance, options.scheduler.batch, on_round, [])
     tuning.resume()
     expected_s: dict[str, float] = {}
     picked: dict[str, Program] = {}
-    with session.kept_when_interrupted():
+    with session.kept_when_interrupted(), contextlib.ExitStack() as stack:
+        stack.callback(rounds.stop)
         tuning.run()
         if guidance.model is not None:
             expected_s |= _expect(scheduler.select_without_evidence(), library)
@@ -145,17 +150,35 @@ def tune(
 
 
 @dataclass(frozen=True)
+class _Round:
+    """Programs of a task that are being measured, and what is known of them."""
+
+    state: TaskState
+    programs: Sequence[Program]
+    done: list[Measurement]
+
+    @property
+    def open(self) -> int:
+        """Programs that nothing is known of."""
+        return len(self.programs) - len(self.done)
+
+
+@dataclass(frozen=True)
 class _Tuning:
-    measurer: DeviceMeasurer
+    """The loop; `told` has the measurements in the order in which the searches were told."""
+
+    rounds: Rounds
     session: Session
     scheduler: Scheduler
     guidance: ModelGuidance
     batch: int
     on_round: OnRound | None
+    told: list[Measurement]
 
     def resume(self) -> None:
         """Tells of what the journal holds, in batches as they came, for the gains to be alike."""
-        self.guidance.add_to_support_sets(self.session.measurements)
+        self.told.extend(self.session.measurements)
+        self.guidance.add_to_support_sets(self.told)
         self._learn()
         for state in self.scheduler.states:
             measured = self.session.measured_of(state.task)
@@ -170,19 +193,42 @@ class _Tuning:
         task, its search and the support sets are told; now and then the guidance learns from
         everything measured so far. This ends when the budget is spent, or when no round is worth
         its time.
+
+        Where others build, rounds of several tasks are begun before the first is measured. They are
+        told of in the order in which they began, whatever came first: a seed gives the same rounds.
         """
-        while trials_left := self.session.trials_left:
-            state = self.scheduler.next_task()
-            if state is None:
+        flying: deque[_Round] = deque()
+        try:
+            while True:
+                while len(flying) < self.rounds.at_once and (begun := self._begin(flying)):
+                    flying.append(begun)
+                if not flying:
+                    return
+                self._measure(flying)
+                done = flying.popleft()
+                self._tell(done)
+                self._learn()
+                if self.on_round:
+                    self.on_round(self.session.progress(), done.state)
+        finally:  # what came before an interrupt counts, too
+            for interrupted in flying:
+                self._tell(interrupted)
+
+    def _begin(self, flying: Sequence[_Round]) -> _Round | None:
+        """The next round, which is being built from now on; None where there is none so far."""
+        trials_left = self.session.trials_left - sum(each.open for each in flying)
+        if trials_left <= 0:
+            return None
+        state = self.scheduler.next_task([each.state for each in flying])
+        if state is None:
+            if not flying:
                 self.session.ended = "exhausted"
-                return
-            with stage("proposing"):
-                programs = self._propose(state, min(self.batch, trials_left))
-            with stage("measuring"):
-                self._measure(programs, state)
-            self._learn()
-            if self.on_round:
-                self.on_round(self.session.progress(), state)
+            return None
+        with stage("proposing"):
+            programs = self._propose(state, min(self.batch, trials_left))
+        incumbent_s = {} if state.best_s is None else {state.task.hash: state.best_s}
+        self.rounds.begin(programs, incumbent_s)
+        return _Round(state, programs, [])
 
     def _propose(self, state: TaskState, count: int) -> Sequence[Program]:
         """Programs of a task, which is exhausted where there are none."""
@@ -190,23 +236,28 @@ class _Tuning:
         state.exhausted = not programs
         return programs
 
-    def _measure(self, programs: Sequence[Program], state: TaskState) -> None:
-        """Measures programs of a task; what came before an interrupt counts, too."""
-        incumbent_s = {} if state.best_s is None else {state.task.hash: state.best_s}
-        done: list[Measurement] = []
-        try:
-            for measurement in self.measurer.measure_each(programs, incumbent_s):
+    def _measure(self, flying: Sequence[_Round]) -> None:
+        """Measures until the first of the rounds is whole; of others comes what comes."""
+        of_task = {each.state.task.hash: each for each in flying}
+        with stage("measuring"):
+            while flying[0].open:
+                measurement = self.rounds.next()
                 self.session.record(measurement)
-                done.append(measurement)
-        finally:
-            state.tell(done)
-            self.guidance.add_to_support_sets(done)
-            self.session.save_time_spent()
+                of_task[measurement.program.task.hash].done.append(measurement)
+
+    def _tell(self, measured: _Round) -> None:
+        """Tells the search and the support sets, in the order in which programs were proposed."""
+        place = {program.key: i for i, program in enumerate(measured.programs)}
+        done = sorted(measured.done, key=lambda m: place[m.program.key])
+        measured.state.tell(done)
+        self.guidance.add_to_support_sets(done)
+        self.told.extend(done)
+        self.session.save_time_spent()
 
     def _learn(self) -> None:
         """Lets the guidance learn when it is due, where a search asks it."""
         if any(state.search.is_guided for state in self.scheduler.states):
-            self.guidance.learn_when_due(self.session.measurements)
+            self.guidance.learn_when_due(self.told)
 
 
 def _start(

@@ -8,7 +8,7 @@ import click
 
 from hetfeat.dataset.tables.uri import Place
 from registry.cli import app
-from registry.cli.options import option, output_option, seed_option
+from registry.cli.options import builders_option, option, output_option, seed_option
 from registry.cli.params import DEVICES, NETWORKS, PLACE
 
 
@@ -36,6 +36,7 @@ class CollectOptions:
     winograd: bool = option(
         True, "Also the ways of a convolution that deploy lets compete: Winograd's algorithm."
     )
+    builders: str | None = builders_option()
     out: Place = option(Path("records"), "Record store; made, or added to.", type=PLACE)
     output: tuple[str, ...] = output_option()
     seed: int = seed_option()
@@ -49,6 +50,7 @@ class CollectOptions:
 )
 def command(options: CollectOptions) -> dict[str, Any]:
     """Measure programs of networks; what the store holds already is not measured again."""
+    from hetfeat.cluster import builders_at, connected
     from hetfeat.tune.collect import Plan
     from hetfeat.workloads.winograd import TRANSFORMS
     from registry.jobs.collect import collect_networks
@@ -60,6 +62,7 @@ def command(options: CollectOptions) -> dict[str, Any]:
         options.seed,
     )
     tiles = tuple(TRANSFORMS) if options.winograd else ()
-    return collect_networks(
-        options.device, options.network, options.out, plan, tiles, options.output
-    )
+    with connected(builders_at(options.builders)) as cluster:
+        return collect_networks(
+            options.device, options.network, options.out, plan, tiles, options.output, cluster
+        )

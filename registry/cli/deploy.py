@@ -8,7 +8,13 @@ import click
 
 from hetfeat.errors import RequestError
 from registry.cli import app, output
-from registry.cli.options import option, output_option, seed_option, unrecorded_option
+from registry.cli.options import (
+    builders_option,
+    option,
+    output_option,
+    seed_option,
+    unrecorded_option,
+)
 from registry.cli.params import DEVICE, EFFORT, MODEL_VERSION, NETWORK, PRECISION, STRATEGY
 
 if TYPE_CHECKING:
@@ -100,6 +106,7 @@ class DeployOptions:
     calibration: str | None = option(
         None, "Inputs to quantise with: an .npz file, a folder of images or module:function."
     )
+    builders: str | None = builders_option()
     untuned: bool = option(False, "Time the network without tuning, too, however slow.")
     out: Path = option(Path("bundle"), "Folder of the bundle.")
     output: tuple[str, ...] = output_option()

@@ -5,7 +5,14 @@ from typing import Any
 
 from hetfeat.dataset.tables.uri import AsOf, Place
 from registry.cli import app
-from registry.cli.options import REQUIRED, as_of_option, option, seed_option, unrecorded_option
+from registry.cli.options import (
+    REQUIRED,
+    as_of_option,
+    cluster_option,
+    option,
+    seed_option,
+    unrecorded_option,
+)
 from registry.cli.params import DEVICE_NAME, PLACE, VERSION_OR_FOLDER
 
 
@@ -22,6 +29,7 @@ class EvaluateOptions:
         None, "Only the records of this device.  [default: all]", type=DEVICE_NAME
     )
     per_task: bool = option(False, "Figures of each task, too.")
+    cluster: str | None = cluster_option()
     unrecorded: bool = unrecorded_option()
     seed: int = seed_option()
 
@@ -33,14 +41,17 @@ class EvaluateOptions:
 )
 def command(options: EvaluateOptions) -> dict[str, Any]:
     """Judge a stored model on records; nothing is logged or changed."""
+    from hetfeat.cluster import connected
     from hetfeat.dataset.tables.local_copy import local_records
     from registry.jobs.evaluate import evaluate_stored
 
-    return evaluate_stored(
-        options.model,
-        local_records(options.records, options.as_of),
-        options.device,
-        options.per_task,
-        options.seed,
-        options.unrecorded,
-    )
+    with connected(options.cluster) as cluster:
+        return evaluate_stored(
+            options.model,
+            local_records(options.records, options.as_of),
+            options.device,
+            options.per_task,
+            options.seed,
+            options.unrecorded,
+            cluster,
+        )

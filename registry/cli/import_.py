@@ -9,7 +9,7 @@ import click
 from hetfeat.dataset.importers.formats import FORMATS
 from hetfeat.dataset.tables.uri import Place
 from registry.cli import app
-from registry.cli.options import REQUIRED, argument, option
+from registry.cli.options import REQUIRED, argument, cluster_option, option
 from registry.cli.params import DEVICE_NAME, FORMAT, PLACE
 
 
@@ -25,6 +25,7 @@ class ImportOptions:
         type=DEVICE_NAME,
     )
     out: Place = option(Path("records"), "Record store; made, or added to.", type=PLACE)
+    cluster: str | None = cluster_option()
 
 
 @app.command(
@@ -35,17 +36,28 @@ class ImportOptions:
 )
 def command(options: ImportOptions) -> dict[str, Any]:
     """Read records that other tools have measured: files, plain or gzip, and folders of them."""
+    from hetfeat.cluster import connected, over
     from hetfeat.dataset.importers.import_records import Counts, import_records
     from hetfeat.progress import progress
     from hetfeat.tune.feature_extraction import FeatureExtraction
 
-    with FeatureExtraction() as extraction, progress(None, "record") as at:
+    with (
+        connected(options.cluster) as cluster,
+        FeatureExtraction() as extraction,
+        progress(None, "record") as at,
+    ):
 
         def show(counts: Counts) -> None:
             at(counts.read)
 
         counts = import_records(
-            options.format, options.device, _paths(options.path), options.out, show, extraction
+            options.format,
+            options.device,
+            _paths(options.path),
+            options.out,
+            show,
+            extraction,
+            over=over(cluster),
         )
     counts.check()
     return {**counts.summary(), "device": options.device, "out": options.out}

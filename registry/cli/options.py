@@ -62,6 +62,18 @@ def seed_option() -> Any:
     return option(0, "Makes the run repeatable.", type=click.IntRange(0))
 
 
+def cluster_option() -> Any:
+    """The `--cluster` of every command whose work several machines can share."""
+    help_text = "Dask cluster that shares the work: tcp://HOST:PORT, or local:N.  [default: none]"
+    return option(None, help_text)
+
+
+def builders_option() -> Any:
+    """The `--builders` of every command that measures programs."""
+    help_text = "Dask cluster that builds programs: dask://HOST:PORT, or local:N.  [default: none]"
+    return option(None, help_text)
+
+
 def unrecorded_option() -> Any:
     """The `--unrecorded` of every command that takes a version by its alias."""
     return option(False, "Follow an alias to where no promotion put it, too.")

@@ -6,7 +6,14 @@ from typing import Any
 from hetfeat.dataset.tables.uri import AsOf, Place
 from hetfeat.errors import RequestError
 from registry.cli import app, output
-from registry.cli.options import REQUIRED, argument, as_of_option, option, seed_option
+from registry.cli.options import (
+    REQUIRED,
+    argument,
+    as_of_option,
+    cluster_option,
+    option,
+    seed_option,
+)
 from registry.cli.params import PLACE
 
 
@@ -31,6 +38,7 @@ class PruneOptions:
     as_of: AsOf | None = as_of_option()
     out: Place = option(REQUIRED, "New record store.", type=PLACE)
     fraction: float = option(0.55, "Share of the records to keep.")
+    cluster: str | None = cluster_option()
     seed: int = seed_option()
 
 
@@ -47,16 +55,23 @@ def command(options: PruneOptions) -> dict[str, Any]:
         raise RequestError(
             f"--fraction {options.fraction}", "a share above 0, at most 1", "say 0.55"
         )
+    from hetfeat.cluster import connected, need_sight, over
     from hetfeat.dataset.prune import prune
     from hetfeat.dataset.store import RecordStore
     from hetfeat.dataset.tables.local_copy import local_records
     from hetfeat.dataset.tables.shared_store import new_folder
     from hetfeat.progress import progress
 
-    store = RecordStore.open(local_records(options.records, options.as_of))
-    pieces = len(list(store.pieces()))
-    with progress(2 * pieces, "piece") as at, new_folder(options.out) as out:
-        found = prune(store, out, options.fraction, options.seed, at)
+    records = local_records(options.records, options.as_of)
+    store = RecordStore.open(records.resolve() if options.cluster else records)
+    steps = 2 * len(list(store.pieces()))
+    with (
+        connected(options.cluster) as cluster,
+        progress(steps, "piece") as at,
+        new_folder(options.out) as out,
+    ):
+        need_sight(cluster, store.path)
+        found = prune(store, out, options.fraction, options.seed, at, over=over(cluster))
         digest = RecordStore.open(out).digest()
     return {
         "records": sum(found.before.values()),

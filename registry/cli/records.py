@@ -8,7 +8,14 @@ import click
 
 from hetfeat.dataset.tables.uri import AsOf, Place
 from registry.cli import app
-from registry.cli.options import REQUIRED, argument, as_of_option, option, seed_option
+from registry.cli.options import (
+    REQUIRED,
+    argument,
+    as_of_option,
+    cluster_option,
+    option,
+    seed_option,
+)
 from registry.cli.params import DEVICE_NAME, PLACE
 from registry.cli.records_shared import compact, merge, pull, push, verified
 
@@ -110,18 +117,50 @@ class StudyOptions(AnyStoreOptions):
     """Options of `hetfeat records study`."""
 
     family: str | None = option(None, "Hardware family or union.  [default: that of the records]")
+    cluster: str | None = cluster_option()
     seed: int = seed_option()
 
 
 @app.command("study", StudyOptions, example="hetfeat records study records")
 def study(options: StudyOptions) -> dict[str, Any]:
     """Tabulate operators by device and rank the features; logged as a run."""
+    from hetfeat.cluster import connected
     from hetfeat.dataset.tables.local_copy import local_records
     from registry.jobs.explore_records import study_records
 
     store = local_records(options.store, options.as_of)
-    return study_records(store, options.family, options.seed)
+    with connected(options.cluster) as cluster:
+        return study_records(store, options.family, options.seed, cluster=cluster)
 
 
-for each in (compact, export, merge, pull, push, repair, stats, study, verify):
+@dataclass(frozen=True)
+class FeaturesOptions(AnyStoreOptions):
+    """Options of `hetfeat records features`."""
+
+    out: Path = option(REQUIRED, "New folder of Parquet files.")
+    cluster: str | None = cluster_option()
+
+
+@app.command(
+    "features",
+    FeaturesOptions,
+    example="hetfeat records features records --out features",
+    interrupted="the folder holds what was written; remove it and begin anew",
+)
+def features(options: FeaturesOptions) -> dict[str, Any]:
+    """Write what a cost model reads of each record as a table: keys, latency, named columns."""
+    from hetfeat.cluster import connected, need_sight, over
+    from hetfeat.dataset.store import RecordStore
+    from hetfeat.dataset.tables.local_copy import local_records
+    from hetfeat.models.feature_files import write_features
+
+    records = local_records(options.store, options.as_of)
+    store = RecordStore.open(records.resolve() if options.cluster else records)
+    with connected(options.cluster) as cluster:
+        need_sight(cluster, store.path)
+        counts = write_features(store, options.out, over(cluster))
+    return {**counts, "out": options.out}
+
+
+for each in (compact, export, features, merge, pull, push, repair, stats, study, verify):
     command.add_command(each)

@@ -5,7 +5,7 @@ from typing import Any
 
 from hetfeat.dataset.tables.uri import AsOf, Place
 from registry.cli import app, output
-from registry.cli.options import as_of_option, option, seed_option
+from registry.cli.options import as_of_option, cluster_option, option, seed_option
 from registry.cli.params import EFFORT, MODEL, PLACE, SPLIT
 from registry.cli.places import local
 
@@ -59,6 +59,7 @@ class TrainOptions(DataSetOptions):
         "Hyperparameters of the model.  [default: those of the effort]",
         metavar="NAME=VALUE,...",
     )
+    cluster: str | None = cluster_option()
     seed: int = seed_option()
 
 
@@ -71,19 +72,20 @@ class TrainOptions(DataSetOptions):
 )
 def command(options: TrainOptions) -> dict[str, Any]:
     """Train a cost model, judge it on held-out records, log it and register it."""
+    from hetfeat.cluster import connected
     from hetfeat.models.settings import parsed
     from registry.jobs.train import TrainingRequest, train_and_register
 
-    return train_and_register(
-        TrainingRequest(
-            records=local(options.records, options.as_of),
-            family=options.family,
-            model=options.model,
-            split=options.split,
-            holdout=options.holdout,
-            effort=options.effort,
-            seed=options.seed,
-            pruned=options.pruned,
-            settings=parsed(options.model, options.set),
-        )
+    request = TrainingRequest(
+        records=local(options.records, options.as_of),
+        family=options.family,
+        model=options.model,
+        split=options.split,
+        holdout=options.holdout,
+        effort=options.effort,
+        seed=options.seed,
+        pruned=options.pruned,
+        settings=parsed(options.model, options.set),
     )
+    with connected(options.cluster) as cluster:
+        return train_and_register(request, cluster)

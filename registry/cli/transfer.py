@@ -8,7 +8,13 @@ import click
 
 from hetfeat.dataset.tables.uri import AsOf, Place
 from registry.cli import app
-from registry.cli.options import as_of_option, option, seed_option, unrecorded_option
+from registry.cli.options import (
+    as_of_option,
+    builders_option,
+    option,
+    seed_option,
+    unrecorded_option,
+)
 from registry.cli.params import DEVICE, MODEL_VERSION, NETWORKS, PLACE
 from registry.cli.places import local
 
@@ -37,6 +43,7 @@ class TransferOptions:
         "Fine-tune on so many feature columns, the most important ones; 0 for all.",
         type=click.IntRange(0),
     )
+    builders: str | None = builders_option()
     out: Path | None = option(None, "Store that keeps what is measured.  [default: none]")
     unrecorded: bool = unrecorded_option()
     seed: int = seed_option()

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetfeat.dataset.sidecar_files import evaluation_tasks
 from hetfeat.dataset.store import RecordStore
@@ -24,6 +24,9 @@ from hetfeat.workloads.library_errors import refusals
 from hetfeat.workloads.networks import load_network, split_batch
 from registry.tracking import command_run
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 Tiles = Sequence[int]
 
 
@@ -34,6 +37,7 @@ def collect_networks(
     plan: Plan,
     tiles: Tiles,
     outputs: tuple[str, ...] = (),
+    cluster: "Client | None" = None,
 ) -> dict[str, Any]:
     """Does the whole of `hetfeat collect`.
 
@@ -46,6 +50,7 @@ def collect_networks(
         plan: Amounts to measure of each task.
         tiles: Winograd's tiles that compute convolutions beside computing directly.
         outputs: Names of the outputs of each network that are wanted; none, the default, for all.
+        cluster: Client of a cluster whose workers build the programs; default None for none.
 
     Returns:
         The result, as `--json` prints it.
@@ -58,7 +63,7 @@ def collect_networks(
     tags = {"device": names, "networks": ",".join(networks)}
     with command_run.tracked_run(run_name, tags):
         command_run.log_resolved({"device": names} | dataclasses.asdict(plan))
-        progress = measure(store, profiles, tasks, modules, plan)
+        progress = measure(store, profiles, tasks, modules, plan, cluster)
         summary = {
             "programs": progress.programs,
             "failed": progress.failed,
@@ -148,8 +153,12 @@ def measure(
     tasks: dict[str, Task],
     modules: dict[str, str],
     plan: Plan,
+    cluster: "Client | None" = None,
 ) -> CollectProgress:
-    """Measures until every task has its programs; what the store holds counts."""
+    """Measures until every task has its programs; what the store holds counts.
+
+    Programs are built by the workers of a cluster, or here where there is none.
+    """
     progress = CollectProgress()
     dense = plan.evaluation_tasks * max(0, plan.evaluation_programs - plan.programs_per_task)
     total = (len(tasks) * plan.programs_per_task + dense) * len(profiles)
@@ -157,7 +166,7 @@ def measure(
     with contextlib.ExitStack() as stack:
         stack.enter_context(store.writing())
         show = stack.enter_context(progress_of(total, "program"))
-        measurers = measurers_of(profiles, store.path, builders)
+        measurers = measurers_of(profiles, store.path, builders, cluster)
         for measurer in measurers:
             stack.enter_context(measurer)
             for task in tasks.values():

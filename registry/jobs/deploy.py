@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hetfeat.cluster import builders_at, connected
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy.bundle import read_manifest
 from hetfeat.deploy.calibration import CalibrationData, read_calibration
@@ -91,6 +92,7 @@ class DeployJob:
         precision: `float32`, the default, or `int8`.
         calibration: Calibration data of `int8`: an `.npz` file, a folder of images or
             `module:function`; default None.
+        builders: Address of the Dask cluster that builds programs; default None for none.
     """
 
     network: str
@@ -110,6 +112,7 @@ class DeployJob:
     minutes: float | None = None
     precision: str = FLOAT32
     calibration: str | None = None
+    builders: str | None = None
 
 
 @dataclass(frozen=True)
@@ -180,8 +183,11 @@ def deploy_and_register(job: DeployJob) -> Deployment:
     if report and (version := _registered(job.out, bundle_name(slug, profile.name))):
         log.info("'%s' is this bundle already; --refresh true makes it anew", job.out)
         return Deployment(report, version.run_id, version.uri, job.out, reused=True)
-    make = partial(deploy, check=CheckOptions(untuned=True)) if job.untuned else deploy
-    return _deploy_in_run(request, profile, source, job.out, report, job.refresh, make, calibration)
+    with connected(builders_at(job.builders)) as cluster:
+        make = partial(deploy, check=CheckOptions(untuned=job.untuned), cluster=cluster)
+        return _deploy_in_run(
+            request, profile, source, job.out, report, job.refresh, make, calibration
+        )
 
 
 def _model_to_ask(job: DeployJob) -> str | None:

@@ -2,16 +2,15 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy.runtime import PUBLIC_KEY
 from hetfeat.errors import DataError, RequestError
-from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
-from hetfeat.features.out_of_core import room_bytes
+from hetfeat.features.cluster import assembled_of
 from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
 from hetfeat.models.labels import group_codes
@@ -26,6 +25,9 @@ from registry.models.version import MANIFEST_TAG, Version
 from registry.models.versions import search_versions
 from registry.tracking.cost_model_flavor import refuse_without_stores
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 
 def evaluate_stored(
     uri_or_folder: str,
@@ -34,6 +36,7 @@ def evaluate_stored(
     per_task: bool,
     seed: int,
     unrecorded: bool = False,
+    cluster: "Client | None" = None,
 ) -> dict[str, Any]:
     """Does the whole of `hetfeat evaluate`.
 
@@ -47,6 +50,7 @@ def evaluate_stored(
         per_task: Whether to give each task's figures, too.
         seed: Seed of ties and of the random baseline.
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
+        cluster: Client of a cluster that computes features and scores; default None for here.
 
     Returns:
         The figures, as `--json` prints them.
@@ -58,7 +62,7 @@ def evaluate_stored(
     _check_device(store, device)
     devices = None if device is None else [device]
     with store.undisturbed() as digest:
-        examples = assemble(store, room_bytes=room_bytes(), devices=devices).examples
+        examples = assembled_of(store, cluster, devices).examples
     uri, model = _load(uri_or_folder, unrecorded)
     refuse_without_stores(model, examples, uri)
     none = examples.take(np.empty(0, np.int64))

@@ -1,7 +1,7 @@
 """The exploratory study of a record store: what it holds, and which features matter in it."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetfeat.dataset.column_study import operators_by_device
 from hetfeat.models.gbdt import XgbModel
@@ -10,11 +10,18 @@ from hetfeat.report import figures
 from registry.jobs.train import TrainingRequest, load_data
 from registry.tracking import command_run
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 FLOPS = "task.flops"
 
 
 def study_records(
-    records: Path, family: str | None, seed: int, most_columns: int = 20
+    records: Path,
+    family: str | None,
+    seed: int,
+    most_columns: int = 20,
+    cluster: "Client | None" = None,
 ) -> dict[str, Any]:
     """Does the whole of `hetfeat records study`.
 
@@ -24,6 +31,7 @@ def study_records(
         seed: Seed of the model.
         most_columns: Most columns in the result and the figure, default 20; the run's artifact has
             all.
+        cluster: Client of a cluster that computes features and grows trees; default None for here.
 
     Returns:
         The study, as `--json` prints it.
@@ -35,7 +43,7 @@ def study_records(
     import mlflow
 
     request = TrainingRequest(records, family, "xgb", "by_task", (), "quick", seed)
-    data = load_data(request)
+    data = load_data(request, cluster=cluster)
     with command_run.tracked_run("records study", {"family": data.family}) as run:
         command_run.log_resolved({"records": records, "seed": seed, **data.facts})
         command_run.log_records(records, data.digest, "study")

@@ -3,20 +3,22 @@
 import hashlib
 import logging
 import time
+from array import array
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.sidecar_files import evaluation_tasks
 from hetfeat.dataset.splits import TENSET, split_as_tenset, split_examples
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.families import common_family, devices_of_family
-from hetfeat.features.assemble import assemble, no_records
+from hetfeat.features.assemble import no_records
 from hetfeat.features.batch import Examples
+from hetfeat.features.cluster import assembled_of
 from hetfeat.features.columns import FEATURES_VERSION
-from hetfeat.features.out_of_core import room_bytes
 from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
 from hetfeat.models.hyperparameters import build
@@ -39,6 +41,9 @@ from registry.tracking import command_run
 from registry.tracking.cost_model_flavor import input_example, log_cost_model
 from registry.tracking.environment_tags import peak_memory_bytes
 from registry.tracking.live import Curve
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 log = logging.getLogger(__name__)
 
@@ -122,12 +127,16 @@ class _Fit:
         }
 
 
-def train_and_register(request: TrainingRequest) -> dict[str, Any]:
+def train_and_register(request: TrainingRequest, cluster: "Client | None" = None) -> dict[str, Any]:
     """Does the whole of `hetfeat train`.
 
     The version registered is the model that was evaluated: the test side took no part in it, the
     valid side only in stopping and calibration. Nothing is logged before the data and the
     request have been found sound.
+
+    Args:
+        request: Request that the command was given.
+        cluster: Client of a cluster that computes features and grows trees; default None for here.
 
     Returns:
         The result, as `--json` prints it.
@@ -138,7 +147,7 @@ def train_and_register(request: TrainingRequest) -> dict[str, Any]:
     """
     check_signing_key()
     model = build(request.model, request.effort, request.seed, request.settings)
-    data = load_data(request)
+    data = load_data(request, cluster=cluster)
     name = command_run.run_name(
         *("train", request.model, request.split, data.family),
         holdout=request.holdout,
@@ -238,13 +247,16 @@ def _comparison_of(tags: Mapping[str, str]) -> str:
     return hashlib.sha256(shared.encode()).hexdigest()[:12]
 
 
-def load_data(request: TrainingRequest, *, as_tenset: bool = False) -> TrainingData:
+def load_data(
+    request: TrainingRequest, *, as_tenset: bool = False, cluster: "Client | None" = None
+) -> TrainingData:
     """Reads the records of a request and divides them.
 
     Args:
         request: Request that the command was given.
         as_tenset: Whether to divide them as TenSet does, whatever the request's split; default
             False.
+        cluster: Client of a cluster whose workers keep the features; default None for here.
 
     Raises:
         RequestError: Unknown split, family or holdout.
@@ -258,7 +270,7 @@ def load_data(request: TrainingRequest, *, as_tenset: bool = False) -> TrainingD
     family = request.family or common_family(profiles)
     devices = devices_of_family(profiles, family)
     with store.undisturbed() as digest:
-        assembled = assemble(store, room_bytes=room_bytes(), devices=devices)
+        assembled = assembled_of(store, cluster, devices)
     if assembled.without_features or assembled.duplicates:
         log.info(
             "left out: %d records without features, %d older duplicates",
@@ -284,9 +296,17 @@ def load_data(request: TrainingRequest, *, as_tenset: bool = False) -> TrainingD
 
 def evaluation_digest(test: Examples) -> str:
     """Digest of what was tested on: figures of two versions compare where it is the same."""
-    columns = (test.device, test.program, test.latency_s)
-    rows = sorted(map(repr, zip(*(column.tolist() for column in columns), strict=True)))
-    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+    columns = [column.tolist() for column in (test.device, test.program, test.latency_s)]
+    # Rows are texts in order; only those that begin alike are in memory at once.
+    parts: dict[str, array[int]] = defaultdict(lambda: array("q"))
+    for row, (device, program) in enumerate(zip(*columns[:2], strict=True)):
+        parts[f"({device!r}, {program!r:.3}"].append(row)
+    digest, between = hashlib.sha256(), b""
+    for _, rows in sorted(parts.items()):
+        texts = sorted(repr(tuple(column[row] for column in columns)) for row in rows)
+        digest.update(between + "\n".join(texts).encode())
+        between = b"\n"
+    return digest.hexdigest()
 
 
 def _fit(run_id: str, model: CostModel, data: TrainingData) -> _Fit:

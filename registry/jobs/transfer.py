@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hetfeat.cluster import builders_at, connected
 from hetfeat.dataset.splits import anchors
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile
@@ -63,6 +64,7 @@ class Transfer:
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
         effort: Effort of the model from scratch that the transfer is compared with; default
             `standard`.
+        builders: Address of the Dask cluster that builds programs; default None for none.
     """
 
     source: str | None
@@ -76,6 +78,7 @@ class Transfer:
     seed: int
     unrecorded: bool = False
     effort: str = "standard"
+    builders: str | None = None
 
 
 def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
@@ -137,8 +140,9 @@ def _device_records(wanted: Transfer) -> Iterator[DeviceRecords]:
     if wanted.records is not None:
         yield ReplayedRecords(wanted.records, wanted.device, division)
         return
-    with kept_folder(wanted.out) as out:
-        yield LiveMeasurement(wanted.device, wanted.network, out, division)
+    builders = connected(builders_at(wanted.builders))
+    with builders as cluster, kept_folder(wanted.out) as out:
+        yield LiveMeasurement(wanted.device, wanted.network, out, division, cluster)
 
 
 def _transfer(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.probe import find_profile
@@ -20,6 +20,9 @@ from hetfeat.transfer.finetune import FewShot, few_shot
 from hetfeat.transfer.selection import heaviest
 from hetfeat.tune.collect import Plan
 from registry.jobs import collect
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +111,7 @@ class LiveMeasurement:
         networks: Names of the networks whose tasks are measured.
         out: Folder of the record store; made, or added to.
         division: Division of the records.
+        cluster: Client of a cluster whose workers build the programs; default None for none.
         test_programs: Number of programs of each task measured beyond the budget, default 16: the
             figures are of them.
 
@@ -121,6 +125,7 @@ class LiveMeasurement:
         networks: Sequence[str],
         out: Path,
         division: Division,
+        cluster: "Client | None" = None,
         *,
         test_programs: int = 16,
     ) -> None:
@@ -129,7 +134,7 @@ class LiveMeasurement:
             [profile], tuple(networks), out
         )
         self.profile = profiles[0]
-        self._division = division
+        self._division, self._cluster = division, cluster
         self._plan = Plan(division.budget_per_task + test_programs, seed=division.seed)
         flops = {name: task.flops for name, task in tasks.items()}
         selected = heaviest(flops, self.store.networks(), division.flops_share)
@@ -140,7 +145,8 @@ class LiveMeasurement:
 
     def divide(self, check: Check) -> DividedRecords:
         """Measures, divides and checks; other records of the store are tested on only."""
-        collect.measure(self.store, [self.profile], self._tasks, self._modules, self._plan)
+        profiles = [self.profile]
+        collect.measure(self.store, profiles, self._tasks, self._modules, self._plan, self._cluster)
         divided = divided_records(self.store, self.profile, self._division, set(self._tasks))
         check(divided.data)
         return divided

@@ -4,12 +4,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hetfeat.cluster import Over
 from hetfeat.dataset.importers.base import ImportedBatch
 from hetfeat.dataset.importers.files import walk
 from hetfeat.dataset.importers.formats import FORMATS, importer
@@ -89,6 +92,7 @@ def import_records(
     progress: Callable[[Counts], None] = lambda counts: None,
     complete: Complete = lambda records, profile, modules: records,
     options: StoreConfig = StoreConfig(compression_level=3),
+    over: Over = map,
 ) -> Counts:
     """Reads foreign records into the store at `out`, made if there is none.
 
@@ -106,24 +110,40 @@ def import_records(
             modules by task hash, before they are written; by default it changes nothing.
         options: Sizes and compression of the shards written; those of `StoreConfig` by default,
             but for level 3 of compression, so that writing does not hold up reading.
+        over: Function that applies another to each file; `map` by default. Any other holds all
+            records of a file at once.
 
     Raises:
         RequestError: A path, device or format that is not one; a path with no file of the format.
     """
     check_name(device)
     _refuse_other_formats(format_name, paths)
-    read = importer(format_name)
     store, counts = store_at(out, [device], options), Counts()
     with store.writing():
         sink = _Sink(store, device, complete)
         try:
-            for batch in read(_fitting(format_name, paths, counts), device):
+            for batch in _batches(format_name, device, _fitting(format_name, paths, counts), over):
                 sink.add(batch, counts)
                 progress(counts)
         finally:
             sink.close()
     share(store)
     return counts
+
+
+def _batches(
+    format_name: str, device: str, files: Iterator[Path], over: Over
+) -> Iterator[ImportedBatch]:
+    if over is map:
+        return importer(format_name)(files, device)
+    read = partial(_batches_of_file, format_name, device)
+    return chain.from_iterable(over(read, (file.resolve() for file in files)))
+
+
+def _batches_of_file(format_name: str, device: str, file: Path) -> list[ImportedBatch]:
+    if not file.is_file():
+        raise DataError(f"a worker that does not see '{file}'", "its path there", "mount it there")
+    return list(importer(format_name)([file], device))
 
 
 class _Sink:

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,12 +63,14 @@ class RemoteBatch:
         cold: Whether weights leave the caches before each run, default False.
         blame_options: Options that say when a program, or a server, is given up; default
             `DEFAULTS`.
+        is_lasting: Whether more programs may come once all are settled; default False.
     """
 
     open: int
     best_s: dict[str, float]
     cold: bool = False
     blame_options: BlameOptions = DEFAULTS
+    is_lasting: bool = False
     _ready: deque[Job] = field(default_factory=deque)
     _settled: deque[Measurement] = field(default_factory=deque)
     _suspects: list[Job] = field(default_factory=list)
@@ -83,6 +85,14 @@ class RemoteBatch:
         with self._changed:
             self._ready.append(job)
             self._changed.notify_all()
+
+    def begin(self, programs: int, incumbent_s: Mapping[str, float]) -> None:
+        """Expects more programs, beside the best latency so far in seconds by task hash."""
+        with self._changed:
+            self.open += programs
+            for task, best_s in incumbent_s.items():
+                self.best_s[task] = min(best_s, self.best_s.get(task, best_s))
+            self._last_s = time.monotonic()
 
     def has_work(self) -> bool:
         """Waits until a program is ready to be run, or all is over."""
@@ -117,6 +127,16 @@ class RemoteBatch:
             yield found
         if self._failure is not None:
             raise self._failure
+
+    def next(self, wait_s: float) -> Measurement | None:
+        """What is settled next, or raises what went wrong; None if nothing is for so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._settled or self._stopped, wait_s)
+            if self._settled:
+                return self._settled.popleft()
+        if self._failure is not None:
+            raise self._failure
+        return None
 
     def fail(self, error: BaseException) -> None:
         """Ends it all; results that are settled are still handed over."""
@@ -180,7 +200,7 @@ class RemoteBatch:
     @property
     def is_over(self) -> bool:
         """Whether all are settled, or the rest is given up."""
-        return self._stopped or self.open == 0
+        return self._stopped or (self.open == 0 and not self.is_lasting)
 
 
 def keep_best(best_s: dict[str, float], measurement: Measurement) -> None:

@@ -1,10 +1,11 @@
 """LightGBM as an engine."""
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightgbm
 import numpy as np
@@ -13,9 +14,13 @@ from hetfeat.features.batch import Batch, Examples, Floats
 from hetfeat.models.aggregate import table_names, table_of
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.early_stopping import EarlyStopping
+from hetfeat.models.engines.on_workers import are_on_cluster, grow_on_workers
 from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
 from hetfeat.models.gbdt_parameters import LgbmParameters
 from hetfeat.models.training_set import Side
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 BOOSTER = "booster.txt"
 DAMAGED: tuple[type[Exception], ...] = (lightgbm.basic.LightGBMError,)
@@ -53,7 +58,7 @@ def train(
     on_epoch: OnEpoch | None,
     sample_rows: int = 50_000,
 ) -> LgbmTrees:
-    """Boosts until the valid side improves no more.
+    """Boosts until the valid side improves no more; on a cluster, all workers do so together.
 
     Args:
         settings: Hyperparameters of the model.
@@ -63,6 +68,56 @@ def train(
         sample_rows: Rows to choose bins by, beyond memory; 50,000 by default: LightGBM holds them
             three times, as float64.
     """
+    if are_on_cluster(train):
+        grow = partial(_grow_together, settings, sample_rows)
+        raw = grow_on_workers(train, valid, on_epoch, _meet, grow)
+        booster = lightgbm.Booster(model_str=raw.decode())
+    else:
+        booster = _grow(settings, sample_rows, {}, train, valid, on_epoch)
+    return LgbmTrees(booster, settings.stores)
+
+
+def _meet(client: "Client", workers: Sequence[str]) -> Sequence[Any]:
+    """Each worker's addresses of all, and its own port."""
+    if len(workers) == 1:
+        return [{}]
+    ports = client.run(_free_port, workers=list(workers))
+    hosts = [worker.rpartition("://")[2].rpartition(":")[0].strip("[]") for worker in workers]
+    machines = ",".join(f"{h}:{ports[w]}" for h, w in zip(hosts, workers, strict=True))
+    network = {"machines": machines, "num_machines": len(workers), "tree_learner": "data"}
+    return [network | {"local_listen_port": ports[worker]} for worker in workers]
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        return int(taken.getsockname()[1])
+
+
+def _grow_together(
+    settings: LgbmParameters,
+    sample_rows: int,
+    met: dict[str, Any],
+    threads: int,
+    train: Side,
+    valid: Side,
+    on_epoch: OnEpoch | None,
+) -> bytes:
+    """A worker's part: the same as alone, but that the libraries talk to each other."""
+    alone = settings.for_engine(len(train.examples))["num_threads"]
+    own = met | {"num_threads": min(threads, alone)}
+    booster = _grow(settings, sample_rows, own, train, valid, on_epoch)
+    return str(booster.model_to_string()).encode()
+
+
+def _grow(
+    settings: LgbmParameters,
+    sample_rows: int,
+    own: dict[str, Any],
+    train: Side,
+    valid: Side,
+    on_epoch: OnEpoch | None,
+) -> Any:
     watch = EarlyStopping(valid, settings.point_weight, settings.patience, on_epoch)
     learn = rows_of(train.examples.batch, settings.stores)
     check = rows_of(valid.examples.batch, settings.stores)
@@ -70,14 +125,16 @@ def train(
     sample = {} if learn.in_memory else {"bin_construct_sample_cnt": sample_rows}
     data = lightgbm.Dataset(_data(learn), free_raw_data=False)
     booster = lightgbm.train(
-        settings.for_engine(len(learn.program)) | sample | _custom(objective),
+        settings.for_engine(len(learn.program)) | sample | own | _custom(objective),
         data,
         settings.rounds,
         valid_sets=[lightgbm.Dataset(_data(check), reference=data)],
         feval=_loss_of(watch, check),
         callbacks=[lightgbm.early_stopping(settings.patience, verbose=False)],
     )
-    return LgbmTrees(_cut(booster, watch.best_epoch + 1), settings.stores)
+    if "machines" in own:
+        booster.free_network()
+    return _cut(booster, watch.best_epoch + 1)
 
 
 def fine_tune(settings: LgbmParameters, fitted: LgbmTrees, records: Side) -> LgbmTrees:

@@ -3,22 +3,28 @@
 import dataclasses
 import json
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xgboost
 
-from hetfeat.features.batch import Batch, Examples
+from hetfeat.features.batch import Batch, Examples, Floats
 from hetfeat.features.out_of_core import scratch_folder
 from hetfeat.models.aggregate import hardware_columns, table_names, table_of
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.early_stopping import EarlyStopping
+from hetfeat.models.engines.on_workers import are_on_cluster, grow_on_workers
 from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
 from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.models.training_set import Side
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 BOOSTER = "booster.ubj"
 DAMAGED: tuple[type[Exception], ...] = (xgboost.core.XGBoostError,)
@@ -50,17 +56,64 @@ class XgbTrees:
 
 
 def train(settings: GbdtParameters, train: Side, valid: Side, on_epoch: OnEpoch | None) -> XgbTrees:
-    """Boosts until the valid side improves no more; beyond memory, from quantised files."""
+    """Boosts until the valid side improves no more; beyond memory, from quantised files.
+
+    Of features on a cluster, all of its workers do so together.
+    """
+    if are_on_cluster(train):
+        raw = grow_on_workers(train, valid, on_epoch, _meet, partial(_grow_together, settings))
+        booster = xgboost.Booster(model_file=bytearray(raw))
+    else:
+        booster = _grow(settings, None, train, valid, on_epoch)
+    return XgbTrees(_between_devices(booster, train, settings.stores), settings.stores)
+
+
+def _meet(client: "Client", workers: Sequence[str]) -> Sequence[Any]:
+    """XGBoost's tracker, in this process, by which the workers find each other."""
+    from distributed.utils import get_ip
+    from xgboost.tracker import RabitTracker
+
+    address: str = client.scheduler_info(n_workers=0)["address"]
+    host = address.rpartition("://")[2].rpartition(":")[0].strip("[]")
+    tracker = RabitTracker(n_workers=len(workers), host_ip=get_ip(host), sortby="task")
+    tracker.start()
+    threading.Thread(target=tracker.wait_for, daemon=True).start()
+    return [tracker.worker_args()] * len(workers)
+
+
+def _grow_together(
+    settings: GbdtParameters,
+    met: Any,
+    threads: int,
+    train: Side,
+    valid: Side,
+    on_epoch: OnEpoch | None,
+) -> bytes:
+    """A worker's part: the same as alone, but that the libraries talk to each other."""
+    from xgboost.dask import CommunicatorContext
+
+    with xgboost.config_context(verbosity=0), CommunicatorContext(**met):
+        return bytes(_grow(settings, threads, train, valid, on_epoch).save_raw("ubj"))
+
+
+def _grow(
+    settings: GbdtParameters,
+    most_threads: int | None,
+    train: Side,
+    valid: Side,
+    on_epoch: OnEpoch | None,
+) -> Any:
     watch = EarlyStopping(valid, settings.point_weight, settings.patience, on_epoch)
     learn = rows_of(train.examples.batch, settings.stores)
     check = rows_of(valid.examples.batch, settings.stores)
     objective = RowObjective(train.objective(settings.point_weight), learn)
 
-    def boosted(matrix: Any, judged: Any) -> XgbTrees:
+    def boosted(matrix: Any, judged: Any) -> Any:
         callback = _Callback(watch, check, judged)
-        booster = _boost(settings, objective, matrix, settings.rounds, [callback], None)
-        booster = booster[: watch.best_epoch + 1]
-        return XgbTrees(_between_devices(booster, train, settings.stores), settings.stores)
+        booster = _boost(
+            settings, objective, matrix, settings.rounds, [callback], None, most_threads
+        )
+        return booster[: watch.best_epoch + 1]
 
     if learn.in_memory:
         return boosted(xgboost.DMatrix(learn.whole()), xgboost.DMatrix(check.whole()))
@@ -68,9 +121,7 @@ def train(settings: GbdtParameters, train: Side, valid: Side, on_epoch: OnEpoch 
         return _from_files(learn, check, Path(folder), boosted)
 
 
-def _from_files(
-    learn: Rows, check: Rows, folder: Path, boosted: Callable[[Any, Any], XgbTrees]
-) -> XgbTrees:
+def _from_files(learn: Rows, check: Rows, folder: Path, boosted: Callable[[Any, Any], Any]) -> Any:
     """A function of its own: the matrices, which remove their files, must go before the folder."""
     matrix = xgboost.ExtMemQuantileDMatrix(_Parts(learn, folder / "train"))
     judged = xgboost.ExtMemQuantileDMatrix(_Parts(check, folder / "valid"), ref=matrix)
@@ -109,11 +160,14 @@ def _boost(
     rounds: int,
     callbacks: list[Any],
     start: Any,
+    most_threads: int | None = None,
 ) -> Any:
     # Trees that go on from others do not seed XGBoost's one generator, unless each round does.
     seeding = {"seed_per_iteration": start is not None}
+    parameters = settings.for_engine(len(objective.rows.program)) | seeding
+    parameters["nthread"] = min(parameters["nthread"], most_threads or parameters["nthread"])
     return xgboost.train(
-        settings.for_engine(len(objective.rows.program)) | seeding,
+        parameters,
         matrix,
         rounds,
         obj=lambda margins, _: objective.gradient(margins),
@@ -129,9 +183,7 @@ def _between_devices(booster: Any, side: Side, stores: str) -> Any:
     XGBoost puts a threshold at the value of the greater one, LightGBM in between: a new device is
     then taken for the lesser one, whichever it is nearer to.
     """
-    hardware = np.concatenate(
-        [np.unique(piece.loaded().hardware, axis=0) for piece in side.examples.batch.pieces()]
-    )
+    hardware = np.concatenate(side.examples.batch.each(_devices))
     values = {
         column: np.unique(hardware[:, i][np.isfinite(hardware[:, i])])
         for i, column in enumerate(hardware_columns(stores))
@@ -148,6 +200,10 @@ def _between_devices(booster: Any, side: Side, stores: str) -> Any:
             if 0 < above < len(values[column]):
                 thresholds[node] = float(values[column][above - 1 : above + 1].mean())
     return xgboost.Booster(model_file=bytearray(json.dumps(model).encode()))
+
+
+def _devices(batch: Batch) -> Floats:
+    return np.unique(batch.hardware, axis=0)
 
 
 class _Parts(xgboost.DataIter):

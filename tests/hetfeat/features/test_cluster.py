@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import stores
 
+from hetfeat.cluster import over
 from hetfeat.dataset.store_config import StoreConfig
 from hetfeat.errors import DataError
 from hetfeat.features.assemble import assemble, map_examples
-from hetfeat.features.cluster import over
 from hetfeat.models.aggregate import flat_features
 from hetfeat.records import Measurement
 

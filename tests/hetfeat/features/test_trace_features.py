@@ -16,6 +16,8 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import DataError
 from hetfeat.features import trace as features
 from hetfeat.features.columns import PRIMITIVES, TRACE, labels
+from hetfeat.features.trace import steps_and_vectors
+from hetfeat.features.trace_groups import grouped
 from hetfeat.schedules import trace as traces
 
 AT = {column.name: number for number, column in enumerate(TRACE)}
@@ -205,3 +207,26 @@ class TestRealTraces:
         sequences = features.sequences([kept, traces.dump(changed)])
         assert (before != after).any()
         assert (sequences[0] != sequences[1]).any()
+
+
+def test_traces_of_a_sketch_are_read_at_once_as_one_by_one(packaged):
+    """Groups of the packaged records, shuffled among traces of another layout, and cut ones."""
+    found = packaged.to_pylist()[:300]
+    found += [trace.replace(",", ", ") for trace in found[:20]]
+    found += [trace.replace("Split", "Unheard") for trace in found[:20]]
+    random.Random(0).shuffle(found)
+    groups, alone = grouped(found)
+    assert len(alone) < len(found) / 4
+    assert sum(len(group.rows) for group in groups) + len(alone) == len(found)
+    rows, offsets, summed = steps_and_vectors(found)
+    singly = [steps_and_vectors([trace]) for trace in found]
+    np.testing.assert_array_equal(rows, np.concatenate([one[0] for one in singly]))
+    np.testing.assert_array_equal(np.diff(offsets), [one[1][-1] for one in singly])
+    np.testing.assert_array_equal(summed, np.concatenate([one[2] for one in singly]))
+
+
+def test_a_group_with_a_trace_that_is_none_names_it(packaged):
+    found = packaged.to_pylist()[:40]
+    for spoilt in (found[7][:-40], found[7].replace('["Split"', '["Split",1', 1), "[]", "[[], 3]"):
+        with pytest.raises(DataError, match="decisions"):
+            steps_and_vectors([*found, spoilt])

@@ -1,0 +1,142 @@
+"""Rounds in flight: others build while a device measures. Builds and runs are sleeps here."""
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import stores
+
+from hetfeat.dataset.store import RecordStore
+from hetfeat.errors import WorkFailed
+from hetfeat.measure.rounds import BuiltLibrary, BuiltRounds
+from hetfeat.records import Measurement, Program, Task
+from hetfeat.tune.guidance import GuidanceConfig
+from hetfeat.tune.session import Budget
+from hetfeat.tune.tuner import TuningOptions, tune
+
+TASKS = [
+    (Task(f"{number:016d}", "conv2d", ((1, 8), (number, 8)), "float32", 1e6 * (1 + number)), 1)
+    for number in range(6)
+]
+RUN_S = 0.02
+
+
+class SleepingBuilders:
+    """Builders; every eighth program takes them four times as long, every 50th does not build."""
+
+    def __init__(self, builders: int, build_s: float) -> None:
+        self.threads, self.build_s, self.checked = ThreadPoolExecutor(builders), build_s, 0
+
+    def submit(self, program, on_built):
+        self.threads.submit(self._build, program, on_built)
+
+    def check(self):
+        self.checked += 1
+
+    def forget(self):
+        self.threads.shutdown(cancel_futures=True)
+
+    def _build(self, program, on_built):
+        number = number_of(program)
+        time.sleep(self.build_s * (4 if number % 8 == 0 else 1))
+        on_built(program, "build" if number % 50 == 3 else BuiltLibrary(b"", []))
+
+
+def number_of(program: Program) -> int:
+    return int(json.loads(program.trace)[0][0][2][0])
+
+
+class Device:
+    """Proposes numbers at once, and sleeps `RUN_S` for each that it runs."""
+
+    profile = stores.profile("a")
+
+    def __init__(self, builder, interrupt_after=None) -> None:
+        self.builder, self.spans, self.interrupt_after = builder, [], interrupt_after
+
+    def sample(self, task, count, seed):
+        order = np.random.default_rng(seed).permutation(400)[:count]
+        return [self._program(task, int(number)) for number in order]
+
+    def vary(self, task, parents, count, seed):
+        near = {(number_of(Program(task, p)) + d) % 400 for p in parents for d in (-1, 1)}
+        return [self._program(task, number) for number in sorted(near)[:count]]
+
+    def apply(self, task, traces):
+        return [self._program(task, number_of(Program(task, trace))) for trace in traces]
+
+    def for_each(self, function, items):
+        return [function(item) for item in items]
+
+    def rounds(self):
+        return BuiltRounds(self.builder, self._run, lambda p, kind: self._measurement(p, (), kind))
+
+    def _run(self, program, built, best_s):
+        if self.interrupt_after is not None and len(self.spans) >= self.interrupt_after:
+            raise KeyboardInterrupt
+        began = time.monotonic()
+        time.sleep(RUN_S)
+        self.spans.append((began, time.monotonic()))
+        return self._measurement(program, (1e-6 * (1 + abs(number_of(program) - 7)),), None)
+
+    def _measurement(self, program, latencies, error):
+        return Measurement(program, "a", latencies, error, time.time(), "x")
+
+    def _program(self, task, number):
+        features = np.zeros((1, 164), np.float32)
+        features[0, 16] = np.log2(1 + number)
+        return Program(task, f'[[["Number",[],[{number}],[]]],[]]', features)
+
+
+def run(device, folder, trials=200, guidance=GuidanceConfig()):  # noqa: B008
+    journal = RecordStore.create(folder)
+    budget = Budget(600.0, 0, trials)
+    options = TuningOptions(guidance=guidance)
+    return tune(TASKS, measurer=device, journal=journal, budget=budget, options=options), journal
+
+
+@pytest.mark.clock
+def test_with_builders_enough_the_device_idles_less_than_a_tenth(tmp_path):
+    """Learning, which takes the processor here, is left out."""
+    device = Device(SleepingBuilders(24, 0.05))
+    tuned, _ = run(device, tmp_path / "many", guidance=GuidanceConfig(first_fit=10**6))
+    whole_s = device.spans[-1][1] - device.spans[0][0]
+    busy_s = sum(end - began for began, end in device.spans)
+    assert tuned.trials == 200
+    assert busy_s / whole_s > 0.9
+
+
+def test_a_seed_gives_the_same_rounds_however_fast_builders_are(tmp_path):
+    found = []
+    for builders in (3, 24):
+        _, journal = run(Device(SleepingBuilders(builders, 0.004)), tmp_path / str(builders), 120)
+        found.append(sorted(journal.read(["program"])["program"].to_pylist()))
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 120
+
+
+def test_what_was_measured_is_kept_and_gone_on_from(tmp_path):
+    interrupted = Device(SleepingBuilders(8, 0.002), interrupt_after=45)
+    first, journal = run(interrupted, tmp_path / "s", 100)
+    assert first.ended == "interrupted"
+    assert first.trials == journal.read().num_rows >= 45
+    second, journal = run(Device(SleepingBuilders(8, 0.002)), tmp_path / "s", 100)
+    assert (second.resumed, second.trials) == (first.trials, 100 - first.trials)
+    assert len(set(journal.read(["program"])["program"].to_pylist())) == 100
+    assert second.failed + first.failed > 0, "of what does not build"
+
+
+def test_builders_that_are_gone_are_said(tmp_path):
+    class Gone(SleepingBuilders):
+        def submit(self, program, on_built):
+            pass
+
+        def check(self):
+            raise WorkFailed("builders that were lost", "some", "start them")
+
+    with pytest.raises(WorkFailed, match="lost"):
+        run(Device(Gone(1, 0)), tmp_path / "s", 10)
+    assert not [t for t in threading.enumerate() if "run_all" in t.name]
