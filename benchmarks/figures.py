@@ -184,16 +184,13 @@ def few_block() -> str:
 
 
 def accuracy_blocks() -> dict[str, str]:
-    """Tables of the accuracy of models, by the name of their marker."""
-    return {
-        each["table"]: markdown(each["head"], each["rows"]) + f"\n\n{_experiment(each)}"
-        for each in copied("accuracy")
-    }
-
-
-def _experiment(of: dict[str, Any]) -> str:
-    where = ", ".join(filter(None, (of["date"], of["machine"])))
-    return f"[The experiment](experiments/{of['page']}) has the set-up and more figures ({where})."
+    """Tables of the accuracy of models, by the name of their marker; each leads to its page."""
+    made = {}
+    for each in copied("accuracy"):
+        first, *others = each["head"]
+        head = [f"[{first}, {each['date']}](experiments/{each['page']})", *others]
+        made[each["table"]] = markdown(head, each["rows"])
+    return made
 
 
 def final_block() -> str:
