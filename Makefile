@@ -6,7 +6,7 @@ PYTEST_ON_TWO = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reo
 # None of these tests may be among those that ARGS asks for.
 MAY_BE_NONE = || [ $$? -eq 5 ]
 
-.PHONY: help env demo quickstart test test-rest test-all test-lowest pins release lint docs figures mlproject packaged-models format gate clean distclean \
+.PHONY: help env demo quickstart test test-rest test-all test-every test-lowest pins release lint docs figures notebooks mlproject packaged-models format gate clean distclean \
 	services services-stop test-services races crashes interruptions scale maintenance store-scale scale-records searches final-figures test-fleet \
 	test-pages test-hosts fleet-faults test-arm mutants fuzz gpu-packs gpu-check
 .DEFAULT_GOAL := help
@@ -30,7 +30,9 @@ test-rest: env ## What `make test` leaves to it: slow tests, and alone, those th
 	$(PYTEST_ON_TWO) $(ARGS) -m "slow and not clock and not fleet and not arm and not pages" $(MAY_BE_NONE)
 	$(VENV_PYTHON) -m pytest $(ARGS) -m "clock and not fleet and not arm and not pages" $(MAY_BE_NONE)
 
-test-all: test test-rest ## All but what test-services, test-fleet, test-arm and test-pages say that they need
+test-all: test test-rest ## All but what test-services, test-fleet, test-pages and test-arm run
+
+test-every: test-all test-fleet test-pages test-arm ## Those too, except on servers; hours
 
 lint: env ## What the gate checks without running tests
 	.venv/bin/ruff check .
@@ -48,6 +50,10 @@ packaged-models: env ## Trains the cost models that come with the package, minut
 figures: env ## Writes figures and charts of README.md and docs/ from benchmarks/results/
 	$(VENV_PYTHON) benchmarks/figures.py
 
+notebooks: env ## Executes the notebooks of docs/ anew; installs Jupyter's kernel into .venv
+	$(VENV_PYTHON) -m pip install --quiet -c constraints.txt ipykernel nbclient
+	OMP_NUM_THREADS=1 $(VENV_PYTHON) tools/notebook.py
+
 mlproject: env ## Writes MLproject of the commands' options
 	$(VENV_PYTHON) tools/mlproject_file.py
 
@@ -57,7 +63,7 @@ format: env ## Rewrites the sources as the gate wants them
 
 gate: lint test-all ## What must pass before a change lands, here and in CI
 
-pins: env ## Renews constraints.txt; torch stays the one of .venv
+pins: env ## Renews constraints.txt; torch and torchvision stay those of .venv
 	$(VENV_PYTHON) tools/pins.py renew
 
 test-lowest: env ## The quick tests with the oldest packages that pyproject.toml allows, in .lowest

@@ -183,11 +183,41 @@ def few_block() -> str:
     return markdown(["model", "way", *map(str, first["measured"])], rows)
 
 
+def accuracy_blocks() -> dict[str, str]:
+    """Tables of the accuracy of models, by the name of their marker; each leads to its page."""
+    made = {}
+    for each in copied("accuracy"):
+        first, *others = each["head"]
+        head = [f"[{first}, {each['date']}](experiments/{each['page']})", *others]
+        made[each["table"]] = markdown(head, each["rows"])
+    return made
+
+
+def final_block() -> str:
+    """Every look at the networks that nothing is chosen on."""
+    lines = (RESULTS / "final-figures.jsonl").read_text().splitlines()
+    rows = []
+    for look in map(json.loads, lines):
+        of = dict.fromkeys(zen(name).split(",")[0] for name in look["devices"])
+        figures = look["figures"]
+        cells = (_with_interval(figures, name) for name in ("pca", "pca_tenset"))
+        rows.append(
+            [look["date"], look["model"], *cells, f"{figures['records']:,.0f}", ", ".join(of)]
+        )
+    head = ["day", "model", "PCA (95 %)", "`pca_tenset` (95 %)", "records", "machines"]
+    return markdown(head, rows)
+
+
+def _with_interval(figures: dict[str, float], name: str) -> str:
+    low, high = (figures[f"{name}.{end}"] for end in ("low", "high"))
+    return f"{figures[name]:.3f} ({low:.3f} to {high:.3f})"
+
+
 def quick_start_block() -> str:
     run, by_256 = copied("quick-start")
     table = "\n".join(f"    {name:<18} {value}" for name, value in run["shown"].items())
     said = "`top1` is of tasks with fewer than 256 programs, where chance comes far."
-    linked = f"[{by_256['top1']}](docs/accuracy.md#limits)"
+    linked = f"[{by_256['top1']}](docs/accuracy.md#by-split)"
     return f"{table}\n\n{said} On tasks\nof 256 it is {linked}."
 
 
@@ -221,6 +251,8 @@ def blocks(page: str, alts: dict[str, str]) -> dict[str, str]:
         "conditions": conditions_block(),
         "time-to-tvm": f"{shown['time-to-tvm']}\n\n{tvm_block()}",
         "few-measurements": f"{few_block()}\n\n{shown['few-measurements']}",
+        "final": final_block(),
+        **accuracy_blocks(),
     }
 
 

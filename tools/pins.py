@@ -23,8 +23,8 @@ UV_VARIABLES = {
 
 
 def renew() -> None:
-    """The newest versions that pyproject.toml allows; torch stays the one that is installed."""
-    _resolve(CONSTRAINTS, "--upgrade", "--extra", "release")
+    """The newest versions that pyproject.toml allows; torch and torchvision stay as installed."""
+    _resolve(CONSTRAINTS, "--upgrade", "--extra", "release", "--extra", "notebook")
     pins = CONSTRAINTS.read_text().splitlines()
     # A build of its own has a local part, such as torch 2.13.0+cpu, that no other index has.
     CONSTRAINTS.write_text("".join(f"{pin.partition('+')[0]}\n" for pin in pins))
@@ -42,11 +42,12 @@ def lowest(venv: Path) -> None:
 
 
 def _resolve(pins: Path, *options: str) -> None:
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as torch:
-        # PyPI's own build would bring gigabytes of CUDA.
-        torch.write(f"torch=={importlib.metadata.version('torch')}\n")
-        torch.flush()
-        plain = ["--quiet", "--no-annotate", "--no-header", "--override", torch.name]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as kept:
+        # PyPI's own build would bring gigabytes of CUDA; each torchvision is of one torch.
+        for name in ("torch", "torchvision"):
+            kept.write(f"{name}=={importlib.metadata.version(name)}\n")
+        kept.flush()
+        plain = ["--quiet", "--no-annotate", "--no-header", "--override", kept.name]
         extras = ["--extra", "dev", "--python-version", "3.11"]
         _run(*UV, "pip", "compile", "pyproject.toml", *plain, *extras, *options, "-o", str(pins))
 

@@ -3,7 +3,7 @@
 import json
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +132,7 @@ def compare(
     rounds: int,
     first_needed: bool = True,
     options: TurnOptions = TurnOptions(),
+    leave_out: Callable[[str, str], None] = lambda name, reason: None,
 ) -> dict[str, Latency | None]:
     """Times engines in turns, in one order and then the other, so that drift hits all alike.
 
@@ -141,6 +142,8 @@ def compare(
         rounds: Number of turns of each engine.
         first_needed: Whether the first must work, default True.
         options: Settings of the turns, those of `TurnOptions` by default.
+        leave_out: Callable that is told the name of an engine that could not be run, and why; by
+            default nobody is.
 
     Returns:
         Latencies by name; None for an engine that could not be run.
@@ -166,8 +169,9 @@ def compare(
                 "a bundle that runs",
                 "deploy it anew with --refresh true",
             )
-        for name in failures:
+        for name, failure in failures.items():
             workers.pop(name).stop()
+            leave_out(name, failure)
         turns = _take_turns(workers, rounds, options)
     except Lost as lost:
         raise WorkFailed(

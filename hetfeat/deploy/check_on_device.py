@@ -2,7 +2,7 @@
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +35,7 @@ from hetfeat.deploy.verify import (
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.remote.session import Quarantine
+from hetfeat.parsing import printable
 from hetfeat.workloads.convolution_variants import count_occurrences
 
 log = logging.getLogger(__name__)
@@ -107,6 +108,7 @@ class Checked:
         latency: Latency of the first batch size.
         peers: Latencies of the other engines, by name.
         batches: Latencies of the other batch sizes, by batch size.
+        left_out: Reasons why engines have no latency, by name.
         seconds: Wall time of verifying and of timing, by stage; default none.
     """
 
@@ -114,6 +116,7 @@ class Checked:
     latency: Latency
     peers: dict[str, Latency | None]
     batches: dict[int, Latency | None]
+    left_out: dict[str, str]
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -214,7 +217,9 @@ def check_tuned(
                 batch: loaded.latency(options.few_rounds, batch) for batch in others
             }
             latency = loaded.latency(rounds, first)
-        return Checked(verified, latency, dict.fromkeys(PEERS), batches, watch.seconds)
+        elsewhere = dict.fromkeys(PEERS, f"'{lowered.profile.name}' is behind a tracker")
+        peers = dict.fromkeys(PEERS)
+        return Checked(verified, latency, peers, batches, elsewhere, watch.seconds)
 
     return on_device(lowered.profile, folder, on_server, put_aside, options.session)
 
@@ -247,12 +252,21 @@ def _time_here(
     tuned = {"engine": "bundle", "bundle": str(folder), **where}
     names = options.peers if options.peers is not None else GPU_PEERS if gpu else PEERS
     rounds = options.rounds_of(request)
-    able = [name for name in names if peer_runs(name, lowered.networks[0].network.kind)]
+    shown = dict.fromkeys([*PEERS, *names])
+    kind = lowered.networks[0].network.kind
+    left_out = _left_out(shown, names, kind, gpu)
+    able = [name for name in names if name not in left_out]
     with _settings_of_peers(lowered, able) as of_each:
         peers = {name: {"engine": name, **settings, **where} for name, settings in of_each.items()}
         if peers:
             log.info("comparing with %s, %d threads each", ", ".join(peers), threads)
-        timed = compare({"bundle": tuned, **peers}, threads, rounds, options=options.turns)
+        timed = compare(
+            {"bundle": tuned, **peers},
+            threads,
+            rounds,
+            options=options.turns,
+            leave_out=left_out.__setitem__,
+        )
     latency = timed.pop("bundle")
     assert latency is not None  # `compare` needs the first to work
     batches = {}
@@ -260,7 +274,19 @@ def _time_here(
         engines = {"bundle": tuned | {"batch": batch}}
         alone = compare(engines, threads, options.few_rounds, options=options.turns)
         batches[batch] = alone["bundle"]
-    return Checked(verified, latency, dict.fromkeys([*PEERS, *names]) | timed, batches)
+    left_out = {name: printable(" ".join(why.split()), 200) for name, why in left_out.items()}
+    return Checked(verified, latency, shown | timed, batches, left_out)
+
+
+def _left_out(shown: Iterable[str], names: Sequence[str], kind: str, gpu: bool) -> dict[str, str]:
+    """Why engines that are shown are not started."""
+    unasked = "it is compared with on CPUs alone" if gpu else "it was not asked for"
+    unable = f"it runs no networks of {kind} here"
+    return {
+        name: unable if name in names else unasked
+        for name in shown
+        if name not in names or not peer_runs(name, kind)
+    }
 
 
 @contextmanager

@@ -227,6 +227,7 @@ def _report(
         latency_range_ms=(latency.low_ms, latency.high_ms),
         peers_ms={name: _median_ms(peer) for name, peer in checked.peers.items()},
         untuned_ms=_median_ms(untuned),
+        left_out=checked.left_out,
         batches_ms={str(rows): _median_ms(batch) for rows, batch in checked.batches.items()},
         tuning_s=result.seconds,
         build_s=built.seconds,

@@ -45,6 +45,7 @@ class DeployReport:
         precision: `float32`, the default, or `int8` for a network that was quantised for it.
         calibration: Digest of the calibration data of `int8`, default None.
         accuracy: How far `int8` is from float32, default None.
+        left_out: Reasons why engines of `peers_ms` have no latency, by engine; default none.
     """
 
     network: str
@@ -70,6 +71,7 @@ class DeployReport:
     precision: str = FLOAT32
     calibration: str | None = None
     accuracy: Accuracy | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The report as a manifest keeps it."""
@@ -103,6 +105,7 @@ class _KeptReport(Schema):
     precision: str = FLOAT32  # older bundles do not say it
     calibration: Digest | None = None
     accuracy: KeptAccuracy | None = None
+    left_out: dict[str, str] = Field(default_factory=dict)  # older bundles do not say it
 
 
 def parse_report(value: object, *, what: str, action: str) -> DeployReport:

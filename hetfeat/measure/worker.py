@@ -1,8 +1,8 @@
 """A persistent child process that answers requests, and is killed when it does not.
 
 The stock builder starts a process a batch, whose import alone takes longer than building the
-batch (docs/decisions.md). This child imports once; what brings it down costs one request and a
-restart of about a second.
+batch (docs/decisions/measuring.md). This child imports once; what brings it down costs one request
+and a restart of about a second.
 """
 
 import os

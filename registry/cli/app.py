@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 import hetfeat
 from hetfeat.errors import HetfeatError, RequestError, WorkFailed
-from registry.cli import logs, output, signals
+from registry.cli import help, logs, output, signals
 from registry.cli.options import click_parameters, read_options
 from registry.cli.params import Command
 
@@ -125,6 +125,8 @@ def _version_option() -> click.Option:
 
 class Group(click.Group):
     """A group of commands that names the nearest ones when there is none of the name given."""
+
+    context_class = help.Context
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

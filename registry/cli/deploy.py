@@ -33,13 +33,14 @@ def render(result: app.Value) -> str:
         return output.table(result["deployments"])
     report = parse_report(result, what="the report", action="deploy the network anew")
     tuned = report.latency_ms
-    rows = [{"": "tuned", "ms": tuned, "tuned is faster by": None}]
-    others = {"untuned": report.untuned_ms, **report.peers_ms}
-    rows += [
-        {"": name, "ms": ms, "tuned is faster by": ms / tuned if ms else None}
-        for name, ms in others.items()
+    latencies_ms = {"tuned": tuned, "untuned": report.untuned_ms, **report.peers_ms}
+    rows = [
+        {"": name, "ms": ms, "tuned is faster by": ms / tuned if ms and name != "tuned" else None}
+        for name, ms in latencies_ms.items()
     ]
     rows += [{"": f"tuned, batch {b}", "ms": ms} for b, ms in report.batches_ms.items()]
+    if report.left_out:
+        rows = [row | {"left out because": report.left_out.get(str(row[""]))} for row in rows]
     return "\n".join(
         [
             output.table(rows),

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from hetfeat.errors import not_one_of
-from registry.cli import completion
+from registry.cli import completion, help
 
 
 class _EmptyIsUnset(click.Parameter):
@@ -54,6 +54,8 @@ _VALUES = {"true", "false", "yes", "no", "on", "off", ""}
 
 class Command(click.Command):
     """A command whose switches may stand alone: `--force` is `--force true`."""
+
+    context_class = help.Context
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Reads the arguments."""

@@ -29,6 +29,7 @@ from hetfeat.deploy.request import (
 )
 from hetfeat.deploy.signing import signing_key
 from hetfeat.deploy.verify import reference_of
+from hetfeat.devices.fleet.control import need_tracker
 from hetfeat.devices.host import need_cross_compiler
 from hetfeat.devices.probe import find_profile
 from hetfeat.devices.profile import DeviceProfile
@@ -151,7 +152,7 @@ def deploy_and_register(job: DeployJob) -> Deployment:
 
     Raises:
         RequestError: No such device, network, model or stage, or a device that cannot be measured.
-        WorkFailed: The compiled network is wrong.
+        WorkFailed: The compiled network is wrong, or no tracker answers for the device.
     """
     signing_key()  # one that cannot be used shows before anything is tuned
     check_precision(job.precision, job.calibration, len(job.batch))
@@ -161,6 +162,8 @@ def deploy_and_register(job: DeployJob) -> Deployment:
         check_classifier(job.network)
     profile = find_profile(job.device)
     need_measurable(profile)
+    if job.refresh or not job.out.exists():  # else it may be this bundle already
+        need_tracker(profile)
     source = find_source(_model_to_ask(job), job.stage, profile, job.unrecorded)
     calibration = read_calibration(job.calibration) if job.calibration else None
     request = DeployRequest(

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -88,6 +89,19 @@ def test_models_and_versions(registry_folder, words, offered):
 def test_a_registry_that_is_not_there_is_silence(tmp_path, uri):
     assert completed(tmp_path, "hetfeat versions c", MLFLOW_TRACKING_URI=uri)[0] == []
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.services
+def test_a_database_of_postgresql_is_read(tmp_path):
+    if (uri := os.environ.get("HETFEAT_TEST_DATABASE")) is None:
+        pytest.skip("no servers; `make services` starts them, `make test-services` uses them")
+    client, name = connect(uri), f"costmodel.cpu-x86.{uuid.uuid4().hex[:8]}"
+    client.create_registered_model(name)
+    for _ in range(2):
+        client.create_model_version(name, "file:///nowhere", await_creation_for=0)
+    found, imported = completed(tmp_path, f"hetfeat lineage {name}", MLFLOW_TRACKING_URI=uri)
+    assert found == [name, f"{name}/2", f"{name}/1"]
+    assert not {"mlflow", "sqlalchemy", "torch"} & imported
 
 
 class Answers:

@@ -69,6 +69,7 @@ def test_deploying_over_rpc(there, registry_here, monkeypatch):
     assert report.latency_ms > 0 and report.untuned_ms > 0
     assert set(report.batches_ms) == {"3"}
     assert report.peers_ms == dict.fromkeys(("torch", "onnxruntime", "openvino"))
+    assert set(report.left_out.values()) == {"'there' is behind a tracker"}
     journal = RecordStore.open(registry_here / "bundle.journal")
     assert set(journal.read()["device"].to_pylist()) == {"there"}
     # The device is this machine, so that the bundle runs here as well.
@@ -78,8 +79,8 @@ def test_deploying_over_rpc(there, registry_here, monkeypatch):
 
 
 def test_no_tracker(there, registry_here, monkeypatch):
-    once = dataclasses.replace(SOON, attempts=1)  # each waits 30 s for a tracker
-    deploy_small(monkeypatch, "registry.jobs.deploy", session=once)
+    """It is said before the network is read, or the registry asked."""
+    monkeypatch.setattr("registry.jobs.deploy.find_source", None)
     route = there.route | {"tracker": f"127.0.0.1:{fleets.free_port()}"}
     nowhere = dataclasses.replace(there, route=route)
     with pytest.raises(WorkFailed, match="hetfeat fleet start-tracker"):

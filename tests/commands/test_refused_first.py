@@ -53,6 +53,17 @@ def test_a_faster_deployment_says_so(monkeypatch, capfd):
     assert "1.20 times as fast as ONNX Runtime" in capfd.readouterr().out
 
 
+def test_a_peer_that_was_left_out_says_why(monkeypatch, capfd):
+    told = {"peers_ms": {"openvino": None}, "left_out": {"openvino": "it takes two threads"}}
+    made = deployment(**told)
+    monkeypatch.setattr(registry.jobs.deploy, "deploy_and_register", lambda job: made)
+    assert app.run(mlproject.cli, ["deploy", "resnet18"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert "left out because" in lines[0]
+    (row,) = [line for line in lines if line.startswith("openvino ")]
+    assert row.endswith("it takes two threads")
+
+
 def test_the_help_says_what_an_effort_costs():
     minutes = [f"{budget.seconds / 60:.2g}" for budget in BUDGETS.values()]
     programs = [str(budget.trials_per_task) for budget in BUDGETS.values()]

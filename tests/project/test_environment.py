@@ -1,3 +1,5 @@
+import importlib.metadata
+import importlib.util
 import json
 import re
 import shlex
@@ -64,7 +66,10 @@ def test_the_constraints_are_exact_and_within_the_ranges(project: Path, declared
     pins = dict(line.split("==") for line in lines)  # neither a URL nor a range
     assert len(pins) == len(lines) > 200
     extras = declared["optional-dependencies"]
-    asked = sum((extras[extra] for extra in (*EXTRAS, "dev", "release")), declared["dependencies"])
+    asked = sum(
+        (extras[extra] for extra in (*EXTRAS, "dev", "notebook", "release")),
+        declared["dependencies"],
+    )
     for requirement in map(Requirement, asked):
         if requirement.name != "hetfeat":
             pin = pins[re.sub(r"[-_.]+", "-", requirement.name).lower()]
@@ -166,3 +171,20 @@ def test_mlflow_run_without_flags_uses_the_link(tmp_path):
     prefix, *arguments = json.loads((clone / "seen").read_text())
     assert Path(prefix).resolve() == Path(sys.prefix).resolve()
     assert arguments == shlex.split("--unset '' --text 'two words'")
+
+
+def test_renewing_the_pins_keeps_torch_and_the_torchvision_that_goes_with_it(project, monkeypatch):
+    """A newer torchvision would ask for another torch."""
+    spec = importlib.util.spec_from_file_location("pins", project / "tools" / "pins.py")
+    assert spec is not None and spec.loader is not None
+    pins = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pins)
+    kept = []
+
+    def run(*command: str) -> None:
+        kept.append(Path(command[command.index("--override") + 1]).read_text().splitlines())
+
+    monkeypatch.setattr(pins, "_run", run)
+    pins._resolve(Path("constraints.txt"))
+    names = ("torch", "torchvision")
+    assert kept == [[f"{name}=={importlib.metadata.version(name)}" for name in names]]

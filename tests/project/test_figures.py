@@ -18,10 +18,11 @@ import figures
 ROOT = figures.ROOT
 COPIED = [
     pytest.param(each, id=f"{name}-{i}")
-    for name in ("latency", "time-to-tvm", "few-measurements", "quick-start")
+    for name in ("latency", "time-to-tvm", "few-measurements", "quick-start", "accuracy")
     for i, each in enumerate(figures.copied(name))
 ]
 GOALS = {"0.95"}
+CHANCE, OF_THE_PAPER = {"0.5"}, {"0.85", "0.86", "0.89", "0.90"}
 
 
 def drawn_as_pinned() -> bool:
@@ -42,9 +43,14 @@ def test_a_figure_that_is_typed_over_is_written_again():
     assert figures.filled(page, {"latency": "0.8"}) == made
 
 
-def test_no_figure_of_the_page_of_performance_is_typed():
-    prose = figures.BLOCK.sub("", (ROOT / "docs" / "performance.md").read_text())
-    assert set(re.findall(r"\d+\.\d+", re.sub(r"\([^)]*\.md[^)]*\)", "", prose))) <= GOALS
+@pytest.mark.parametrize(
+    ("page", "typed"), [("performance", GOALS), ("accuracy", CHANCE | OF_THE_PAPER)]
+)
+def test_no_figure_of_ours_is_typed(page: str, typed: set[str]):
+    prose = figures.BLOCK.sub("", (ROOT / "docs" / f"{page}.md").read_text())
+    assert (
+        set(re.findall(r"\d+\.\d+", re.sub(r"\((?:[^)]*\.md|https:)[^)]*\)", "", prose))) == typed
+    )
 
 
 def floats(value: Any) -> Iterator[float]:

@@ -20,6 +20,7 @@ EVALUATIONS = ["docs/accuracy.md", "docs/performance.md"]
 EXPERIMENTS = sorted(
     str(path.relative_to(ROOT)) for path in (DOCS / "experiments").glob("[0-9]*.md")
 )
+DECISIONS = sorted(str(path.relative_to(ROOT)) for path in (DOCS / "decisions").glob("*.md"))
 EVERY_PAGE = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md"))]
 
 FENCED = re.compile(r"^(\s*)```.*?^\1```$", re.MULTILINE | re.DOTALL)
@@ -84,8 +85,8 @@ def test_a_tutorial_has_at_most_800_words(page: str):
     assert words(page) <= 800
 
 
-@pytest.mark.parametrize("page", HOW_TOS)
-def test_a_how_to_has_at_most_150_lines(page: str):
+@pytest.mark.parametrize("page", HOW_TOS + DECISIONS)
+def test_a_how_to_and_a_page_of_decisions_have_at_most_150_lines(page: str):
     assert lines(page) <= 150
 
 
@@ -199,12 +200,12 @@ def test_the_navigation_has_every_kind_of_page():
 
 
 def test_llms_txt_has_every_page_of_the_navigation_in_its_order():
-    """Of experiments their index alone."""
+    """Of experiments and of decisions their index alone."""
     lines = re.findall(r"^- \[(.+?)\]\((.+?)\.html\): \S", text("docs/llms.txt"), re.MULTILINE)
     pages = [
         (title, page.removesuffix(".md"))
         for page, title in titled(navigation())
-        if not page.startswith("experiments/2")
+        if page.endswith("index.md") or not page.startswith(("experiments/", "decisions/"))
     ]
     assert lines == pages
     assert len(text("docs/llms.txt").splitlines()) <= 80

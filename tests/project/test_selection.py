@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,21 @@ def test_every_test_is_run_by_one_target(project: Path, bits):
         assert sorted(ran) == sorted(alone)
     else:
         assert len(ran) == 1 and ran[0] in {"test", "test-rest"}
+
+
+def test_the_page_says_which_target_runs_a_mark(project: Path):
+    page = (project / "docs" / "contributing.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| .* \| `make ([\w-]+)` \|$", page, re.MULTILINE)
+    markers = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["pytest"]
+    named = [marker.partition(":")[0] for marker in markers["ini_options"]["markers"]]
+    assert {mark for mark, _ in rows} == set(named) - {"tvm"}
+    for mark, target in rows:
+        own = "test-rest" if mark in {"slow", "clock"} else f"test-{mark}"
+        assert target == own
+    makefile = (project / "Makefile").read_text()
+    (every,) = re.findall(r"^test-every: (.*) ##", makefile, re.MULTILINE)
+    alone = {target for _, target in rows} - {"test-rest", "test-services"}
+    assert set(every.split()) == {"test-all", *alone}
 
 
 def test_the_gate_and_ci_run_both(project: Path):

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from hetfeat.devices.fleet.report import Text
-from hetfeat.devices.fleet.route import LOOPBACK, Address, check_key
+from hetfeat.devices.fleet.route import LOOPBACK, Address, check_key, route_of
+from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError, WorkFailed
 from hetfeat.parsing import MAX_BYTES, Count, Json, Schema, decode, parse
 
@@ -102,6 +103,17 @@ def status(tracker: Address, *, timeout_s: float = 10.0) -> list[dict[str, Any]]
         }
         for key, found in sorted(servers.items())
     ]
+
+
+def need_tracker(profile: DeviceProfile) -> None:
+    """Asks the tracker of a device that is behind one.
+
+    Raises:
+        RequestError: The route cannot be read.
+        WorkFailed: No tracker answers there.
+    """
+    if profile.route.is_rpc:
+        status(route_of(profile).tracker)
 
 
 def _summary(tracker: Address, timeout_s: float) -> "_Summary":

@@ -71,7 +71,10 @@ def test_timing_many_short_runs_takes_no_longer_than_they_do(monkeypatch):
 
 def test_an_engine_that_does_not_run_is_refused_where_it_is_needed(tmp_path):
     missing = {"untuned": {"engine": "bundle", "bundle": str(tmp_path)}}
-    assert compare(missing, 1, 1, first_needed=False) == {"untuned": None}
+    told = {}
+    left = compare(missing, 1, 1, first_needed=False, leave_out=told.__setitem__)
+    assert left == {"untuned": None}
+    assert str(tmp_path) in told["untuned"]
     with pytest.raises(WorkFailed, match="untuned, which does not run"):
         compare(missing, 1, 1)
 
@@ -225,13 +228,15 @@ def test_peers_that_cannot_run_a_network_are_not_started(
 ):
     told = {}
 
-    def compare(engines, *_, options):
+    def compare(engines, *_, options, leave_out):
         told.update(engines)
         for settings in engines.values():
             if "onnx" in settings:
                 content = Path(settings["onnx"]).read_bytes()
                 assert content == b"a model" if onnx else b"Relu" in content
                 assert [np.load(path).tolist() for path in settings["inputs"]] == [[0, 1, 2]]
+        if "openvino" in engines:
+            leave_out("openvino", "one\nthread")
         return dict.fromkeys(engines, "timed")
 
     monkeypatch.setattr(check_on_device, "compare", compare)
@@ -240,6 +245,11 @@ def test_peers_that_cannot_run_a_network_are_not_started(
     assert set(told) == {"bundle", *ran}
     assert {name for name in ran if "onnx" in told[name]} == by_file
     assert checked.peers == {name: "timed" if name in ran else None for name in bench.PEERS}
+    assert checked.left_out == {
+        name: "one thread" if name in ran else f"it runs no networks of {kind} here"
+        for name in bench.PEERS
+        if name not in ran or name == "openvino"
+    }
 
 
 def test_a_bundle_that_names_no_network_is_timed_without_peers(monkeypatch):
