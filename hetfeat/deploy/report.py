@@ -45,6 +45,8 @@ class DeployReport:
         precision: `float32`, the default, or `int8` for a network that was quantised for it.
         calibration: Digest of the calibration data of `int8`, default None.
         accuracy: How far `int8` is from float32, default None.
+        peers_error: How far, at most, the outputs of other engines are from exact integers, by
+            engine; default none, as for a network that is not computed in exact integers.
     """
 
     network: str
@@ -70,6 +72,7 @@ class DeployReport:
     precision: str = FLOAT32
     calibration: str | None = None
     accuracy: Accuracy | None = None
+    peers_error: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The report as a manifest keeps it."""
@@ -103,6 +106,7 @@ class _KeptReport(Schema):
     precision: str = FLOAT32  # older bundles do not say it
     calibration: Digest | None = None
     accuracy: KeptAccuracy | None = None
+    peers_error: dict[str, float] = Field(default_factory=dict)  # older bundles do not say it
 
 
 def parse_report(value: object, *, what: str, action: str) -> DeployReport:
