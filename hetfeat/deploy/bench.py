@@ -187,8 +187,7 @@ def compare(
         for worker in workers.values():
             worker.stop()
     return {
-        name: _latency(turns[name], errors.get(name)) if name in turns else None
-        for name in engines
+        name: _latency(turns[name], errors.get(name)) if name in turns else None for name in engines
     }
 
 

@@ -65,24 +65,29 @@ def _grouped(
     _pack(schedule, anchor, instruction)
     *outer, x, channels = schedule.get_loops(output)
     wide = [loop for loop in outer if blocked.extent(schedule, loop) > 1]
-    x0, x1 = blocked.tile_loop(schedule, x, 2, MOST_ROWS if unit.is_small else ROWS_OF_MANY)
+    most_rows = MOST_ROWS if unit.is_small else ROWS_OF_MANY
+    if wide:
+        y0, y1 = blocked.tile_loop(schedule, wide.pop(), 2, blocked.LARGEST_TILE)
+        x0, x1 = blocked.tile_loop(schedule, x, 2, most_rows)
+        inside = [y1, x0]
+    else:
+        y0, x0, x1 = blocked.tile_loop(schedule, x, 3, most_rows)
+        inside = [x0]
     vectors, vector = schedule.split(channels, [None, instruction.lanes])
     c0, c1 = blocked.tile_loop(schedule, vectors, 2, MOST_VECTORS)
     if across_channels:
-        schedule.reorder(c0, *wide, x0, x1, c1, vector)
+        schedule.reorder(c0, *wide, y0, *inside, x1, c1, vector)
         loop = c0
-    else:
-        rows = wide or [x0]
-        schedule.reorder(*rows, c0, *([x0] if wide else []), x1, c1, vector)
-        loop = schedule.fuse(*rows)
+    else:  # a core reads all weights once for each of its blocks of rows
+        schedule.reorder(*wide, y0, c0, *inside, x1, c1, vector)
+        loop = schedule.fuse(*wide, y0)
     schedule.unroll(x1)
     schedule.unroll(c1)
     schedule.vectorize(vector)
-    innermost = x0 if wide or across_channels else c0
-    schedule.compute_at(anchor, innermost, preserve_unit_loops=True)
+    schedule.compute_at(anchor, x0, preserve_unit_loops=True)
     schedule.parallel(loop)
     for pad in pads:
-        if wide and not across_channels:
+        if not across_channels:
             schedule.compute_at(pad, loop, preserve_unit_loops=True)
         *around, _, depth = schedule.get_loops(pad)
         blocked.vectorized(schedule, depth, unit)

@@ -15,7 +15,7 @@ from tvm.target.codegen import target_has_features
 
 from hetfeat.workloads.integer_rules import QUANTISED
 from hetfeat.workloads.passes.integers import stores_integers
-from hetfeat.workloads.passes.simplify import operator_of, rewritten, static_shape
+from hetfeat.workloads.passes.simplify import operator_of, rewritten
 
 WIDE = "int16"
 PRODUCTS = {"relax.nn.conv2d", "relax.matmul"}
@@ -39,7 +39,7 @@ def widen_integers(module: tvm.IRModule) -> tvm.IRModule:
     """
     if not multiplies_wide(tvm.target.Target.current()) or not stores_integers(module):
         return module
-    return rewritten(module, _Widener(module))
+    return relax.transform.DeadCodeElimination()(rewritten(module, _Widener(module)))
 
 
 def multiplies_wide(target: tvm.target.Target) -> bool:
@@ -47,6 +47,14 @@ def multiplies_wide(target: tvm.target.Target) -> bool:
     if target.kind.name != "llvm" or not target_has_features("sse2", target):
         return False
     return not any(target_has_features(name, target) for name in ("avx512vnni", "avxvnni"))
+
+
+def _is_of_constants(convolution: Any) -> bool:
+    """Whether a convolution is one of integers with constant weights, in the final layout."""
+    attributes, weights = convolution.attrs, convolution.args[1]
+    layouts = str(attributes.data_layout), str(attributes.kernel_layout)
+    is_laid_out = layouts == ("NHWC", "HWIO") and isinstance(weights, tvm.ir.GenericConst)
+    return is_laid_out and str(convolution.ty.dtype) == "int32"
 
 
 @mutator
@@ -70,22 +78,40 @@ class _Widener(PyExprMutator):  # type: ignore[misc]
             arguments = [self._argument(argument, keep) for argument in value.args]
             if name in PRODUCTS and str(arguments[0].ty.dtype) in QUANTISED:
                 arguments[0] = self._cast(arguments[0], WIDE)
-            if name == "relax.nn.conv2d":
-                arguments = self._in_pairs(value.attrs, *arguments)
-            made = relax.Call(value.op, arguments, value.attrs, value.ty_args)
+            if name == "relax.nn.conv2d" and _is_of_constants(value):
+                made = self._convolved(value.attrs, *arguments)
+            else:
+                made = relax.Call(value.op, arguments, value.attrs, value.ty_args)
         emit = self.builder_.emit if isinstance(binding.var, relax.DataflowVar) else None
         self.set_var_remap(binding.var, (emit or self.builder_.emit_output)(made))
 
-    def _in_pairs(self, attributes: Any, data: Any, weights: Any) -> list[Any]:
-        """Both factors of a convolution, a channel of zeros beside an odd number of them."""
-        depth = (static_shape(weights) or (0, 0, 0, 0))[2]
-        laid_out = (str(attributes.data_layout), str(attributes.kernel_layout)) == ("NHWC", "HWIO")
-        is_constant = isinstance(weights, tvm.ir.GenericConst)
-        if not (laid_out and is_constant and int(attributes.groups) == 1 < depth and depth % 2):
-            return [data, weights]
-        one_more = [0, 0, 0, 0, 0, 0, 0, 1]
-        filters = np.pad(weights.value.numpy(), ((0, 0), (0, 0), (0, 1), (0, 0)))
-        return [self.builder_.emit(relax.op.nn.pad(data, one_more)), relax.const(filters)]
+    def _convolved(self, attributes: Any, data: Any, weights: Any) -> Any:
+        """A convolution that pads by itself, with zeros, and multiplies in pairs.
+
+        What was padded with a zero point becomes what it is less that. An odd number of channels
+        gets one of zeros.
+        """
+        filters, emit, zero = weights.value.numpy(), self.builder_.emit, 0
+        padding = list(attributes.padding)
+        pad = self.lookup_binding(data) if isinstance(data, relax.Var) else None
+        if operator_of(pad) == "relax.nn.pad" and not any(map(int, padding)):
+            sides = [int(side) for side in pad.attrs.pad_width]
+            if not any(sides[:2] + sides[-2:]):
+                zero = int(pad.attrs.pad_value)
+                padding = [sides[2], sides[4], sides[3], sides[5]]
+                data = pad.args[0]
+        if zero:
+            data = emit(relax.op.subtract(data, relax.const(np.asarray(zero, WIDE))))
+        if int(attributes.groups) == 1 < filters.shape[2] and filters.shape[2] % 2:
+            data = emit(relax.op.nn.pad(data, [0, 0, 0, 0, 0, 0, 0, 1]))
+            weights = relax.const(np.pad(filters, ((0, 0), (0, 0), (0, 1), (0, 0))))
+        options = {name: getattr(attributes, name) for name in ("strides", "dilation", "groups")}
+        layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO", "out_dtype": "int32"}
+        sums = relax.op.nn.conv2d(data, weights, padding=padding, **options, **layouts)
+        if not zero:
+            return sums
+        missing = (zero * filters.astype(np.int64).sum((0, 1, 2))).astype(np.int32)
+        return relax.op.add(emit(sums), relax.const(missing.reshape(1, 1, 1, -1)))
 
     def _argument(self, given: Any, keep: bool) -> Any:
         """An argument as it is now, or in the type that it had."""

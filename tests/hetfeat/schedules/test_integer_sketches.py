@@ -13,12 +13,13 @@ from hetfeat.schedules.design_space import TaskSpace
 
 pytestmark = [pytest.mark.tvm]
 
+
 def on(cpu):
     return {"kind": "llvm", "mcpu": cpu, "num-cores": 1}
 
 
 def products():
-    """A 3x3 convolution, one of 1x1 and stride 2, and a product: all of whole groups and vectors."""
+    """Convolutions of 3x3, one of 1x1 and stride 2, a product: of whole groups and vectors."""
     from tvm.relax.frontend.onnx import from_onnx
 
     net = quantised.Qdq((1, 4, 8, 8), seed=6)
