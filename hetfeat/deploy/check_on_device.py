@@ -266,18 +266,15 @@ def _network_of_peers(lowered: Lowered) -> Iterator[dict[str, Any]]:
     A model of ONNX is written once for all of them: none imports torch to load it.
     """
     request, network = lowered.request, lowered.networks[0].network
-    reference = lowered.references[0]
     named = {"network": request.network, "batch": request.batches[0], "seed": request.seed}
     named |= {"outputs": request.outputs}
     with tempfile.TemporaryDirectory() as folder:
-        yield _written(network, Path(folder), reference) or named
+        written = _written(network, Path(folder))
+        yield written | _exact(lowered.references[0], Path(folder)) if written else named
 
 
-def _written(network: "Network", folder: Path, reference: Reference) -> dict[str, Any] | None:
-    """An ONNX model, its inputs, and what it should compute if that is known to the bit, in files.
-
-    None for another network, and for one of over 2 GB.
-    """
+def _written(network: "Network", folder: Path) -> dict[str, Any] | None:
+    """An ONNX model and its inputs in files; None for another network, and for one of over 2 GB."""
     if network.onnx is None:
         return None
     model = folder / "network.onnx"
@@ -285,11 +282,22 @@ def _written(network: "Network", folder: Path, reference: Reference) -> dict[str
         model.write_bytes(network.onnx.SerializeToString())
     except Exception:  # protobuf's own
         return None
-    sample, is_exact = reference.samples[0], (reference.integers or {}).get("exact")
-    outputs = [output.value for output in sample.outputs] if is_exact else []
-    paths: dict[str, list[str]] = {"inputs": [], "expected": []}
-    for name, values in zip(paths, (sample.inputs, outputs), strict=True):
-        for place, value in enumerate(values):
-            paths[name].append(str(folder / f"{name}_{place}.npy"))
-            np.save(paths[name][-1], value, allow_pickle=False)
-    return {"onnx": str(model), **paths}
+    paths = []
+    for place, value in enumerate(network.arrays()):
+        paths.append(folder / f"input_{place}.npy")
+        np.save(paths[-1], value, allow_pickle=False)
+    return {"onnx": str(model), "inputs": [str(path) for path in paths]}
+
+
+def _exact(reference: Reference, folder: Path) -> dict[str, list[str]]:
+    """Files of inputs, and of outputs that are known to the bit; nothing where none are."""
+    if not (reference.integers or {}).get("exact"):
+        return {}
+    sample, paths = reference.samples[0], dict[str, list[str]]()
+    outputs = [output.value for output in sample.outputs]
+    for name, values in (("inputs", sample.inputs), ("expected", outputs)):
+        files = [folder / f"exact_{name}_{place}.npy" for place in range(len(values))]
+        for file, value in zip(files, values, strict=True):
+            np.save(file, value, allow_pickle=False)
+        paths[name] = [str(file) for file in files]
+    return paths

@@ -93,7 +93,7 @@ class _Widener(PyExprMutator):  # type: ignore[misc]
         """
         filters, emit, zero = weights.value.numpy(), self.builder_.emit, 0
         padding = list(attributes.padding)
-        pad = self.lookup_binding(data) if isinstance(data, relax.Var) else None
+        pad: Any = self.lookup_binding(data) if isinstance(data, relax.Var) else None
         if operator_of(pad) == "relax.nn.pad" and not any(map(int, padding)):
             sides = [int(side) for side in pad.attrs.pad_width]
             if not any(sides[:2] + sides[-2:]):
