@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hetfeat.deploy.bundle import read_manifest
-from hetfeat.deploy.messages import TimeEngine, WarmEngine
+from hetfeat.deploy.messages import CompareEngine, TimeEngine, WarmEngine
 from hetfeat.errors import RequestError, WorkFailed, not_one_of
 from hetfeat.measure.machine_lock import timing
 from hetfeat.measure.messages import Hello, Message, RequestFailed
@@ -57,12 +57,15 @@ class Latency:
         high_ms: Median of the slowest turn, in milliseconds.
         turns_ms: Median of each turn in milliseconds, in order, default none; the same turn of
             another engine ran beside it.
+        error: How far its outputs are from exact ones, at most; None, the default, where nothing
+            says what they should be.
     """
 
     median_ms: float
     low_ms: float
     high_ms: float
     turns_ms: tuple[float, ...] = ()
+    error: float | None = None
 
 
 def peer_runs(peer: str, kind: str) -> bool:
@@ -172,6 +175,7 @@ def compare(
         for name, failure in failures.items():
             workers.pop(name).stop()
             leave_out(name, failure)
+        errors = _errors(workers, engines, options.turn_timeout_s)
         turns = _take_turns(workers, rounds, options)
     except Lost as lost:
         raise WorkFailed(
@@ -182,7 +186,9 @@ def compare(
     finally:
         for worker in workers.values():
             worker.stop()
-    return {name: _latency(turns[name]) if name in turns else None for name in engines}
+    return {
+        name: _latency(turns[name], errors.get(name)) if name in turns else None for name in engines
+    }
 
 
 def _start(workers: Mapping[str, Worker], timeout_s: float) -> dict[str, str]:
@@ -202,6 +208,17 @@ def _start(workers: Mapping[str, Worker], timeout_s: float) -> dict[str, str]:
     for name, worker in workers.items():
         failures[name] = failures[name] or _failure(worker, WarmEngine(), timeout_s)
     return {name: failure for name, failure in failures.items() if failure}
+
+
+def _errors(
+    workers: Mapping[str, Worker], engines: Mapping[str, dict[str, Any]], timeout_s: float
+) -> dict[str, float]:
+    """How far outputs are from what is known to the bit, by engine that is told it."""
+    return {
+        name: worker.ask(CompareEngine(expected=expected), timeout_s)
+        for name, worker in workers.items()
+        if (expected := engines[name].get("expected"))
+    }
 
 
 def _take_turns(
@@ -243,5 +260,5 @@ def _failure(worker: Worker, request: Message[None], timeout_s: float) -> str | 
     return None
 
 
-def _latency(turns: list[float]) -> Latency:
-    return Latency(statistics.median(turns), min(turns), max(turns), tuple(turns))
+def _latency(turns: list[float], error: float | None) -> Latency:
+    return Latency(statistics.median(turns), min(turns), max(turns), tuple(turns), error)

@@ -19,7 +19,7 @@ from hetfeat.deploy.bench import (
     peer_runs,
 )
 from hetfeat.deploy.lowered import Lowered
-from hetfeat.deploy.peer_files import write_for_peers
+from hetfeat.deploy.peer_files import write_exact, write_for_peers
 from hetfeat.deploy.remote.device import BundleSessionOptions, DeviceBundle, on_device
 from hetfeat.deploy.request import DeployRequest
 from hetfeat.deploy.runtime import worst
@@ -301,4 +301,6 @@ def _settings_of_peers(lowered: Lowered, names: Sequence[str]) -> Iterator[dict[
     readers = set(PEERS_OF_FILES["ONNX"]) & set(names)
     with tempfile.TemporaryDirectory() as folder:
         written = write_for_peers(network, Path(folder)) if readers else None
+        if written:
+            written |= write_exact(lowered.references[0], Path(folder))
         yield {name: written if written and name in readers else named for name in names}

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from hetfeat.deploy import gemm_engines
 from hetfeat.deploy.bundle import load_bundle, sample_inputs
-from hetfeat.deploy.messages import TimeEngine, WarmEngine
+from hetfeat.deploy.messages import CompareEngine, TimeEngine, WarmEngine
 from hetfeat.deploy.peer_files import write_onnx
+from hetfeat.deploy.runtime import largest_error
 from hetfeat.errors import RequestError
 from hetfeat.measure.messages import Handlers, Hello
 from hetfeat.measure.worker_loop import serve
@@ -212,7 +213,12 @@ class EngineService:
 
     def handlers(self) -> Handlers:
         """What the child does for each message."""
-        return {Hello: self.hello, WarmEngine: self.warm, TimeEngine: self.time}
+        return {
+            Hello: self.hello,
+            WarmEngine: self.warm,
+            CompareEngine: self.compare,
+            TimeEngine: self.time,
+        }
 
     def hello(self, request: Hello) -> None:
         """Loads the engine, perhaps beside others."""
@@ -225,6 +231,16 @@ class EngineService:
         self._first_s = self._time_one()
         if self._first_s < self._slow_s:
             self._run()
+
+    def compare(self, request: CompareEngine) -> float:
+        """How far its outputs are from what they should be, at most."""
+        import numpy as np
+
+        assert self._run is not None
+        made = self._run()
+        outputs = list(made.values()) if hasattr(made, "values") else list(made)
+        expected = [np.load(path, allow_pickle=False) for path in request.expected]
+        return max(largest_error(*pair) for pair in zip(outputs, expected, strict=True))
 
     def time(self, request: TimeEngine) -> list[float]:
         """Latencies in seconds of runs in a row, at least one."""

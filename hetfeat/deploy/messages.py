@@ -18,6 +18,13 @@ class TimeEngine(Message[list[float]]):
     seconds: float
 
 
+class CompareEngine(Message[float]):
+    """Asks how far, at most, an engine's outputs are from those in the `.npy` files `expected`."""
+
+    do: Literal["compare"] = "compare"
+    expected: list[str]
+
+
 class LoadBundle(Message[None]):
     """Has a bundle checked, and its libraries and parameters sent to the server."""
 

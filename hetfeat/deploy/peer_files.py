@@ -1,13 +1,15 @@
-"""A network as the file that peers load, written once for all of them."""
+"""A network, and what it computes, as files that peers load, written once for all of them."""
 
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from hetfeat.workloads.network import Network
+    from hetfeat.deploy.verify import Reference
+    from hetfeat.workloads.network import Array, Network
 
 
 def write_onnx(network: "Network", path: Path) -> None:
@@ -49,8 +51,31 @@ def write_for_peers(network: "Network", folder: Path) -> dict[str, Any] | None:
         write_onnx(network, model)
     except Exception:  # torch's and protobuf's own, of many types
         return None
+    return {"onnx": str(model), "inputs": _write_arrays("input", network.arrays(), folder)}
+
+
+def write_exact(reference: "Reference", folder: Path) -> dict[str, list[str]]:
+    """Settings by which engines are held to outputs that are known to the bit.
+
+    Args:
+        reference: What a network computes.
+        folder: Folder of the files.
+
+    Returns:
+        `inputs` and the `expected` outputs, paths of arrays; nothing where none are exact.
+    """
+    if not (reference.integers or {}).get("exact"):
+        return {}
+    sample = reference.samples[0]
+    return {
+        "inputs": _write_arrays("exact_input", sample.inputs, folder),
+        "expected": _write_arrays("expected", [each.value for each in sample.outputs], folder),
+    }
+
+
+def _write_arrays(name: str, values: Iterable["Array"], folder: Path) -> list[str]:
     paths = []
-    for place, value in enumerate(network.arrays()):
-        paths.append(folder / f"input_{place}.npy")
+    for place, value in enumerate(values):
+        paths.append(str(folder / f"{name}_{place}.npy"))
         np.save(paths[-1], value, allow_pickle=False)
-    return {"onnx": str(model), "inputs": [str(path) for path in paths]}
+    return paths

@@ -245,6 +245,11 @@ def _report(
         precision=lowered.request.precision,
         calibration=lowered.request.calibration,
         accuracy=lowered.networks[0].accuracy,
+        peers_error={
+            name: peer.error
+            for name, peer in checked.peers.items()
+            if peer and peer.error is not None
+        },
     )
 
 

@@ -46,6 +46,8 @@ class DeployReport:
         calibration: Digest of the calibration data of `int8`, default None.
         accuracy: How far `int8` is from float32, default None.
         left_out: Reasons why engines of `peers_ms` have no latency, by engine; default none.
+        peers_error: How far, at most, the outputs of other engines are from exact integers, by
+            engine; default none, as for a network that is not computed in exact integers.
     """
 
     network: str
@@ -72,6 +74,7 @@ class DeployReport:
     calibration: str | None = None
     accuracy: Accuracy | None = None
     left_out: dict[str, str] = field(default_factory=dict)
+    peers_error: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The report as a manifest keeps it."""
@@ -106,6 +109,7 @@ class _KeptReport(Schema):
     calibration: Digest | None = None
     accuracy: KeptAccuracy | None = None
     left_out: dict[str, str] = Field(default_factory=dict)  # older bundles do not say it
+    peers_error: dict[str, float] = Field(default_factory=dict)  # older bundles do not say it
 
 
 def parse_report(value: object, *, what: str, action: str) -> DeployReport:

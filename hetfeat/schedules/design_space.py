@@ -84,9 +84,10 @@ class TaskSpace:
         if target.kind.name != "llvm":
             return
         kernel = self._unscheduled()
-        own = winograd.SKETCHES if winograd.is_winograd(kernel) else ()
-        if target_has_features("avx2", target) and integer.multiplies_integers(kernel):
-            own = integer.SKETCHES
+        own: tuple[blocked.Sketch, ...] = ()
+        if winograd.is_winograd(kernel):
+            own = winograd.SKETCHES
+        own = own or integer.sketches(kernel, target)
         if not own and blocked.fills_registers(kernel, self._unit.lanes):
             own = blocked.SKETCHES
         for sketch in own:
@@ -112,13 +113,19 @@ class TaskSpace:
         """
         rng = random.Random(seed)
         sketches = itertools.cycle(rng.sample(self._sketches, len(self._sketches)))
+        drawn = set[str]()
 
         def draw() -> Schedule | None:
             sketch = next(sketches)
             text = traces.dump(sketch.as_json())
             if self._gpu or (self._unit.is_small and traces.is_custom_sketch(text)):
                 anew = partial(traces.drawn_anew, json.loads(text), rng)
-                return self._applied(first_kept(anew, self._keeps), rng)
+                trace = first_kept(anew, self._keeps)
+                decided = traces.dump(trace)
+                if not self._gpu and decided in drawn:  # applied, it would be the same program
+                    return None
+                drawn.add(decided)
+                return self._applied(trace, rng)
             schedule = self._blank(rng)
             TvmTrace(sketch.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
             return schedule

@@ -1,65 +1,99 @@
-"""Sketches of products of 8-bit integers whose sums stay in registers.
+"""Sketches of products of quantised tensors whose sums stay in registers.
 
-Two products of a sum are one instruction's work (`integer_intrinsics`). Weights are packed so that
-an instruction reads what it needs in one piece: eight channels, two deep.
+A few products of each sum are one instruction's work (`integer_intrinsics`). Weights are packed so
+that an instruction reads what it needs in one piece: eight channels, two deep.
 """
 
+from functools import partial
 from typing import Any
 
+from tvm.target import Target
+from tvm.target.codegen import target_has_features
+
 from hetfeat.schedules import blocked
-from hetfeat.schedules.intrinsics import DOT_8X2_AVX2
+from hetfeat.schedules.intrinsics import INSTRUCTIONS, DotProducts
 from hetfeat.schedules.registers import VectorUnit
 
-LANES = 8
-"""Sums of 32 bits in a register of AVX2."""
-DEPTH = 2
-"""Products of 16 bits that an instruction adds."""
+MOST_ROWS, MOST_VECTORS = 13, 3
+"""Largest block of sums; `VectorUnit` tells which of them fit 16 registers."""
+ROWS_OF_MANY = 8
+"""Largest number of rows that fit 32 registers, however many vectors there are."""
 _REDUCTION = 2
 """TVM's `IterVar.CommReduce`."""
 
 
-def multiplies_integers(schedule: Any) -> bool:
-    """Whether a kernel is a product of uint8 with int8 that fills registers, in whole pairs."""
-    if not blocked.fills_registers(schedule, LANES):
+def sketches(kernel: Any, target: Target) -> tuple[blocked.Sketch, ...]:
+    """Our sketches of a kernel that an instruction of a target is for; of others, none.
+
+    Args:
+        kernel: Schedule of the kernel.
+        target: Target of TVM.
+    """
+    own = (one for one in INSTRUCTIONS if target_has_features(one.feature, target))
+    instruction = next(own, None)
+    if instruction is None or not _computes(instruction, kernel):
+        return ()
+    return partial(by_rows, instruction), partial(by_channels, instruction)
+
+
+def _computes(instruction: DotProducts, schedule: Any) -> bool:
+    """Whether a kernel is a product of its types that fills registers, of whole groups."""
+    if not blocked.fills_registers(schedule, instruction.lanes):
         return False
     block = schedule.get(_anchor(schedule))
     types = [str(read.source.dtype) for read in block.reads]
     depth = [axis for axis in block.iter_vars if int(axis.iter_type) == _REDUCTION][-1]
-    return types == ["uint8", "int8"] and int(depth.dom.extent) % DEPTH == 0
+    whole = int(depth.dom.extent) % instruction.deep == 0
+    return types == [instruction.of_data, "int8"] and whole
 
 
-def pairs(schedule: Any, unit: VectorUnit, *, most_rows: int = 6, most_vectors: int = 3) -> None:
-    """A block of rows and vectors of sums, over whose depth an instruction goes in pairs.
+def by_rows(instruction: DotProducts, schedule: Any, unit: VectorUnit) -> None:
+    """Each core computes some rows of the output: of an image, or of a matrix."""
+    _grouped(instruction, schedule, unit, across_channels=False)
 
-    Args:
-        schedule: Schedule of the kernel.
-        unit: Vector registers of the CPU; the lanes of this instruction are its own.
-        most_rows: Largest number of rows of a block of sums, 6 by default.
-        most_vectors: Largest number of vectors of one, 3 by default: with what they are made of
-            they fit 16 registers.
-    """
+
+def by_channels(instruction: DotProducts, schedule: Any, unit: VectorUnit) -> None:
+    """Each core computes some channels of the output, whose weights no other core reads."""
+    _grouped(instruction, schedule, unit, across_channels=True)
+
+
+def _grouped(
+    instruction: DotProducts, schedule: Any, unit: VectorUnit, across_channels: bool
+) -> None:
+    """A block of rows and vectors of sums, over whose depth an instruction goes in groups."""
     anchor, pads, output = _arranged(schedule)
-    _pack(schedule, anchor)
+    _pack(schedule, anchor, instruction)
     *outer, x, channels = schedule.get_loops(output)
     wide = [loop for loop in outer if blocked.extent(schedule, loop) > 1]
-    x0, x1 = blocked.tile_loop(schedule, x, 2, most_rows)
-    vectors, vector = schedule.split(channels, [None, LANES])
-    c0, c1 = blocked.tile_loop(schedule, vectors, 2, most_vectors)
-    schedule.reorder(*wide, c0, x0, x1, c1, vector)
+    most_rows = MOST_ROWS if unit.is_small else ROWS_OF_MANY
+    if wide:
+        y0, y1 = blocked.tile_loop(schedule, wide.pop(), 2, blocked.LARGEST_TILE)
+        x0, x1 = blocked.tile_loop(schedule, x, 2, most_rows)
+        inside = [y1, x0]
+    else:
+        y0, x0, x1 = blocked.tile_loop(schedule, x, 3, most_rows)
+        inside = [x0]
+    vectors, vector = schedule.split(channels, [None, instruction.lanes])
+    c0, c1 = blocked.tile_loop(schedule, vectors, 2, MOST_VECTORS)
+    if across_channels:
+        schedule.reorder(c0, *wide, y0, *inside, x1, c1, vector)
+        loop = c0
+    else:  # a core reads all weights once for each of its blocks of rows
+        schedule.reorder(*wide, y0, c0, *inside, x1, c1, vector)
+        loop = schedule.fuse(*wide, y0)
     schedule.unroll(x1)
     schedule.unroll(c1)
     schedule.vectorize(vector)
-    loop = schedule.fuse(*wide) if wide else c0
     schedule.compute_at(anchor, x0, preserve_unit_loops=True)
     schedule.parallel(loop)
     for pad in pads:
-        if wide:
+        if not across_channels:
             schedule.compute_at(pad, loop, preserve_unit_loops=True)
-        blocked.vectorized(schedule, schedule.get_loops(pad)[-1], unit)
-    _accumulate(schedule, anchor)
-
-
-SKETCHES: tuple[blocked.Sketch, ...] = (pairs,)
+        *around, _, depth = schedule.get_loops(pad)
+        blocked.vectorized(schedule, depth, unit)
+        if across_channels:
+            schedule.parallel(schedule.fuse(*around))
+    _accumulate(schedule, anchor, instruction)
 
 
 def _anchor(schedule: Any) -> Any:
@@ -84,13 +118,14 @@ def _arranged(schedule: Any) -> tuple[Any, list[Any], Any]:
     return anchor, [schedule.get_sblock(name) for name in pads], output
 
 
-def _pack(schedule: Any, anchor: Any) -> None:
+def _pack(schedule: Any, anchor: Any, instruction: DotProducts) -> None:
     """Weights as [channels / 8, window, depth / 2, 8, 2], laid out before the network runs."""
+    lanes, deep = instruction.lanes, instruction.deep
     packed = schedule.cache_read(anchor, 1, "global")
 
     def pack(*at: Any) -> tuple[Any, ...]:
         *window, depth, channel = at
-        return channel // LANES, *window, depth // DEPTH, channel % LANES, depth % DEPTH
+        return channel // lanes, *window, depth // deep, channel % lanes, depth % deep
 
     matrix, filters = (lambda k, c: pack(k, c)), (lambda y, x, k, c: pack(y, x, k, c))
     dimensions = len(schedule.get(packed).reads[0].source.shape)
@@ -98,16 +133,16 @@ def _pack(schedule: Any, anchor: Any) -> None:
     schedule.annotate(packed, "meta_schedule.layout_rewrite_preproc", True)
 
 
-def _accumulate(schedule: Any, block: Any) -> None:
+def _accumulate(schedule: Any, block: Any, instruction: DotProducts) -> None:
     """The sums in registers, each step of the depth an instruction for each vector."""
     schedule.set_scope(block, 0, "local")
     kinds = _kinds(schedule, block)
     own = list(zip(schedule.get_loops(block)[-len(kinds) :], kinds, strict=True))
     *outer, x, channels = [loop for loop, kind in own if kind != _REDUCTION]
     *window, depth = [loop for loop, kind in own if kind == _REDUCTION]
-    vectors, lane = schedule.split(channels, [None, LANES])
-    deep, pair = schedule.split(depth, [None, DEPTH])
-    schedule.reorder(*outer, *window, deep, x, vectors, lane, pair)
+    vectors, lane = schedule.split(channels, [None, instruction.lanes])
+    deep, group = schedule.split(depth, [None, instruction.deep])
+    schedule.reorder(*outer, *window, deep, x, vectors, lane, group)
     schedule.unroll(x)
     schedule.unroll(vectors)
     first = schedule.decompose_reduction(block, [*window, deep][0])
@@ -115,4 +150,4 @@ def _accumulate(schedule: Any, block: Any) -> None:
     schedule.unroll(rows)
     schedule.unroll(columns)
     schedule.vectorize(lanes)
-    schedule.tensorize(lane, DOT_8X2_AVX2)
+    schedule.tensorize(lane, instruction.name)

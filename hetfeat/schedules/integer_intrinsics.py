@@ -1,51 +1,94 @@
-"""Products of unsigned and signed integers of 8 bits, by instructions that never saturate.
+"""Products of integers by instructions of x86 that never saturate.
 
-`vpmaddwd` adds two products of 16 bits in 32. `vpmaddubsw` adds those of 8 bits in 16, which uint8
-times int8 overflows: it is used nowhere.
+`vpmaddwd` adds two products of 16 bits in 32, `vpdpbusd` four of 8 bits. `vpmaddubsw` adds those of
+8 bits in 16, which uint8 times int8 overflows: it is used nowhere.
 """
+
+from typing import Any
 
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
-from hetfeat.schedules.intrinsics import DOT_8X2_AVX2
+from hetfeat.schedules.intrinsics import INSTRUCTIONS
 
 
-@T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-def _described(  # type: ignore[no-untyped-def]
-    A: T.Buffer((2,), "uint8", offset_factor=1),  # type: ignore[valid-type]
-    B: T.Buffer((8, 2), "int8", offset_factor=1),  # type: ignore[valid-type]
-    C: T.Buffer((8,), "int32", offset_factor=1, scope="local"),  # type: ignore[valid-type]
-):
-    with T.sblock("root"):
-        T.reads(C[0:8], A[0:2], B[0:8, 0:2])
-        T.writes(C[0:8])
-        for i in T.serial(0, 8):
-            for k in T.serial(0, 2):
-                with T.sblock("update"):
-                    vi, vk = T.axis.remap("SR", [i, k])
-                    C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
+def _described(lanes: int, deep: int, of_data: str) -> Any:
+    """What an instruction computes, in loops."""
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def described(  # type: ignore[no-untyped-def]
+        A: T.Buffer((deep,), of_data, offset_factor=1),  # type: ignore[valid-type]
+        B: T.Buffer((lanes, deep), "int8", offset_factor=1),  # type: ignore[valid-type]
+        C: T.Buffer((lanes,), "int32", offset_factor=1, scope="local"),  # type: ignore[valid-type]
+    ):
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:deep], B[0:lanes, 0:deep])
+            T.writes(C[0:lanes])
+            for i in T.serial(0, lanes):
+                for k in T.serial(0, deep):
+                    with T.sblock("update"):
+                        vi, vk = T.axis.remap("SR", [i, k])
+                        C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vi, vk], "int32")
+
+    return described
 
 
-@T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-def _by_avx2(  # type: ignore[no-untyped-def]
-    A: T.Buffer((2,), "uint8", offset_factor=1),  # type: ignore[valid-type]
-    B: T.Buffer((8, 2), "int8", offset_factor=1),  # type: ignore[valid-type]
-    C: T.Buffer((8,), "int32", offset_factor=1, scope="local"),  # type: ignore[valid-type]
-):
-    with T.sblock("root"):
-        T.reads(C[0:8], A[0:2], B[0:8, 0:2])
-        T.writes(C[0:8])
-        C[T.ramp(T.int32(0), 1, 8)] = C.vload([0], dtype="int32x8") + T.call_llvm_pure_intrin(
-            T.llvm_lookup_intrinsic_id("llvm.x86.avx2.pmadd.wd"),
-            T.reinterpret(
-                T.broadcast(
-                    T.reinterpret(T.cast(A.vload([0], "uint8x2"), "int16x2"), dtype="int32"), 8
+def _of_pairs(lanes: int, deep: int, of_data: str, name: str) -> Any:
+    """By `vpmaddwd`: weights become 16 bits as they are loaded."""
+    sums, data, wide = f"int32x{lanes}", f"{of_data}x{deep}", f"int16x{deep * lanes}"
+    narrow = f"int8x{deep * lanes}"
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def computed(  # type: ignore[no-untyped-def]
+        A: T.Buffer((deep,), of_data, offset_factor=1),  # type: ignore[valid-type]
+        B: T.Buffer((lanes, deep), "int8", offset_factor=1),  # type: ignore[valid-type]
+        C: T.Buffer((lanes,), "int32", offset_factor=1, scope="local"),  # type: ignore[valid-type]
+    ):
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:deep], B[0:lanes, 0:deep])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = C.vload([0], dtype=sums) + T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id(name),
+                T.reinterpret(
+                    T.broadcast(T.reinterpret(A.vload([0], data), dtype="int32"), lanes),
+                    dtype=wide,
                 ),
-                dtype="int16x16",
-            ),
-            T.cast(B.vload([0, 0], dtype="int8x16"), "int16x16"),
-            dtype="int32x8",
-        )
+                T.cast(B.vload([0, 0], dtype=narrow), wide),
+                dtype=sums,
+            )
+
+    return computed
 
 
-TensorIntrin.register(DOT_8X2_AVX2, _described, _by_avx2, override=True)
+def _of_fours(lanes: int, deep: int, of_data: str, name: str) -> Any:
+    """By `vpdpbusd`, which adds to the sums, too."""
+    sums, data, bytes_ = f"int32x{lanes}", f"{of_data}x{deep}", f"int8x{deep * lanes}"
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def computed(  # type: ignore[no-untyped-def]
+        A: T.Buffer((deep,), of_data, offset_factor=1),  # type: ignore[valid-type]
+        B: T.Buffer((lanes, deep), "int8", offset_factor=1),  # type: ignore[valid-type]
+        C: T.Buffer((lanes,), "int32", offset_factor=1, scope="local"),  # type: ignore[valid-type]
+    ):
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:deep], B[0:lanes, 0:deep])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id(name),
+                C.vload([0], dtype=sums),
+                T.reinterpret(
+                    T.broadcast(T.reinterpret(A.vload([0], data), dtype="int32"), lanes),
+                    dtype=bytes_,
+                ),
+                B.vload([0, 0], dtype=bytes_),
+                dtype=sums,
+            )
+
+    return computed
+
+
+for instruction in INSTRUCTIONS:
+    sizes = instruction.lanes, instruction.deep, instruction.of_data
+    make = _of_pairs if instruction.of_data == "int16" else _of_fours
+    computed = make(*sizes, instruction.llvm_name)
+    TensorIntrin.register(instruction.name, _described(*sizes), computed, override=True)

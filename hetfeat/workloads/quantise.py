@@ -44,7 +44,8 @@ def float_model(network: Network) -> "onnx.ModelProto":
 
     with _refusals(network), tempfile.TemporaryDirectory() as folder:
         exported, path = (Path(folder) / f"{name}.onnx" for name in ("exported", "prepared"))
-        quant_pre_process(_as_onnx(network, exported), path, skip_symbolic_shape=True)
+        _write_onnx(network, exported)
+        quant_pre_process(exported, path, skip_symbolic_shape=True)
         model = onnx.load_model(path)
     for number, node in enumerate(model.graph.node):
         node.name = node.name or f"node_{number}"
@@ -130,9 +131,8 @@ def _refusals(network: Network) -> Any:
     )
 
 
-def _as_onnx(network: Network, path: Path) -> "onnx.ModelProto":
-    import onnx
-
+def _write_onnx(network: Network, path: Path) -> None:
+    """Writes a network to a file: of a model in memory, ONNX Runtime takes the weights out."""
     if network.kind == "TFLite" or (network.onnx is not None and is_quantised(network.onnx)):
         raise RequestError(
             f"network '{network.name}', {'a' if network.kind == 'TFLite' else 'a quantised'} "
@@ -141,8 +141,8 @@ def _as_onnx(network: Network, path: Path) -> "onnx.ModelProto":
             "leave --precision out",
         )
     if network.onnx is not None:
-        model: onnx.ModelProto = network.onnx
-        return model
+        path.write_bytes(network.onnx.SerializeToString())
+        return
     import torch
 
     outputs = network.output_names(len(computed(network, network.arrays())))
@@ -158,7 +158,6 @@ def _as_onnx(network: Network, path: Path) -> "onnx.ModelProto":
             input_names=names,
             output_names=list(outputs),
         )
-    return onnx.load_model(path)
 
 
 def _kept_in_float(model: "onnx.ModelProto") -> Iterator[str]:

@@ -31,6 +31,7 @@ from hetfeat.workloads.passes.lay_out_pads import lay_out_pads
 from hetfeat.workloads.passes.pad_rows import pad_rows
 from hetfeat.workloads.passes.simplify import operator_of, simplify, static_shape
 from hetfeat.workloads.passes.vectorise_functions import vectorise_functions
+from hetfeat.workloads.passes.widen_integers import widen_integers
 from hetfeat.workloads.qoperators import as_imported
 from hetfeat.workloads.quantised_torch import converters, is_quantised_program
 from hetfeat.workloads.tflite import import_tflite
@@ -209,9 +210,8 @@ def into_kernels(
         return use_winograd(module, winograd)
 
     with target:
-        module = _where_they_can(
-            module, [pad_rows, with_winograd, vectorise_functions, keep_roundings]
-        )
+        apply = [pad_rows, with_winograd, vectorise_functions, keep_roundings, widen_integers]
+        module = _where_they_can(module, apply)
         return tvm.ir.transform.Sequential(kernels)(module)
 
 

@@ -48,6 +48,7 @@ def render(result: app.Value) -> str:
             verdict(report, _advice()),
             f"largest error {report.max_abs_error:.2g}, {report.tolerance:.2g} allowed",
             *_accuracy(report.accuracy),
+            *(_exactness(name, off) for name, off in report.peers_error.items()),
             f"{report.trials} programs measured in {report.tuning_s:.0f} s, "
             f"built in {report.build_s:.0f} s, "
             f"with {report.model_version or 'no cost model'}",
@@ -62,6 +63,11 @@ def _accuracy(accuracy: "Accuracy | None") -> list[str]:
         return []
     layers = accuracy.described_layers()
     return [accuracy.described(), *([f"furthest off {layers}"] if layers else [])]
+
+
+def _exactness(engine: str, off: float) -> str:
+    """Whether another engine computes a quantised network in exact integers."""
+    return f"{engine} is inexact, off by up to {off:.2g}" if off else f"{engine} is exact, too"
 
 
 def _advice() -> str:

@@ -1,6 +1,7 @@
 """`hetfeat deploy --precision int8`, as it is registered, shown and compiled from its journal."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -44,6 +45,8 @@ def test_it_is_registered_with_its_calibration_and_its_accuracy(registry, line, 
     assert made.code == 0, made.errors
     assert made.value["bundle_version"].startswith("models:/network.nets_tiny_int8.")
     assert made.value["peers_ms"]["onnxruntime"] > 0
+    assert set(made.value["peers_error"]) == {"onnxruntime"}
+    assert re.search("onnxruntime is (exact, too|inexact, off by up to)", made.errors)
     accuracy = made.value["accuracy"]
     assert accuracy["rows"] == 2 and "int8 against float32 on 2 rows held out" in made.errors
     version = resolve(made.value["bundle_version"], client=connect())

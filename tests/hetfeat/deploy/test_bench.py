@@ -16,7 +16,8 @@ import pytest
 
 from hetfeat.deploy import bench, check_on_device, engines
 from hetfeat.deploy.bench import TurnOptions, compare
-from hetfeat.deploy.messages import TimeEngine, WarmEngine
+from hetfeat.deploy.bundle import Output, Sample
+from hetfeat.deploy.messages import CompareEngine, TimeEngine, WarmEngine
 from hetfeat.deploy.request import DeployRequest
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.measure.messages import Failed, Hello, RequestFailed
@@ -194,13 +195,29 @@ def test_an_onnx_file_is_loaded_with_its_inputs(tmp_path):
         assert [value.tolist() for value in inputs] == [[0, 1, 2]]
 
 
+@pytest.mark.parametrize(("off", "outputs"), [(0, list), (2, dict)])
+def test_how_far_an_engine_is_from_exact_integers(monkeypatch, tmp_path, off, outputs):
+    np.save(tmp_path / "y.npy", np.arange(3))
+    made = {"y": np.arange(3) + off}
+    found = made if outputs is dict else list(made.values())
+    monkeypatch.setitem(engines.ENGINES, "other", lambda _: lambda: found)
+    service = engines.EngineService({"engine": "other"})
+    service.hello(Hello())
+    assert service.compare(CompareEngine(expected=[str(tmp_path / "y.npy")])) == off
+
+
 def lowered_of(kind, onnx, device):
     import torch
 
     network = Network("net", torch.nn.ReLU().eval(), (torch.arange(3.0),), onnx, kind)
     request = DeployRequest("net", "net", (1,), "here", None, "quick", 0, 0)
+    output = Output("y", np.arange(3), 0.0)
+    exact = SimpleNamespace(samples=[Sample([np.arange(3)], [output])], integers={"exact": True})
     return SimpleNamespace(
-        request=request, profile=device, networks=[SimpleNamespace(network=network)]
+        request=request,
+        profile=device,
+        networks=[SimpleNamespace(network=network)],
+        references=[exact],
     )
 
 
@@ -234,7 +251,8 @@ def test_peers_that_cannot_run_a_network_are_not_started(
             if "onnx" in settings:
                 content = Path(settings["onnx"]).read_bytes()
                 assert content == b"a model" if onnx else b"Relu" in content
-                assert [np.load(path).tolist() for path in settings["inputs"]] == [[0, 1, 2]]
+                for files in (settings["inputs"], settings["expected"]):
+                    assert [np.load(path).tolist() for path in files] == [[0, 1, 2]]
         if "openvino" in engines:
             leave_out("openvino", "one\nthread")
         return dict.fromkeys(engines, "timed")

@@ -141,6 +141,17 @@ def test_an_infinite_mask_is_no_layer_that_is_off():
     assert np.isfinite([ratio for _, ratio in accuracy.worst_layers]).all()
 
 
+def test_a_network_of_onnx_keeps_its_weights(tmp_path):
+    torch.manual_seed(1)
+    module, rows = torch.nn.Sequential(torch.nn.Linear(32, 32)), torch.randn(4, 32)
+    file = tmp_path / "wide.onnx"
+    torch.onnx.export(module, (rows[:2],), file, dynamo=False)
+    network = hetfeat.load_network(file)
+    before = network.onnx.SerializeToString()
+    quantised_network(network, of_arrays([rows.numpy()]))
+    assert network.onnx.SerializeToString() == before
+
+
 def test_what_is_quantised_already_and_what_cannot_be(tmp_path):
     onnx.save(quantised.small_network(), str(tmp_path / "small.onnx"))
     network = hetfeat.load_network(tmp_path / "small.onnx")
