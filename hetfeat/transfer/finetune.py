@@ -21,9 +21,11 @@ from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import by_group, pairwise_accuracy
 from hetfeat.transfer.gate import DEFAULT_GATE, Decision, GateOptions, OwnSide, decide
+from hetfeat.transfer.joint import DEFAULT_JOINT, JointOptions, learnt_together
 
 Floats = npt.NDArray[np.float64]
 
+FINE_TUNED, TOGETHER = "fine_tuned", "together"
 LEAST_BUDGET = 4
 """Least budget in programs of a task: two folds of two, for a fold of one has no pair to stop a
 training by."""
@@ -80,13 +82,16 @@ class Adapted:
     """What adapting came to.
 
     Attributes:
-        model: The source model, fine-tuned on everything measured.
-        rounds: Rounds of fine-tuning, chosen as `FineTuneOptions` says.
+        model: The source model, fine-tuned on everything measured, or one that learnt them together
+            with the source's records.
+        way: How it learnt, the better of both on the measured programs: `FINE_TUNED` or `TOGETHER`.
+        rounds: Rounds of fine-tuning, chosen as `FineTuneOptions` says; 0 where it learnt together.
         decision: Decision on whether the source helped, judged without the test side.
         pca: PCA on the test side: `source`, `transfer`, `scratch`.
     """
 
     model: CostModel
+    way: str
     rounds: int
     decision: Decision
     pca: dict[str, float]
@@ -162,7 +167,9 @@ def adapt(
     seed: int,
     on_fold: Callable[[int], None] = lambda done: None,
     *,
+    taught: Examples | None = None,
     fine_tuning: FineTuneOptions = DEFAULT_FINE_TUNING,
+    joint: JointOptions = DEFAULT_JOINT,
     gate: GateOptions = DEFAULT_GATE,
 ) -> Adapted:
     """Fine-tunes, trains from scratch, decides on the measured and judges on the rest.
@@ -175,39 +182,61 @@ def adapt(
         seed: Seed of the model from scratch.
         on_fold: Callable that takes the number of folds done, `data.folds` of them in the end; by
             default nothing is told.
+        taught: Records of other devices, to be learnt together with the measured ones; None, the
+            default, only fine-tunes. For models of trees.
         fine_tuning: Strengths to choose from, default `DEFAULT_FINE_TUNING`.
+        joint: How both are learnt together, default `DEFAULT_JOINT`.
         gate: Thresholds of the decision, default `DEFAULT_GATE`.
 
     Raises:
         DataError: The measurements are too few or too equal to learn from.
     """
     measured = data.measured
-    by_task = tuned_pca(source, data, fine_tuning)
-    fresh = np.zeros(len(measured))
-    needed = []
-    for fold in range(data.folds):
-        train, valid, rows = data.part(fold)
-        scratch, rounds = _from_scratch(train, valid, kind, effort, seed)
-        needed.append(rounds)
-        fresh[rows] = scratch.predict(valid.batch)
-        on_fold(fold + 1)
 
-    chosen = strongest(by_task)
-    fresh_pca = pca_of_tasks(fresh, measured)
-    decision = decide(by_task[0], by_task[chosen], fresh_pca, OwnSide.of(source), gate)
-    model = fine_tuned(source, measured, chosen)
+    def together(records: Examples) -> CostModel:
+        assert taught is not None
+        return learnt_together(source, kind, taught, records, effort, seed, joint)
+
+    needed = []
+
+    def scratch_of_fold(train: Examples, valid: Examples) -> CostModel:
+        model, rounds = from_scratch(train, valid, kind, effort, seed)
+        needed.append(rounds)
+        on_fold(len(needed))
+        return model
+
+    by_task = tuned_pca(source, data, fine_tuning)
+    chosen, way = strongest(by_task), FINE_TUNED
+    best, fresh_pca = by_task[chosen], cross_validated(data, scratch_of_fold)
+    if taught is not None:
+        both = cross_validated(data, lambda train, _: together(train))
+        if _mean(both) > _mean(best):
+            best, chosen, way = both, 0, TOGETHER
+    decision = decide(by_task[0], best, fresh_pca, OwnSide.of(source), gate)
+    model = together(measured) if way == TOGETHER else fine_tuned(source, measured, chosen)
     # As many rounds as the folds needed: all measurements are learnt from, as by the other.
     scratch = build(kind, effort, seed, {"rounds": round(float(np.median(needed)))})
     scratch.fit(measured, measured)
-    return Adapted(
-        model,
-        chosen,
-        decision,
-        {
-            name: mean_pca(each.predict(data.test.batch), data.test)
-            for name, each in {"source": source, "transfer": model, "scratch": scratch}.items()
-        },
-    )
+    pca = {
+        name: mean_pca(each.predict(data.test.batch), data.test)
+        for name, each in {"source": source, "transfer": model, "scratch": scratch}.items()
+    }
+    return Adapted(model, way, chosen, decision, pca)
+
+
+def cross_validated(data: FewShot, learn: Callable[[Examples, Examples], CostModel]) -> Floats:
+    """PCA on the measured programs of each task, each scored by a model that has not seen it.
+
+    Args:
+        data: Measured programs and their folds.
+        learn: Function that learns from the first examples; the second are those it is judged by.
+    """
+    scores = np.zeros(len(data.measured))
+    for fold in range(data.folds):
+        train, valid, rows = data.part(fold)
+        told = learn(train, valid).predict(data.measured.batch)
+        scores[rows] = centred(told, data.measured)[rows]
+    return pca_of_tasks(scores, data.measured)
 
 
 def tuned_pca(
@@ -217,11 +246,7 @@ def tuned_pca(
     judge = without_trace_ranker(source)
 
     def pca_with(rounds: int) -> Floats:
-        scores = np.zeros(len(data.measured))
-        for fold in range(data.folds):
-            train, valid, rows = data.part(fold)
-            scores[rows] = fine_tuned(judge, train, rounds).predict(valid.batch)
-        return pca_of_tasks(scores, data.measured)
+        return cross_validated(data, lambda train, _: fine_tuned(judge, train, rounds))
 
     by_task = {rounds: pca_with(rounds) for rounds in options.strengths}
     if strongest(by_task) == options.strengths[-1]:
@@ -237,7 +262,7 @@ def strongest(by_task: dict[Rounds, Floats]) -> Rounds:
     return max(by_task, key=lambda rounds: _mean(by_task[rounds]))
 
 
-def _from_scratch(
+def from_scratch(
     train: Examples, valid: Examples, kind: str, effort: str, seed: int
 ) -> tuple[CostModel, int]:
     """A model without a source, and the rounds it took to its best."""
@@ -272,6 +297,18 @@ def without_trace_ranker(source: CostModel) -> CostModel:
     changed = copy.copy(source)
     changed.trace_ranker = None
     return changed
+
+
+def centred(scores: Floats, examples: Examples) -> Floats:
+    """Logarithms of one model's scores, less their mean in each task.
+
+    Of two models, each may be right of its own programs and offset from the other. Where they
+    score parts of a task, that favours whatever learns nothing, as a source left as it is.
+    """
+    margins, tasks = np.log(scores), group_codes(examples)[0]
+    means = np.bincount(tasks, margins) / np.bincount(tasks)
+    told: Floats = margins - means[tasks]
+    return told
 
 
 def pca_of_tasks(scores: Floats, examples: Examples) -> Floats:

@@ -24,6 +24,7 @@ from hetfeat.schedules.trace import is_custom_sketch
 from hetfeat.search.base import Exploration, RankTraces, Score
 from hetfeat.transfer.finetune import (
     DEFAULT_FINE_TUNING,
+    centred,
     fine_tuned,
     has_strength,
     mean_pca,
@@ -236,13 +237,14 @@ class ModelGuidance:
         without = np.zeros(len(records))
         for number in range(folds):
             rows = np.flatnonzero(fold == number)
-            learnt, scored = records.take(np.flatnonzero(fold != number)), records.take(rows)
+            learnt = records.take(np.flatnonzero(fold != number))
             scratch = self._fit_from_scratch(learnt)
             if scratch is None:
                 return {}, np.empty(0)
             for rounds, scores in with_source.items():
-                scores[rows] = predict_beside(_learnt(judge, learnt, rounds), scored, learnt)
-            without[rows] = scratch.predict(scored.batch)
+                told = predict_beside(_learnt(judge, learnt, rounds), records, learnt)
+                scores[rows] = centred(told, records)[rows]
+            without[rows] = centred(scratch.predict(records.batch), records)[rows]
         by_rounds = {n: pca_of_tasks(scores, records) for n, scores in with_source.items()}
         return by_rounds, pca_of_tasks(without, records)
 

@@ -31,6 +31,9 @@ class TransferOptions:
     device: str = option("local", "local, a device of the records, a profile's file.", type=DEVICE)
     records: Place | None = option(None, "Records to replay.  [default: measure now]", type=PLACE)
     as_of: AsOf | None = as_of_option()
+    source_records: Path | None = option(
+        None, "What the source learnt from, to learn it together.  [default: only fine-tune]"
+    )
     network: tuple[str, ...] = option(("resnet18",), "Whose tasks are measured now.", type=NETWORKS)
     budget_per_task: int = option(32, "Measurements to learn from.", type=click.IntRange(1))
     flops_share: float = option(

@@ -12,7 +12,10 @@ from hetfeat.dataset.splits import anchors
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
+from hetfeat.features.assemble import assemble
+from hetfeat.features.batch import Examples
 from hetfeat.features.columns import FEATURES_VERSION
+from hetfeat.features.out_of_core import room_bytes
 from hetfeat.models.base import CostModel
 from hetfeat.models.evaluate import Evaluation, evaluate
 from hetfeat.models.labels import leaked_records
@@ -20,6 +23,7 @@ from hetfeat.models.persist import read_head
 from hetfeat.models.registry import load_model
 from hetfeat.progress import progress
 from hetfeat.transfer.finetune import Adapted, FewShot, adapt, check_budget
+from hetfeat.transfer.joint import refuse_no_trees
 from hetfeat.transfer.selection import on_columns
 from registry.files.pull import Pulled, pull
 from registry.jobs.train import MAIN_METRICS, evaluation_digest
@@ -54,6 +58,8 @@ class Transfer:
         source: Version to start from, or None for the family's production or staging version.
         device: Name of the device to adapt to.
         records: Record store of the device, to replay; None measures now.
+        source_records: Record store that the source learnt from, for one training of these and of
+            what is measured; None only fine-tunes.
         network: Names of the networks whose tasks are measured.
         budget_per_task: Number of measurements of each task to learn from.
         flops_share: Share of all FLOPs that the measured tasks hold together.
@@ -70,6 +76,7 @@ class Transfer:
     source: str | None
     device: str
     records: Path | None
+    source_records: Path | None
     network: tuple[str, ...]
     budget_per_task: int
     flops_share: float
@@ -102,6 +109,7 @@ def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
         check_budget(wanted.budget_per_task)
         source = _source(wanted.source, profile, wanted.unrecorded)
         model = load_model(source.folder)
+        taught = _taught(wanted.source_records, model, profile)
         if wanted.fine_tune_columns:
             model = on_columns(model, wanted.fine_tune_columns)
         tags = {
@@ -128,8 +136,9 @@ def transfer_and_register(wanted: Transfer) -> dict[str, Any]:
             divided = records.divide(check)
             tags |= {DATASET_TAG: divided.dataset_digest}
             mlflow.set_tags(tags)
+            data, run_id = divided.data, run.info.run_id
             return _transfer(
-                wanted, source, model, profile, records.store, divided.data, run.info.run_id, tags
+                wanted, source, model, taught, profile, records.store, data, run_id, tags
             )
 
 
@@ -149,6 +158,7 @@ def _transfer(
     wanted: Transfer,
     source: Pulled,
     model: CostModel,
+    taught: Examples | None,
     profile: DeviceProfile,
     store: RecordStore,
     data: FewShot,
@@ -165,7 +175,7 @@ def _transfer(
         )
     log.info("learning from %d records, testing on %d", len(data.measured), len(data.test))
     with progress(data.folds, "fold") as at:
-        adapted = adapt(model, tags["model"], data, wanted.effort, wanted.seed, at)
+        adapted = adapt(model, tags["model"], data, wanted.effort, wanted.seed, at, taught=taught)
     judged = evaluate(
         adapted.model, data.measured, data.measured, data.test, store.networks(), wanted.seed
     )
@@ -174,6 +184,7 @@ def _transfer(
     tags |= {
         EVALUATION_TAG: evaluation_digest(data.test),
         "gate": adapted.decision.gate,
+        "transfer_way": adapted.way,
         "fine_tune_rounds": str(adapted.rounds),
         "budget_per_task": str(wanted.budget_per_task),
         "measured": str(len(data.measured)),
@@ -188,6 +199,7 @@ def _transfer(
         "test_records": len(data.test),
         "gate": adapted.decision.gate,
         "reason": adapted.decision.reason,
+        "transfer_way": adapted.way,
         "fine_tune_rounds": adapted.rounds,
         "model": version and cost_model_name(profile.family, profile.name),
         "version": version,
@@ -200,6 +212,30 @@ def _transfer(
     }
 
 
+def _taught(path: Path | None, source: CostModel, profile: DeviceProfile) -> Examples | None:
+    """Records of other devices of the family, to be learnt together with what is measured.
+
+    Raises:
+        RequestError: The source is no model of trees, or there are no such records.
+    """
+    if path is None:
+        return None
+    refuse_no_trees(source)
+    store = RecordStore.open(path)
+    others = [
+        name
+        for name, own in store.devices().items()
+        if own.family == profile.family and name != profile.name
+    ]
+    if not others:
+        raise RequestError(
+            f"--source-records '{path}'",
+            f"records of another device of family {profile.family}",
+            "correct --source-records, or leave it out",
+        )
+    return assemble(store, room_bytes=room_bytes(), devices=others).examples
+
+
 def _log_settings(
     wanted: Transfer, source: Pulled, profile: DeviceProfile, store: RecordStore, data: FewShot
 ) -> None:
@@ -208,6 +244,7 @@ def _log_settings(
             "source": source.version.uri,
             "device": profile.name,
             "records": store.path if wanted.records or wanted.out else "measured, not kept",
+            "source_records": wanted.source_records or "none",
             "budget_per_task": wanted.budget_per_task,
             "flops_share": wanted.flops_share,
             "fine_tune_columns": wanted.fine_tune_columns,

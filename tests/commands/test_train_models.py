@@ -90,6 +90,7 @@ def test_from_records_to_the_registry_and_back(here, capfd, child_environment, n
             source=uri,
             device="b",
             records=Path("records"),
+            source_records=None,
             network=(),
             budget_per_task=4,
             flops_share=1.0,

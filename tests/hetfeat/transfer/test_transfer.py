@@ -1,7 +1,9 @@
 """`hetfeat transfer`: a source that helps is kept, one that does not is dropped."""
 
+import dataclasses
 import shutil
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import adapting
 import numpy as np
@@ -14,13 +16,17 @@ from hetfeat.features.assemble import assemble
 from hetfeat.models.hyperparameters import build
 from hetfeat.transfer.finetune import (
     LEAST_BUDGET,
+    TOGETHER,
     FineTuneOptions,
+    adapt,
+    cross_validated,
     few_shot,
     fine_tuned,
     strongest,
     tuned_pca,
 )
 from hetfeat.transfer.gate import GateOptions, OwnSide, decide
+from hetfeat.transfer.joint import JointOptions, learnt_together, refuse_no_trees
 from hetfeat.transfer.selection import heaviest, on_columns
 from registry.files.moves import promote
 from registry.files.pull import fetch
@@ -107,6 +113,47 @@ def test_more_rounds_are_tried_where_the_most_were_best(examples, on_b, shuffled
     tried = tuned_pca(adapting.source_model(examples, shuffled), data, options)
     best = strongest({rounds: tried[rounds] for rounds in options.strengths})
     assert (50 in tried) == (best == 40) == shuffled
+
+
+def test_scores_of_the_models_of_two_folds_are_compared_without_their_offset(on_b):
+    """Each model is right of its fold's programs, and as a whole far from the next one's."""
+    data = few_shot(on_b, 8, seed=0)
+    right = 1 / np.nan_to_num(data.measured.latency_s, nan=1.0)
+    offsets = iter(np.exp(10.0 * np.arange(data.folds)))
+
+    def learn(train, valid):
+        scores = next(offsets) * right
+        return SimpleNamespace(predict=lambda batch: scores)
+
+    assert cross_validated(data, learn) == pytest.approx(1)
+
+
+def test_one_training_of_both_knows_what_each_has_taught(examples, on_b):
+    taught = examples.take(np.flatnonzero(examples.device == "a"))
+    measured = few_shot(on_b, 6, seed=0).measured
+    source = adapting.source_model(examples)
+    options = JointOptions(programs_per_task=5, repeats=3, rounds=20)
+    model = learnt_together(source, "xgb", taught, measured, "quick", 0, options)
+    assert {d: sum(tasks.values()) for d, tasks in model.seen.items()} == {"a": 45, "b": 54}
+    assert model.valid_pca is None and model.parameters["rounds"] == 20
+    bare = dataclasses.replace(measured, batch=measured.batch.loaded().without_stores())
+    assert not learnt_together(source, "xgb", taught, bare, "quick", 0, options).with_stores
+    with pytest.raises(RequestError, match="xgb or lgbm"):
+        refuse_no_trees(build("mlp", "quick", 0, {}))
+
+
+def test_what_orders_the_measured_best_is_the_device_s_model(examples, on_b):
+    """Labels of the source are shuffled, its records are sound: both together know more."""
+    taught = examples.take(np.flatnonzero(examples.device == "a"))
+    useless, data = adapting.source_model(examples, shuffled=True), few_shot(on_b, 8, seed=0)
+    options = FineTuneOptions(strengths=(0,))
+    alone = adapt(useless, "xgb", data, "quick", 0, fine_tuning=options)
+    both = adapt(
+        useless, "xgb", data, "quick", 0, taught=taught, fine_tuning=options,
+        joint=JointOptions(repeats=2, rounds=20),
+    )  # fmt: skip
+    assert (both.way, both.rounds) == (TOGETHER, 0) != (alone.way, alone.rounds)
+    assert both.pca["transfer"] > alone.pca["transfer"]
 
 
 def test_the_parts_of_the_cross_validation_are_an_argument(on_b):
@@ -282,6 +329,14 @@ class TestCommand:
             capfd, "evaluate", "--model", f"{TARGET}/1", "--records", "records", "--device", "b"
         )
         assert judged["seen_records"] == 9 * 6
+
+    def test_records_of_the_source_are_learnt_together_with_the_measured(self, registry, capfd):
+        taught = ("--source-records", "records", "--budget-per-task", "6")
+        found = adapting.succeed(capfd, "transfer", *NAMED, *taught)
+        assert found["transfer_way"] in ("together", "fine_tuned")
+        assert found["leaked_records"] == 0  # those of the device are not learnt from
+        run = registry.get_run(found["run_id"])
+        assert run.data.tags["transfer_way"] == found["transfer_way"]
 
     def test_selected_tasks_and_columns(self, registry, capfd):
         """Of 45 occurrences in all, 9, 8 and 7 are more than half."""
