@@ -31,8 +31,10 @@ class TransferOptions:
     device: str = option("local", "local, a device of the records, a profile's file.", type=DEVICE)
     records: Place | None = option(None, "Records to replay.  [default: measure now]", type=PLACE)
     as_of: AsOf | None = as_of_option()
-    source_records: Path | None = option(
-        None, "What the source learnt from, to learn it together.  [default: only fine-tune]"
+    source_records: Place | None = option(
+        None,
+        "What the source learnt from, to learn it together.  [default: only fine-tune]",
+        type=PLACE,
     )
     network: tuple[str, ...] = option(("resnet18",), "Whose tasks are measured now.", type=NETWORKS)
     budget_per_task: int = option(32, "Measurements to learn from.", type=click.IntRange(1))
@@ -62,6 +64,9 @@ def command(options: TransferOptions) -> dict[str, Any]:
     """Adapt a model to a device; register it if the source helped, else say that it did not."""
     from registry.jobs.transfer import Transfer, transfer_and_register
 
-    given = vars(options) | {"records": local(options.records, options.as_of)}
+    given = vars(options) | {
+        "records": local(options.records, options.as_of),
+        "source_records": local(options.source_records, None),
+    }
     del given["as_of"]
     return transfer_and_register(Transfer(**given))
