@@ -24,7 +24,6 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 _SQLITE = "sqlite:///"
 _DATABASE = re.compile(r"(sqlite|postgresql)(\+\w+)?://")
 """Pattern of the address of a database that is read here."""
-_AT_ONCE_S = 0.7
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -95,7 +94,7 @@ def _of_postgresql(uri: str, query: str, values: Sequence[str]) -> list[tuple[An
             return rows
 
 
-def _asked(uri: str, what: str, field: str, **query: str) -> list[Any]:
+def _asked(uri: str, what: str, field: str, *, timeout_s: float = 0.7, **query: str) -> list[Any]:
     """A field of what a server finds at once of some kind."""
     from hetfeat.parsing import MAX_BYTES, Json, decode
 
@@ -107,14 +106,14 @@ def _asked(uri: str, what: str, field: str, **query: str) -> list[Any]:
     opener = urllib.request.build_opener(_NoRedirect)
 
     def reply() -> bytes:
-        with opener.open(request, timeout=_AT_ONCE_S) as opened:
+        with opener.open(request, timeout=timeout_s) as opened:
             return bytes(opened.read(MAX_BYTES))
 
-    found: Any = decode(_at_once(reply), Json, what="a reply", action="")
+    found: Any = decode(_at_once(reply, timeout_s=timeout_s), Json, what="a reply", action="")
     return [row[field] for row in found.get(what.replace("-", "_"), [])]
 
 
-def _at_once(ask: Callable[[], Answer]) -> Answer:
+def _at_once(ask: Callable[[], Answer], *, timeout_s: float = 0.7) -> Answer:
     """An answer that comes at once.
 
     A socket's timeout is of each step alone, and none is of the look-up of a host's name.
@@ -129,7 +128,7 @@ def _at_once(ask: Callable[[], Answer]) -> Answer:
             answers.put(ask())
 
     threading.Thread(target=answer, daemon=True).start()
-    return answers.get(timeout=_AT_ONCE_S)
+    return answers.get(timeout=timeout_s)
 
 
 def _credentials() -> dict[str, str]:
