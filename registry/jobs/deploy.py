@@ -163,6 +163,7 @@ def deploy_and_register(job: DeployJob) -> Deployment:
     profile = find_profile(job.device)
     need_measurable(profile)
     if job.refresh or not job.out.exists():  # else it may be this bundle already
+        need_cross_compiler(profile.name, profile.target)
         need_tracker(profile)
     source = find_source(_model_to_ask(job), job.stage, profile, job.unrecorded)
     calibration = read_calibration(job.calibration) if job.calibration else None

@@ -13,8 +13,11 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.torch_compile.backend import backend
 
 SHOWN = ["README.md", "docs/python.md"]
-ELSEWHERE = {"docs/registry.md": "tests/registry/models/test_webhook.py"}
-"""Pages whose code needs a server that calls, and who runs it."""
+ELSEWHERE = {
+    "docs/lab.md": "tests/hetfeat/dataset/test_lab_queries.py",
+    "docs/registry.md": "tests/registry/models/test_webhook.py",
+}
+"""Pages whose code needs records of its own, or a server that calls, and who runs it."""
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from registry.maintenance import project_env
 from registry.maintenance.project_env import environment_name, environments_root, link_environment
 
-EXTRAS = ("cluster", "openvino", "postgres", "tflite", "timm", "torch")
+EXTRAS = ("cluster", "lab", "openvino", "postgres", "tflite", "timm", "torch")
 MLPROJECT = """
 name: probe
 python_env: python_env.yaml

@@ -23,6 +23,7 @@ TVM_AT_MODULE_LEVEL = {
     "hetfeat/packs/build_child.py",
     "hetfeat/packs/run_child.py",
     "hetfeat/schedules/design_space.py",
+    "hetfeat/schedules/integer.py",
     "hetfeat/schedules/integer_intrinsics.py",
     "hetfeat/workloads/passes/combine_matmuls.py",
     "hetfeat/workloads/passes/exact_kernels.py",
@@ -36,6 +37,7 @@ TVM_AT_MODULE_LEVEL = {
     "hetfeat/workloads/passes/pad_rows.py",
     "hetfeat/workloads/passes/simplify.py",
     "hetfeat/workloads/passes/vectorise_functions.py",
+    "hetfeat/workloads/passes/widen_integers.py",
     "hetfeat/workloads/relax.py",
     "hetfeat/workloads/winograd/lowering.py",
 }

@@ -104,7 +104,12 @@ STAY: dict[str, dict[str, str]] = {
         "REGISTER_VECTORS": "definition",
         "_REDUCTION": "protocol",
     },
-    "hetfeat/schedules/integer.py": {"LANES": "unit", "DEPTH": "unit", "_REDUCTION": "protocol"},
+    "hetfeat/schedules/integer.py": {
+        "MOST_ROWS": "definition",
+        "MOST_VECTORS": "definition",
+        "ROWS_OF_MANY": "definition",
+        "_REDUCTION": "protocol",
+    },
     "hetfeat/schedules/registers.py": {"FLOAT32_BYTES": "unit", "WIDEST_BYTES": "unit"},
     "hetfeat/schedules/threads.py": {"MAX_VTHREADS": "protocol"},
     "hetfeat/torch_compile/stored.py": {"KEY_DIGITS": "format"},

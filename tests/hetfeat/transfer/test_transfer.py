@@ -209,7 +209,9 @@ def test_live_measurement_measures_within_the_run(tmp_path, monkeypatch):
         transfer_records.collect, "prepare", lambda *_: (store, [profile], tasks, {})
     )
     monkeypatch.setattr(
-        transfer_records.collect, "measure", lambda _, __, own, ___, plan: plans.append((own, plan))
+        transfer_records.collect,
+        "measure",
+        lambda _, __, own, ___, plan, ____: plans.append((own, plan)),
     )
     records = LiveMeasurement(
         "b", ("net",), store.path, Division(6, flops_share=0.5, seed=3), test_programs=5

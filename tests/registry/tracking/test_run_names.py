@@ -34,7 +34,9 @@ def test_a_run_of_training_is_told_from_another_by_seed_and_settings(monkeypatch
         raise InterruptedError
 
     monkeypatch.setattr(train, "check_signing_key", lambda: None)
-    monkeypatch.setattr(train, "load_data", lambda _: type("Data", (), {"family": "cpu-x86"}))
+    monkeypatch.setattr(
+        train, "load_data", lambda *_, **__: type("Data", (), {"family": "cpu-x86"})
+    )
     monkeypatch.setattr(train.command_run, "tracked_run", tracked_run)
     for seed, settings in ((0, {}), (1, {}), (0, {"max_depth": 4})):
         request = train.TrainingRequest(
