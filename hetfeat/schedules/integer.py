@@ -1,7 +1,7 @@
 """Sketches of products of quantised tensors whose sums stay in registers.
 
 A few products of each sum are one instruction's work (`integer_intrinsics`). Weights are packed so
-that an instruction reads what it needs in one piece: eight channels, two deep.
+that an instruction reads what it needs in one piece.
 """
 
 from functools import partial
