@@ -76,14 +76,19 @@ class InTurn:
     def __init__(self, measurer: DeviceMeasurer) -> None:
         self._measurer = measurer
         self._left: Iterator[Measurement] = iter(())
+        self._count = 0
 
     def begin(self, programs: Sequence[Program], incumbent_s: Mapping[str, float]) -> None:
         """See `Rounds.begin`."""
-        self._left = self._measurer.measure_each(programs, incumbent_s)
+        self._left, self._count = self._measurer.measure_each(programs, incumbent_s), len(programs)
 
     def next(self) -> Measurement:
-        """See `Rounds.next`."""
-        return next(self._left)
+        """See `Rounds.next`; after the last of a round the machine is let go of."""
+        found = next(self._left)
+        self._count -= 1
+        if not self._count:
+            next(self._left, None)  # a measurer that is not done holds the lock of timing
+        return found
 
     def stop(self) -> None:
         """See `Rounds.stop`."""

@@ -11,7 +11,7 @@ import stores
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
-from hetfeat.measure.rounds import BuiltLibrary, BuiltRounds
+from hetfeat.measure.rounds import BuiltLibrary, BuiltRounds, InTurn
 from hetfeat.records import Measurement, Program, Task
 from hetfeat.tune.guidance import GuidanceConfig
 from hetfeat.tune.session import Budget
@@ -140,3 +140,22 @@ def test_builders_that_are_gone_are_said(tmp_path):
     with pytest.raises(WorkFailed, match="lost"):
         run(Device(Gone(1, 0)), tmp_path / "s", 10)
     assert not [t for t in threading.enumerate() if "run_all" in t.name]
+
+
+class Holding:
+    """Holds something while it measures, as the lock of timing is held."""
+
+    is_held = False
+
+    def measure_each(self, programs, incumbent_s):
+        self.is_held = True
+        yield from programs
+        self.is_held = False
+
+
+def test_a_round_in_turn_lets_go_of_the_machine_with_its_last_measurement():
+    device = Holding()
+    rounds = InTurn(device)
+    rounds.begin(["first", "second"], {})
+    assert rounds.next() == "first" and device.is_held
+    assert rounds.next() == "second" and not device.is_held
