@@ -127,6 +127,7 @@ def deploy(
     on_progress: OnProgress | None = None,
     precision: str = FLOAT32,
     calibration: Path | str | None = None,
+    max_loss: float | None = None,
 ) -> Deployed:
     """Tunes and compiles a network with a registered cost model, compares it, and registers it.
 
@@ -151,6 +152,7 @@ def deploy(
         precision: `float32` (the default) or `int8`, as in `hetfeat.deploy_network`.
         calibration: Inputs to quantise with: an `.npz` file, a folder of images or
             `module:function`; default None.
+        max_loss: Most that `int8` may lose, as in `hetfeat.deploy_network`; default None.
 
     Raises:
         RequestError: No such device, network, model or stage, or a device that cannot be measured.
@@ -185,6 +187,7 @@ def deploy(
         unrecorded=unrecorded,
         precision=precision,
         calibration=None if calibration is None else str(calibration),
+        max_loss=max_loss,
     )
     with reported_to(on_progress):
         made = deploy_and_register(job)

@@ -62,6 +62,7 @@ def deploy_network(
     on_progress: OnProgress | None = None,
     precision: str = FLOAT32,
     calibration: "Path | str | Sequence[Any] | None" = None,
+    max_loss: float | None = None,
 ) -> Bundle:
     """Tunes and compiles a network for a device, and verifies it against its own framework.
 
@@ -87,6 +88,8 @@ def deploy_network(
             against exact integers; the report's `accuracy` says how far that is from float32.
         calibration: Inputs to quantise with, of two batches or more: an `.npz` file, a folder of
             images, `module:function`, or an array or tensor for each input; default None.
+        max_loss: Most that `int8` may lose, the share of rows with another first class or, without
+            classes, noise over signal: layers go back to float32. None, the default, for any.
 
     Returns:
         The bundle; for a device that is not here it can be copied there, not called.
@@ -108,7 +111,7 @@ def deploy_network(
         True
     """
     _check_budget(effort, trials)
-    check_precision(precision, calibration, batches=1)
+    check_precision(precision, calibration, 1, max_loss)
     signing_key()  # one that cannot be used shows before anything is tuned
     profile = as_profile(device)
     need_measurable(profile)
@@ -129,11 +132,12 @@ def deploy_network(
             digest=network_digest(loaded),
             precision=precision,
             calibration=data.digest if data else None,
+            max_loss=max_loss,
         )
         refuse_unguided(request, source is not None)
         folder = Path(out) if out else _cache_folder(request, profile)
         if refresh or not existing(request, folder):
-            networks = [import_in_precision(request.batches[0], loaded, data)]
+            networks = [import_in_precision(request.batches[0], loaded, data, max_loss)]
             _deploy(request, networks, profile, source, folder, refresh, journal)
         else:
             log.info("'%s' is this bundle already", folder)

@@ -27,12 +27,20 @@ class Accuracy:
             first output is not rows of numbers.
         rows: Number of rows that were compared.
         worst_layers: Tensors that changed most, the worst first, each with its ratio in decibels.
+        in_float: Layers that went back to float32 for the sake of accuracy; none by default.
     """
 
     snr_db: float
     top1_agreement: float | None
     rows: int
     worst_layers: tuple[tuple[str, float], ...]
+    in_float: tuple[str, ...] = ()
+
+    @property
+    def loss(self) -> float:
+        """Share of rows with another first class; without classes, noise over signal."""
+        same = self.top1_agreement
+        return 10 ** (-self.snr_db / 10) if same is None else 1 - same
 
     def figures(self) -> dict[str, float]:
         """What is told in numbers, by name."""
@@ -43,9 +51,10 @@ class Accuracy:
     def described(self) -> str:
         """One line for people."""
         same = self.top1_agreement
-        return f"int8 against float32 on {self.rows} rows held out: {self.snr_db:.1f} dB" + (
-            "" if same is None else f", the same first class in {same:.1%}"
-        )
+        classes = "" if same is None else f", the same first class in {same:.1%}"
+        layers = f", {len(self.in_float)} layers in float32" if self.in_float else ""
+        ratio = f"{self.snr_db:.1f} dB"
+        return f"int8 against float32 on {self.rows} rows held out: {ratio}{classes}{layers}"
 
     def described_layers(self, most: int = 3) -> str:
         """The layers that are furthest off, 3 by default, in a line that may be empty."""
@@ -60,12 +69,13 @@ class KeptAccuracy(Schema):
     top1_agreement: Annotated[float, Field(ge=0, le=1)] | None
     rows: PositiveInt
     worst_layers: list[Annotated[list[str | float], Field(min_length=2, max_length=2)]]
+    in_float: list[str] = Field(default_factory=list)  # older bundles do not say it
 
 
 def as_accuracy(kept: dict[str, Any]) -> Accuracy:
     """The accuracy that `KeptAccuracy` has parsed."""
     layers = tuple((str(name), float(ratio)) for name, ratio in kept["worst_layers"])
-    return Accuracy(**kept | {"worst_layers": layers})
+    return Accuracy(**kept | {"worst_layers": layers, "in_float": tuple(kept["in_float"])})
 
 
 def compare_networks(

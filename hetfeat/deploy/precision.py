@@ -8,12 +8,14 @@ QUANTISED = "quantised.onnx"
 """Name of the file in a deployment's journal that is the quantised network."""
 
 
-def check_precision(precision: str, calibration: object, batches: int) -> None:
+def check_precision(
+    precision: str, calibration: object, batches: int, max_loss: float | None = None
+) -> None:
     """Refuses a precision without what it needs.
 
     Raises:
-        RequestError: It is unknown, has no calibration data, has some that it does not need, or
-            there are several batch sizes.
+        RequestError: It is unknown, has no calibration data, has some that it does not need, there
+            are several batch sizes, or a loss that is no share or of float32.
     """
     if precision not in PRECISIONS:
         raise RequestError(f"precision '{precision}'", " or ".join(PRECISIONS), "correct it")
@@ -23,6 +25,12 @@ def check_precision(precision: str, calibration: object, batches: int) -> None:
             f"{given} --calibration",
             "calibration data for int8, and for nothing else",
             "pass --precision int8 --calibration DATA.npz, or neither",
+        )
+    if max_loss is not None and (precision != INT8 or not 0 <= max_loss < 1):
+        raise RequestError(
+            f"--precision {precision} with --max-loss {max_loss:g}",
+            "int8, and a share from 0 to under 1",
+            "say --max-loss 0.01, or leave it out",
         )
     if precision == INT8 and batches > 1:
         raise RequestError(

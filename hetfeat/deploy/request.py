@@ -50,6 +50,8 @@ class DeployRequest:
             the effort allows.
         precision: `float32`, the default, or `int8` for a network that is quantised for it.
         calibration: Digest of the calibration data of `int8`, default None.
+        max_loss: Most that `int8` may lose (`accuracy.Accuracy.loss`); None, the default, for no
+            bound.
     """
 
     network: str
@@ -66,6 +68,7 @@ class DeployRequest:
     minutes: float | None = None
     precision: str = FLOAT32
     calibration: str | None = None
+    max_loss: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The request as a manifest keeps it."""
@@ -109,6 +112,7 @@ class _KeptRequest(Schema):
     minutes: PositiveFloat | None = None
     precision: Literal["float32", "int8"] = "float32"
     calibration: Digest | None = None
+    max_loss: Annotated[float, Field(ge=0, lt=1)] | None = None
 
 
 @dataclass(frozen=True)
@@ -173,14 +177,15 @@ def existing(request: DeployRequest, out: Path) -> DeployReport | None:
     # Older bundles do not say how they were searched for, what their function returned, which
     # outputs they have, nor in how many minutes or which precision.
     older: dict[str, Any] = {"search": EVOLUTION, "digest": None, "outputs": [], "minutes": None}
-    older |= {"precision": FLOAT32, "calibration": None}
+    older |= {"precision": FLOAT32, "calibration": None, "max_loss": None}
     kept = manifest.get("request")
     if not isinstance(kept, dict) or older | kept != request.as_json():
         network = printable(str(manifest.get("network", "a network")))
         raise RequestError(
             f"'{out}', a bundle of {network} from another request",
             "the same network, by what a function returns, and the same device, model version, "
-            "effort, minutes, trials, batch, search, seed, outputs, precision and calibration data",
+            "effort, minutes, trials, batch, search, seed, outputs, precision and calibration data "
+            "and loss",
             "choose another --out, or pass --refresh true to replace it",
         )
     report = parse_report(

@@ -113,6 +113,11 @@ class DeployOptions:
     calibration: str | None = option(
         None, "Inputs to quantise with: an .npz file, a folder of images or module:function."
     )
+    max_loss: float | None = option(
+        None,
+        "Most that int8 may lose, as a share: layers go back to float32.  [default: any]",
+        type=click.FloatRange(0, 1, max_open=True),
+    )
     builders: str | None = builders_option()
     untuned: bool = option(False, "Time the network without tuning, too, however slow.")
     out: Path = option(Path("bundle"), "Folder of the bundle.")

@@ -93,6 +93,7 @@ class DeployJob:
         precision: `float32`, the default, or `int8`.
         calibration: Calibration data of `int8`: an `.npz` file, a folder of images or
             `module:function`; default None.
+        max_loss: Most that `int8` may lose; None, the default, for any.
         builders: Address of the Dask cluster that builds programs; default None for none.
     """
 
@@ -113,6 +114,7 @@ class DeployJob:
     minutes: float | None = None
     precision: str = FLOAT32
     calibration: str | None = None
+    max_loss: float | None = None
     builders: str | None = None
 
 
@@ -155,7 +157,7 @@ def deploy_and_register(job: DeployJob) -> Deployment:
         WorkFailed: The compiled network is wrong, or no tracker answers for the device.
     """
     signing_key()  # one that cannot be used shows before anything is tuned
-    check_precision(job.precision, job.calibration, len(job.batch))
+    check_precision(job.precision, job.calibration, len(job.batch), job.max_loss)
     check_strategies([job.search])
     slug = slug_in(network_slug(job.network), job.precision)
     if not job.out.exists():  # what lies there may be this network's, and asking loads torch
@@ -182,6 +184,7 @@ def deploy_and_register(job: DeployJob) -> Deployment:
         minutes=job.minutes,
         precision=job.precision,
         calibration=calibration.digest if calibration else None,
+        max_loss=job.max_loss,
     )
     report = None if job.refresh else existing(request, job.out)
     if report and (version := _registered(job.out, bundle_name(slug, profile.name))):
@@ -307,7 +310,7 @@ def _import_networks(
             (batch, load_network(request.network, batch, request.seed, request.outputs))
             for batch in request.batches
         ]
-        networks = [import_in_precision(*of, calibration) for of in loaded]
+        networks = [import_in_precision(*of, calibration, request.max_loss) for of in loaded]
     with refusals(request.network):
         reference_of(networks[0].network, request.seed)
     need_cross_compiler(profile.name, profile.target)

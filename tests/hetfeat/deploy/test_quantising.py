@@ -122,6 +122,53 @@ def test_sums_of_a_transformer_stay_in_float32(normalises):
     assert accuracy.snr_db > 20
 
 
+class Uneven(torch.nn.Module):
+    """Its second layer reads numbers of which a few are a thousand times as large."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(4))
+        with torch.no_grad():
+            self.layers[0].weight[3] *= 1000
+            self.layers[1].weight[:, 3] /= 1000
+
+    def forward(self, x):
+        for layer in self.layers[:3]:
+            x = torch.relu(layer(x))
+        return self.layers[3](x)
+
+
+def loss_of(max_loss):
+    torch.manual_seed(1)
+    network = Network("uneven", Uneven().eval(), (torch.randn(2, 16),))
+    rows = np.random.default_rng(1).normal(size=(60, 16)).astype(np.float32)
+    return network, *quantised_network(network, of_arrays([rows]), max_loss)
+
+
+def test_layers_go_back_to_float32_until_no_more_is_lost():
+    _, plain, accuracy = loss_of(None)
+    assert accuracy.in_float == () and accuracy.loss > 0.1
+    network, made, bounded = loss_of(accuracy.loss / 2)
+    assert bounded.loss <= accuracy.loss / 2
+    assert 0 < len(bounded.in_float) < 4
+    onnx.checker.check_model(made.onnx)
+    products = [node for node in made.onnx.graph.node if node.op_type == "Gemm"]
+    weights = {tensor.name for tensor in made.onnx.graph.initializer}
+    floats = {node.name for node in products if node.input[1] in weights}
+    assert floats == set(bounded.in_float)
+    assert len(products) == 4
+    rows = np.random.default_rng(2).normal(size=(2, 16)).astype(np.float32)
+    with torch.inference_mode():
+        expected = network.module(torch.from_numpy(rows)).numpy()
+    off, before = (np.abs(of.module(rows)[0] - expected).max() for of in (made, plain))
+    assert off < before
+
+
+def test_a_loss_that_nothing_in_int8_keeps_to_is_refused():
+    with pytest.raises(RequestError, match="with all 4 layers in float32"):
+        loss_of(1e-9)
+
+
 class Masked(torch.nn.Module):
     def __init__(self):
         super().__init__()
