@@ -125,9 +125,9 @@ def test_sums_of_a_transformer_stay_in_float32(normalises):
 class Uneven(torch.nn.Module):
     """Its second layer reads numbers of which a few are a thousand times as large."""
 
-    def __init__(self):
+    def __init__(self, outputs):
         super().__init__()
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(4))
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(16, n) for n in (16, 16, 16, outputs))
         with torch.no_grad():
             self.layers[0].weight[3] *= 1000
             self.layers[1].weight[:, 3] /= 1000
@@ -138,9 +138,9 @@ class Uneven(torch.nn.Module):
         return self.layers[3](x)
 
 
-def loss_of(max_loss):
+def loss_of(max_loss, outputs=16):
     torch.manual_seed(1)
-    network = Network("uneven", Uneven().eval(), (torch.randn(2, 16),))
+    network = Network("uneven", Uneven(outputs).eval(), (torch.randn(2, 16),))
     rows = np.random.default_rng(1).normal(size=(60, 16)).astype(np.float32)
     return network, *quantised_network(network, of_arrays([rows]), max_loss)
 
@@ -166,7 +166,7 @@ def test_layers_go_back_to_float32_until_no_more_is_lost():
 
 def test_a_loss_that_nothing_in_int8_keeps_to_is_refused():
     with pytest.raises(RequestError, match="with all 4 layers in float32"):
-        loss_of(1e-9)
+        loss_of(1e-9, outputs=1)
 
 
 class Masked(torch.nn.Module):
