@@ -174,18 +174,33 @@ def wait_for_all(
         WorkFailed: A worker was lost.
     """
     try:
-        while any(future.status == "pending" for future in futures):
-            if gone := set(workers) - set(client.nthreads()):
-                raise WorkFailed(
-                    f"the worker {min(gone)}, which was lost", "workers that stay", _AGAIN
-                )
-            if any(future.status == "error" for future in futures):
-                break
-            time.sleep(pause_s)
+        wait_beside(client, futures, workers, pause_s)
         failed = [future for future in futures if future.status == "error"]
         return [result_of(future) for future in failed or futures]
     finally:
         client.cancel(list(futures))
+
+
+def wait_beside(
+    client: "Client", futures: Sequence[Any], workers: Sequence[str], pause_s: float = 0.05
+) -> None:
+    """Waits until all futures are done, or one has failed, as long as all workers are there.
+
+    Args:
+        client: Client of the cluster.
+        futures: What is waited for; its results stay where they are.
+        workers: Addresses of the workers.
+        pause_s: Seconds between two looks; 0.05 by default.
+
+    Raises:
+        WorkFailed: A worker was lost.
+    """
+    while any(future.status == "pending" for future in futures):
+        if gone := set(workers) - set(client.nthreads()):
+            raise WorkFailed(f"the worker {min(gone)}, which was lost", "workers that stay", _AGAIN)
+        if any(future.status == "error" for future in futures):
+            return
+        time.sleep(pause_s)
 
 
 def _client(address: str, patience_s: float) -> "Client":

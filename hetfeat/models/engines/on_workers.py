@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hetfeat.cluster import wait_for_all
+from hetfeat.cluster import wait_beside, wait_for_all
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.features.cluster import ClusterBatch
 from hetfeat.models.base import OnEpoch
@@ -56,15 +56,23 @@ def grow_on_workers(
     client = features.client
     shares = divide(train.examples, len(client.nthreads()))
     workers = sorted(client.nthreads())[: len(shares)]
+    held = [
+        [batch.gathered(worker) for batch in (features.take(rows), judged)]
+        for worker, rows in zip(workers, shares, strict=True)
+    ]
+    # A worker that grows waits for the others, and would give them no features meanwhile.
+    wait_beside(client, [each for of_worker in held for each in of_worker], workers)
     futures: list[Any] = []
-    for worker, rows, met in zip(workers, shares, meet(client, workers), strict=True):
+    for worker, rows, batches, met in zip(
+        workers, shares, held, meet(client, workers), strict=True
+    ):
         sides = [_without_features(side) for side in (share_of(train, rows), valid)]
         told = on_epoch is not None and not futures  # all workers would tell the same
         futures.append(
             client.submit(
                 *(_grow_there, grow, met, told),
                 *client.scatter(sides, workers=[worker], direct=False, hash=False),
-                *(batch.gathered(worker) for batch in (features.take(rows), judged)),
+                *batches,
                 workers=[worker],
                 allow_other_workers=False,
                 pure=False,
