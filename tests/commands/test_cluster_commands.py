@@ -80,7 +80,8 @@ def test_networks_fetch_the_features(records, address, capfd):
     given = ("--records", "records", "--model", "mlp", "--effort", "quick")
     alone = adapting.succeed(capfd, "train", *given)
     shared = adapting.succeed(capfd, "train", *given, "--cluster", address)
-    assert alone["metrics"] == shared["metrics"]
+    # Threads of torch add up in an order of their own.
+    assert shared["metrics"] == pytest.approx(alone["metrics"], rel=1e-3)
 
 
 def test_a_wrong_address_is_refused_before_anything_is_done(records, capfd):
