@@ -67,7 +67,7 @@ def translated(doing: str) -> Iterator[None]:
 
 def _said(error: Exception) -> str:
     """What an error says, on one line and without the values of secret variables."""
-    text = " ".join("".join(c for c in str(error) if c not in "↳").split())
+    text = " ".join(str(error).replace("↳", "").split())
     for name, value in os.environ.items():
         if value and len(value) > 3 and any(word in name for word in _SECRET):
             text = text.replace(value, "***")
