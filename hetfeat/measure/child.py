@@ -35,7 +35,7 @@ from hetfeat.measure.messages import (
     Start,
     VaryPrograms,
 )
-from hetfeat.measure.program_timer import ProgramTimer, gone_on_failure
+from hetfeat.measure.program_timer import ProgramTimer, gone_on_failure, load_library
 from hetfeat.measure.worker_loop import KindOf, serve
 from hetfeat.parsing import decode
 from hetfeat.records import ErrorKind
@@ -108,7 +108,7 @@ class Service(ProgramTimer):
 
     def load(self, request: LoadProgram) -> None:
         """Keeps a library that was built elsewhere for `run`."""
-        library = tvm.runtime.load_module(request.path)
+        library = load_library(request.path, request.kernels)
         arrays = [self._array(i, *a) for i, a in enumerate(request.arguments)]
         self._built[request.program] = library, arrays
 

@@ -1,4 +1,4 @@
-"""Measures on this machine what others build."""
+"""Measures on this machine what others build, or what it builds itself for its GPU meanwhile."""
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,16 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
-from hetfeat.measure.base import make_measurement, need_cpu
-from hetfeat.measure.cluster_builder import ClusterBuilder
+from hetfeat.measure.base import make_measurement, need_measurable
 from hetfeat.measure.latencies import latencies_of
 from hetfeat.measure.local import CHILD, DEFAULTS, MeasureOptions
-from hetfeat.measure.machine_lock import timing
+from hetfeat.measure.machine_lock import timing, timing_gpu
 from hetfeat.measure.messages import LoadProgram, RequestFailed, RunProgram, Seconds
+from hetfeat.measure.pool_builder import PoolBuilder
 from hetfeat.measure.pool_measurer import PoolMeasurer
-from hetfeat.measure.rounds import BuiltLibrary, BuiltRounds, Rounds
+from hetfeat.measure.rounds import BuiltLibrary, BuiltRounds, Rounds, TaskBuilder
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.measure.worker_pool import WorkerPool
 from hetfeat.records import ErrorKind, Measurement, Program, Task
@@ -29,20 +30,26 @@ class ElsewhereMeasurer(PoolMeasurer):
         profile: Profile of the device, a CPU of this machine.
         builder: Builder of the programs.
         options: Settings of measuring on this machine, default `local.DEFAULTS`.
+        proposers: Number of children that propose; default None for one a thread of the device.
+        rounds_at_once: Number of rounds begun at once, default 4; see `BuiltRounds`.
 
     Raises:
-        RequestError: Its target is no CPU.
+        RequestError: Its target is no CPU, and no NVIDIA GPU that is here.
     """
 
     def __init__(
         self,
         profile: DeviceProfile,
-        builder: ClusterBuilder,
+        builder: TaskBuilder,
         options: MeasureOptions = DEFAULTS,
+        proposers: int | None = None,
+        rounds_at_once: int = 4,
     ) -> None:
-        need_cpu(profile)
-        super().__init__(profile, WorkerPool(profile, CHILD, profile.threads, options))
+        need_measurable(profile)
+        super().__init__(profile, WorkerPool(profile, CHILD, proposers or profile.threads, options))
         self._builder, self._options = builder, options
+        self._rounds_at_once = rounds_at_once
+        self._alone = timing_gpu if profile.target.is_gpu else timing
         self._runner = Worker(CHILD, [options.start(profile).model_dump_json()], profile.threads)
         self._ready_generation: int | None = None
         # A child ends with the thread that started it: rounds have threads of their own.
@@ -70,7 +77,7 @@ class ElsewhereMeasurer(PoolMeasurer):
         def run(program: Program, built: BuiltLibrary, best_s: float | None) -> Measurement:
             return self._runs.submit(self._run, cold, program, built, best_s).result()
 
-        return BuiltRounds(self._builder, run, fail)
+        return BuiltRounds(self._builder, run, fail, self._rounds_at_once)
 
     def measure_each(
         self,
@@ -96,11 +103,9 @@ class ElsewhereMeasurer(PoolMeasurer):
             self._ready_generation = self._runner.generation
         run = RunProgram(program=program.key, incumbent_s=best_s, cold=cold)
         with tempfile.TemporaryDirectory(prefix="hetfeat-run-") as folder:
-            path = Path(folder) / f"{program.key}.so"
-            path.write_bytes(built.library)
-            load = LoadProgram(program=program.key, path=str(path), arguments=built.arguments)
+            load = LoadProgram(program=program.key, **built.written_to(Path(folder)))
             try:
-                with timing():
+                with self._alone():
                     self._runner.ask(load, self._options.run_timeout_s)
                     found: Seconds = self._runner.ask(run, self._options.run_timeout_s)
                 latencies = latencies_of(found, program.task, self.profile)
@@ -114,3 +119,35 @@ class ElsewhereMeasurer(PoolMeasurer):
         self, program: Program, error: ErrorKind | None, latencies: Sequence[float] = ()
     ) -> Measurement:
         return make_measurement(program, self.profile.name, latencies, error)
+
+
+class GpuMeasurer(ElsewhereMeasurer):
+    """Measures on the NVIDIA GPU of this machine, all of whose cores propose and build meanwhile.
+
+    Args:
+        profile: Profile of the device.
+        builders: Number of children that build, and of those that propose; default None for one a
+            core.
+        options: Settings of measuring on this machine, default `local.DEFAULTS`.
+
+    Raises:
+        RequestError: No NVIDIA GPU that is here.
+    """
+
+    def __init__(
+        self,
+        profile: DeviceProfile,
+        builders: int | None = None,
+        options: MeasureOptions = DEFAULTS,
+    ) -> None:
+        count = builders or host.usable_cores()
+        self._pool_builder = PoolBuilder(profile, count, options)
+        super().__init__(profile, self._pool_builder, options, count, max(4, count))
+
+    def __enter__(self) -> Self:
+        self._pool_builder.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._pool_builder.__exit__(*error)

@@ -9,7 +9,7 @@ from hetfeat.dataset.sidecar_files import quarantine
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.cluster_builder import ClusterBuilder
-from hetfeat.measure.elsewhere import ElsewhereMeasurer
+from hetfeat.measure.elsewhere import ElsewhereMeasurer, GpuMeasurer
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.measure.remote.measurer import RemoteMeasurer
 
@@ -37,6 +37,8 @@ def measurer_of(
         return RemoteMeasurer(profile, partial(quarantine, store), builder=builder)
     if builder is not None:
         return ElsewhereMeasurer(profile, builder)
+    if profile.target.is_gpu:
+        return GpuMeasurer(profile, builders)
     return LocalMeasurer(profile, builders=builders)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 
-from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
 from hetfeat.measure.base import make_measurement, need_measurable
@@ -49,16 +48,12 @@ class MeasureOptions(PoolOptions):
 DEFAULTS = MeasureOptions()
 
 
-def _builders(profile: DeviceProfile) -> int:
-    return host.usable_cores() if profile.target.is_gpu else profile.threads
-
-
 class LocalMeasurer(PoolMeasurer):
     """Proposes and measures programs in persistent children.
 
-    Building uses one child a thread of the device, for a GPU one a core, or `builders`; running is
-    exclusive on the machine, so that a program has all cores to itself. A child that dies or hangs
-    costs the program it was at, nothing else.
+    Building uses one child a thread of the device, or `builders`; running is exclusive on the
+    machine, so that a program has all cores to itself. A child that dies or hangs costs the program
+    it was at, nothing else.
 
     Args:
         profile: Profile of the device.
@@ -91,7 +86,7 @@ class LocalMeasurer(PoolMeasurer):
         need_measurable(profile)
         self._run_threads = profile.threads if pool else None
         if pool is None:
-            pool = WorkerPool(profile, child, builders or _builders(profile), options)
+            pool = WorkerPool(profile, child, builders or profile.threads, options)
         super().__init__(profile, pool)
         self._options = options
         self._keeps_built = False

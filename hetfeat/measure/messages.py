@@ -230,11 +230,19 @@ class BuildFile(Message[list[Argument]]):
 
 
 class LoadProgram(Message[None]):
-    """Has a library that was built elsewhere kept for `RunProgram`, as `BuildProgram` would."""
+    """Has a library that was built elsewhere kept for `RunProgram`, as `BuildProgram` would.
+
+    Attributes:
+        program: Key of the program.
+        path: Path of its library.
+        kernels: Path of its kernels, None for a CPU.
+        arguments: Shape and type of each argument.
+    """
 
     do: Literal["load"] = "load"
     program: str
     path: str
+    kernels: str | None = None
     arguments: list[Argument]
 
 

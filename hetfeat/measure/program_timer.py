@@ -3,10 +3,12 @@
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 
 from hetfeat.measure.latencies import SHORTEST_S
 from hetfeat.measure.messages import Seconds
@@ -72,6 +74,22 @@ class ProgramTimer:
             values = np.random.default_rng(position).random(shape).astype(dtype)
             self._arrays[key] = tvm.runtime.tensor(values, self._device)
         return self._arrays[key]
+
+
+def load_library(path: str, kernels: str | None) -> Any:
+    """A library that `hetfeat.measure.build_child` built.
+
+    Args:
+        path: Path of the library.
+        kernels: Path of its machine code for a GPU, None for a CPU.
+    """
+    if kernels is not None:
+        machine_code = Path(kernels).read_bytes()
+        # In place of the kernels' source the library has a line; TVM asks to compile that.
+        tvm_ffi.register_global_func(
+            "tvm_callback_cuda_compile", lambda source: machine_code, override=True
+        )
+    return tvm.runtime.load_module(path)
 
 
 @contextlib.contextmanager

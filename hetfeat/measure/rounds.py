@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.messages import Argument
-from hetfeat.records import ErrorKind, Measurement, Program
+from hetfeat.records import ErrorKind, Measurement, Program, Task
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,21 @@ class BuiltLibrary:
     Attributes:
         library: Bytes of the library.
         arguments: Shape and type of each argument.
+        kernels: Machine code of its kernels for a GPU, None by default for a CPU.
     """
 
     library: bytes
     arguments: list[Argument]
+    kernels: bytes | None = None
+
+    def written_to(self, folder: Path) -> dict[str, Any]:
+        """Writes it into a folder; returns what `LoadProgram` says of it."""
+        library, kernels = folder / "program.so", folder / "program.cubin"
+        library.write_bytes(self.library)
+        if self.kernels is not None:
+            kernels.write_bytes(self.kernels)
+        of_kernels = None if self.kernels is None else str(kernels)
+        return {"path": str(library), "kernels": of_kernels, "arguments": self.arguments}
 
 
 OnBuilt = Callable[[Program, BuiltLibrary | ErrorKind | BaseException], None]
@@ -43,6 +55,13 @@ class Builder(Protocol):
 
     def forget(self) -> None:
         """Lets go of what is not built."""
+
+
+class TaskBuilder(Builder, Protocol):
+    """Builds programs of tasks that it is told of."""
+
+    def add_task(self, task: Task, module: str) -> None:
+        """Makes a task known by its module, as `save_workload` writes it."""
 
 
 class Rounds(Protocol):

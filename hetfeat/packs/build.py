@@ -21,18 +21,18 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.durable import write_file
 from hetfeat.errors import RequestError, WorkFailed
 from hetfeat.measure.build_timeout import BuildTimeoutOptions
+from hetfeat.measure.kernels import need_compiler
 from hetfeat.measure.machine_lock import building
 from hetfeat.measure.messages import Argument
 from hetfeat.measure.worker_pool import PoolOptions, WorkerPool
 from hetfeat.packs.archive import write_pack
-from hetfeat.packs.kernels import need_compiler
 from hetfeat.packs.manifest import PACK_FORMAT, Manifest, PackedProgram, PackedTask
 from hetfeat.packs.proposals import Measured, load_measured, propose
 from hetfeat.packs.tasks import PackTasks, tasks_of_networks, tasks_of_store
 from hetfeat.parsing import parse
 from hetfeat.records import ErrorKind, Program
 
-CHILD = "hetfeat.packs.build_child"
+CHILD = "hetfeat.measure.build_child"
 PATIENT = PoolOptions(build_timeout=BuildTimeoutOptions(longest_s=120.0, shortest_s=60.0))
 """No device waits for a build, and one that is cut off is a record of a failure for good."""
 LIBRARY, KERNELS = ".so", ".cubin"

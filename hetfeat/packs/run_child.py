@@ -10,15 +10,12 @@ import resource
 import sys
 from importlib.metadata import version
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-import tvm
-import tvm_ffi
 from tvm.libinfo import package_lib_paths
 
 from hetfeat.measure.messages import MAX_MESSAGE_BYTES, Handlers, Message, Seconds, Start
-from hetfeat.measure.program_timer import ProgramTimer, gone_on_failure
+from hetfeat.measure.program_timer import ProgramTimer, gone_on_failure, load_library
 from hetfeat.measure.worker_loop import serve
 from hetfeat.packs.messages import DescribeDevice, DeviceFacts, RunPacked
 from hetfeat.parsing import decode
@@ -53,13 +50,7 @@ class PackService(ProgramTimer):
 
     def run(self, request: RunPacked) -> Seconds:
         """Seconds of a program, a mean per repeat."""
-        if request.kernels is not None:
-            kernels = Path(request.kernels).read_bytes()
-            # In place of the kernels' source the library has a line; TVM asks to compile that.
-            tvm_ffi.register_global_func(
-                "tvm_callback_cuda_compile", lambda source: kernels, override=True
-            )
-        library = tvm.runtime.load_module(request.library)
+        library = load_library(request.library, request.kernels)
         arrays = [self._array(i, *argument) for i, argument in enumerate(request.arguments)]
         if not self._gpu:
             return self._latencies(library, arrays, request.incumbent_s, request.cold)

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from hetfeat.dataset.schema import from_table, with_stores
+from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.measure.local import CHILD
 from hetfeat.measure.worker_pool import WorkerPool
@@ -33,7 +34,7 @@ class FeatureExtraction(ExitStack):
         if not self._modules or not records.num_rows:
             return records
         if self._pool is None:  # nothing is timed: the device may be elsewhere, or a GPU
-            self._pool = self.enter_context(WorkerPool(profile, CHILD, profile.threads))
+            self._pool = self.enter_context(WorkerPool(profile, CHILD, host.usable_cores()))
         programs = [measurement.program for measurement in from_table(records)]
         for task in {program.task for program in programs}:
             if task.hash in self._modules:

@@ -135,7 +135,16 @@ def tune(
     session = Session(journal, profile.name, [task for task, _ in tasks], budget)
     scheduler = Scheduler(states, alternatives or {}, options.scheduler)
     rounds = rounds_of(measurer)
-    tuning = _Tuning(rounds, session, scheduler, guidance, options.scheduler.batch, on_round, [])
+    tuning = _Tuning(
+        rounds,
+        measurer.for_each,
+        session,
+        scheduler,
+        guidance,
+        options.scheduler.batch,
+        on_round,
+        [],
+    )
     tuning.resume()
     expected_s: dict[str, float] = {}
     picked: dict[str, Program] = {}
@@ -147,6 +156,14 @@ def tune(
             picked |= _pick(scheduler.select_unmeasured(expected_s), measurer)
     leaders = {state.task.hash: state.leaders for state in states if state.leaders}
     return TuningResult(session.ended, leaders, picked, expected_s, **vars(session.progress()))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Programs that a task is asked for."""
+
+    state: TaskState
+    count: int
 
 
 @dataclass(frozen=True)
@@ -168,6 +185,7 @@ class _Tuning:
     """The loop; `told` has the measurements in the order in which the searches were told."""
 
     rounds: Rounds
+    for_each: Callable[..., list[Sequence[Program]]]
     session: Session
     scheduler: Scheduler
     guidance: ModelGuidance
@@ -200,8 +218,8 @@ class _Tuning:
         flying: deque[_Round] = deque()
         try:
             while True:
-                while len(flying) < self.rounds.at_once and (begun := self._begin(flying)):
-                    flying.append(begun)
+                if len(flying) <= self.rounds.at_once // 2:
+                    flying.extend(self._begin(flying))
                 if not flying:
                     return
                 self._measure(flying)
@@ -214,27 +232,28 @@ class _Tuning:
             for interrupted in flying:
                 self._tell(interrupted)
 
-    def _begin(self, flying: Sequence[_Round]) -> _Round | None:
-        """The next round, which is being built from now on; None where there is none so far."""
+    def _begin(self, flying: Sequence[_Round]) -> list[_Round]:
+        """The next rounds, which are being built from now on; none where there are none so far."""
         trials_left = self.session.trials_left - sum(each.open for each in flying)
-        if trials_left <= 0:
-            return None
-        state = self.scheduler.next_task([each.state for each in flying])
-        if state is None:
-            if not flying:
-                self.session.ended = "exhausted"
-            return None
-        with stage("proposing"):
-            programs = self._propose(state, min(self.batch, trials_left))
+        asked: list[_Asked] = []
+        while len(flying) + len(asked) < self.rounds.at_once and trials_left > 0:
+            busy = [each.state for each in flying] + [each.state for each in asked]
+            if (state := self.scheduler.next_task(busy)) is None:
+                if not busy:
+                    self.session.ended = "exhausted"
+                break
+            asked.append(_Asked(state, min(self.batch, trials_left)))
+            trials_left -= self.batch
+        with stage("proposing"):  # a child for each task, or all of them for one
+            proposed = self.for_each(_propose, asked) if len(asked) > 1 else map(_propose, asked)
+            programs = list(proposed)
+        return [self._launch(*each) for each in zip(asked, programs, strict=True)]
+
+    def _launch(self, asked: _Asked, programs: Sequence[Program]) -> _Round:
+        state = asked.state
         incumbent_s = {} if state.best_s is None else {state.task.hash: state.best_s}
         self.rounds.begin(programs, incumbent_s)
         return _Round(state, programs, [])
-
-    def _propose(self, state: TaskState, count: int) -> Sequence[Program]:
-        """Programs of a task, which is exhausted where there are none."""
-        programs = _or_warning(partial(state.search.ask, count)) or []
-        state.exhausted = not programs
-        return programs
 
     def _measure(self, flying: Sequence[_Round]) -> None:
         """Measures until the first of the rounds is whole; of others comes what comes."""
@@ -282,6 +301,13 @@ def _start(
         )
         states.append(TaskState(task, weight, search, options.scheduler))
     return states
+
+
+def _propose(asked: _Asked) -> Sequence[Program]:
+    """Programs of a task, which is exhausted where there are none."""
+    programs = _or_warning(partial(asked.state.search.ask, asked.count)) or []
+    asked.state.exhausted = not programs
+    return programs
 
 
 def _or_warning(propose: Callable[[], T]) -> T | None:

@@ -20,7 +20,7 @@ TVM_AT_MODULE_LEVEL = {
     "hetfeat/measure/gemm_child.py",
     "hetfeat/measure/program_timer.py",
     "hetfeat/measure/remote/child.py",
-    "hetfeat/packs/build_child.py",
+    "hetfeat/measure/build_child.py",
     "hetfeat/packs/run_child.py",
     "hetfeat/schedules/design_space.py",
     "hetfeat/schedules/integer.py",

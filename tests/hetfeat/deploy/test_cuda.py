@@ -20,7 +20,7 @@ from hetfeat.devices.cuda import gpu_profile
 from hetfeat.devices.presets import preset
 from hetfeat.devices.profile import save_profile
 from hetfeat.errors import RequestError, WorkFailed
-from hetfeat.measure.local import LocalMeasurer
+from hetfeat.measure.elsewhere import GpuMeasurer
 from hetfeat.records import Program
 from hetfeat.schedules.design_space import TaskSpace, replay
 from hetfeat.workloads.networks import load_network
@@ -132,7 +132,7 @@ def test_a_machine_without_a_gpu_measures_nothing_on_one():
     if tvm.cuda().exist:
         pytest.skip("there is a GPU")
     with pytest.raises(RequestError, match=r"a machine without a GPU .* libcudart\.so\.13"):
-        LocalMeasurer(profile_of("sm_75"))
+        GpuMeasurer(profile_of("sm_75"))
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def gpu():
 def test_programs_are_measured_on_the_gpu_and_one_that_fails_costs_itself(network, gpu):
     target = as_target(gpu.target)
     tasks = extract_tasks(lower(import_network(network), target), target)
-    with LocalMeasurer(gpu) as measurer:
+    with GpuMeasurer(gpu) as measurer:
         for task in tasks:
             measurer.add_task(task.task, save_workload(task.module))
             programs = measurer.sample(task.task, 4, 0)

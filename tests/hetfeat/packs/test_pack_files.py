@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.serialization import (
 
 from hetfeat.devices.presets import preset
 from hetfeat.errors import DataError, RequestError
+from hetfeat.measure.kernels import without_headers
 from hetfeat.packs import standalone
 from hetfeat.packs.archive import ArchiveLimits, open_pack, write_pack
 from hetfeat.packs.device_checks import runs_code_of
-from hetfeat.packs.kernels import without_headers
 from hetfeat.packs.manifest import Manifest, PackedProgram, PackedTask
 from hetfeat.packs.proposals import propose
 from hetfeat.packs.run import run_pack

@@ -11,8 +11,8 @@ import tvm_ffi
 
 from hetfeat.devices.target import linker
 from hetfeat.measure import child as here
+from hetfeat.measure.kernels import compile_kernels
 from hetfeat.measure.messages import Argument, BuildFile, Handlers, Start
-from hetfeat.packs.kernels import compile_kernels
 
 KERNELS = ".cubin"
 KEEP_SOURCE = "TVM_COMPILE_FORCE_FALLBACK"
