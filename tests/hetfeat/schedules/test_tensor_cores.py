@@ -3,11 +3,11 @@
 import dataclasses
 import json
 import shutil
-import struct
 
 import numpy as np
 import pytest
 import tvm
+from halves import multiplications_on_tensor_cores
 from tvm import te
 
 from hetfeat.devices.presets import preset
@@ -23,8 +23,6 @@ from hetfeat.workloads.relax import as_target, describe, save_workload
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
 H100 = preset("nvidia-h100")
-HMMA = 0x23C
-"""Code of the instruction of tensor cores that multiplies float16, of every architecture here."""
 
 
 def product(rows=64, columns=96, depth=64, dtype="float16"):
@@ -88,21 +86,6 @@ def test_room_is_told_from_factors():
     assert not keeps_to_threads(many)  # 256 warps
 
 
-def instructions_of(cubin, wanted):
-    """How often an instruction occurs in the machine code, by its lowest 12 bits of 128."""
-    (start,) = struct.unpack_from("<Q", cubin, 40)
-    size, count, names = struct.unpack_from("<3H", cubin, 58)
-    heads = [struct.unpack_from("<IIQQQQ", cubin, start + size * at) for at in range(count)]
-    found = 0
-    for name, _, _, _, offset, length in heads:
-        if cubin[heads[names][4] + name :].startswith(b".text."):
-            codes = (
-                struct.unpack_from("<H", cubin, at)[0] for at in range(offset, offset + length, 16)
-            )
-            found += sum(code & 0xFFF == wanted for code in codes)
-    return found
-
-
 @pytest.mark.parametrize(("dtype", "expected"), [("float16", True), ("float32", False)])
 def test_machine_code_has_instructions_of_tensor_cores(tmp_path, monkeypatch, dtype, expected):
     if cuda._nvrtc() is None and shutil.which("nvcc") is None:
@@ -116,7 +99,7 @@ def test_machine_code_has_instructions_of_tensor_cores(tmp_path, monkeypatch, dt
     shutil.unpack_archive(tmp_path / "pack", tmp_path, "xztar")
     cubins = [path.read_bytes() for path in tmp_path.rglob("*.cubin")]
     assert len(cubins) == 4
-    assert [instructions_of(cubin, HMMA) > 0 for cubin in cubins] == [expected] * 4
+    assert [multiplications_on_tensor_cores(cubin) > 0 for cubin in cubins] == [expected] * 4
 
 
 @pytest.mark.parametrize("rows", [64, 49])

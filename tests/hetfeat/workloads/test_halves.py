@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
+from halves import Attention
 from torch import nn
 from tvm import relax
 from tvm.s_tir import Schedule
@@ -27,21 +28,6 @@ from hetfeat.workloads.relax import (
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
 CPU = {"kind": "llvm", "mcpu": "haswell", "num-cores": 1}
-
-
-class Attention(nn.Module):
-    """A layer of a transformer, of 32 features."""
-
-    def __init__(self):
-        super().__init__()
-        self.parts = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
-        self.norm, self.grow, self.shrink = nn.LayerNorm(32), nn.Linear(32, 64), nn.Linear(64, 32)
-
-    def forward(self, x):
-        query, key, value = (part(x) for part in self.parts[:3])
-        scores = torch.softmax(query @ key.transpose(1, 2) / 32**0.5, -1)
-        x = self.norm(x + self.parts[3](scores @ value))
-        return self.norm(x + self.shrink(nn.functional.gelu(self.grow(x))))
 
 
 class Residual(nn.Module):
