@@ -16,7 +16,7 @@ from hetfeat.api.networks import load_network
 from hetfeat.deploy.calibration import as_calibration
 from hetfeat.deploy.check_on_device import CheckOptions
 from hetfeat.deploy.pipeline import compile_found, deploy
-from hetfeat.deploy.precision import FLOAT32, check_precision, slug_in
+from hetfeat.deploy.precision import FLOAT32, check_precision, need_half, slug_in
 from hetfeat.deploy.quantise import import_in_precision
 from hetfeat.deploy.request import (
     DeployRequest,
@@ -84,8 +84,9 @@ def deploy_network(
         journal: `OUT.journal` of the same network with other weights, default None: nothing is
             measured, what it holds is compiled.
         on_progress: Callable that is told of progress as programs are measured, default None.
-        precision: `float32` (the default), or `int8`: quantised with `calibration`, and verified
-            against exact integers; the report's `accuracy` says how far that is from float32.
+        precision: `float32` (the default); `float16`, on an NVIDIA GPU; or `int8`: quantised with
+            `calibration`, and verified against exact integers; the report's `accuracy` says how far
+            that is from float32.
         calibration: Inputs to quantise with, of two batches or more: an `.npz` file, a folder of
             images, `module:function`, or an array or tensor for each input; default None.
         max_loss: Most that `int8` may lose, the share of rows with another first class or, without
@@ -114,6 +115,7 @@ def deploy_network(
     check_precision(precision, calibration, 1, max_loss)
     signing_key()  # one that cannot be used shows before anything is tuned
     profile = as_profile(device)
+    need_half(precision, profile.name, profile.target)
     need_measurable(profile)
     need_cross_compiler(profile.name, profile.target)
     with reported_to(on_progress):

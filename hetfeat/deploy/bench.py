@@ -11,6 +11,7 @@ from typing import Any
 
 from hetfeat.deploy.bundle import read_manifest
 from hetfeat.deploy.messages import CompareEngine, TimeEngine, WarmEngine
+from hetfeat.deploy.precision import FLOAT16, FLOAT32, slug_in
 from hetfeat.errors import RequestError, WorkFailed, not_one_of
 from hetfeat.measure.machine_lock import timing
 from hetfeat.measure.messages import Hello, Message, RequestFailed
@@ -23,6 +24,8 @@ MORE_PEERS = ("torch_compile",)
 """Engines compared with where they are asked for: half a minute goes by before the first run."""
 GPU_PEERS = ("torch", "torch_compile")
 """Engines compared with on a GPU; the others are the CPU's here."""
+MORE_GPU_PEERS = ("torch_max_autotune",)
+"""Engines compared with on a GPU where asked for: a minute goes by before the first run."""
 PEERS_OF_FILES = {"ONNX": ("onnxruntime", "openvino"), "TFLite": ()}
 """Engines that run a network which comes from a file, by its `Network.kind`."""
 WITHOUT_TORCH = {"bundle", "onnx"}
@@ -70,7 +73,7 @@ class Latency:
 
 def peer_runs(peer: str, kind: str) -> bool:
     """Whether a peer runs networks of a kind, as `Network.kind` tells it."""
-    return peer in PEERS_OF_FILES.get(kind, (*PEERS, *MORE_PEERS))
+    return peer in PEERS_OF_FILES.get(kind, (*PEERS, *MORE_PEERS, *MORE_GPU_PEERS))
 
 
 def bench_bundle(
@@ -80,7 +83,7 @@ def bench_bundle(
 
     Args:
         folder: Folder of the bundle.
-        peers: Names among `PEERS` and `MORE_PEERS`.
+        peers: Names among `PEERS` and `MORE_PEERS`; on a GPU `GPU_PEERS` and `MORE_GPU_PEERS`.
         network: Name of the network for the peers; None for the manifest's, if it is a plain name.
             A manifest never says which file or function to load.
         rounds: Number of turns of each engine.
@@ -94,13 +97,15 @@ def bench_bundle(
     """
     manifest = read_manifest(folder)
     on_gpu = manifest["target"]["kind"] == "cuda"
-    choices = GPU_PEERS if on_gpu else (*PEERS, *MORE_PEERS)
+    choices = (*GPU_PEERS, *MORE_GPU_PEERS) if on_gpu else (*PEERS, *MORE_PEERS)
     if unknown := sorted(set(peers) - set(choices)):
         raise not_one_of("peer", unknown[0], choices, "correct --peers")
     request = {"network": "", "slug": "which it does not name", **manifest.get("request", {})}
     if peers and network is None and is_plain_name(request["network"]):
         network = request["network"]
-    if peers and (network is None or network_slug(network) != request["slug"]):
+    half = request.get("precision") == FLOAT16
+    precision = FLOAT16 if half else FLOAT32
+    if peers and (network is None or slug_in(network_slug(network), precision) != request["slug"]):
         raise RequestError(
             f"--network {network or 'not given'} for the peers of '{folder}'",
             f"the network that the bundle was made from, {request['slug']}",
@@ -112,7 +117,7 @@ def bench_bundle(
         for batch in batches
     }
     settings = {"network": network, "batch": batches[0], "seed": request.get("seed")}
-    settings |= {"outputs": request.get("outputs", [])}
+    settings |= {"outputs": request.get("outputs", []), "half": half}
     engines |= {peer: {"engine": peer, **settings} for peer in peers}
     if on_gpu:
         engines = {name: {**engine, "gpu": True} for name, engine in engines.items()}

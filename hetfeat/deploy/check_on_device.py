@@ -20,6 +20,7 @@ from hetfeat.deploy.bench import (
 )
 from hetfeat.deploy.lowered import Lowered
 from hetfeat.deploy.peer_files import write_exact, write_for_peers
+from hetfeat.deploy.precision import FLOAT16
 from hetfeat.deploy.remote.device import BundleSessionOptions, DeviceBundle, on_device
 from hetfeat.deploy.request import DeployRequest
 from hetfeat.deploy.runtime import worst
@@ -297,7 +298,7 @@ def _settings_of_peers(lowered: Lowered, names: Sequence[str]) -> Iterator[dict[
     """
     request, network = lowered.request, lowered.networks[0].network
     named = {"network": request.network, "batch": request.batches[0], "seed": request.seed}
-    named |= {"outputs": request.outputs}
+    named |= {"outputs": request.outputs, "half": request.precision == FLOAT16}
     readers = set(PEERS_OF_FILES["ONNX"]) & set(names)
     with tempfile.TemporaryDirectory() as folder:
         written = write_for_peers(network, Path(folder)) if readers else None

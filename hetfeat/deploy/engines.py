@@ -3,7 +3,8 @@
     python -m hetfeat.deploy.engines FILE_DESCRIPTOR SETTINGS_JSON
 
 Settings: `engine`, `threads`, and what the engine needs: `bundle`; or `onnx`, the path of a model,
-and `inputs`, those of its inputs; or `network`, `batch`, `seed` and `outputs`.
+and `inputs`, those of its inputs; or `network`, `batch`, `seed`, `outputs` and `half`, whether
+torch runs it in float16.
 """
 
 import json
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,6 +95,15 @@ def torch_compile(settings: dict[str, Any]) -> Run:
     return run
 
 
+def torch_max_autotune(settings: dict[str, Any]) -> Run:
+    """The network compiled by torch's Inductor, its kernels tuned and replayed as a CUDA graph."""
+    import torch
+
+    run = _torch(settings, partial(torch.compile, mode="max-autotune"))
+    run()
+    return run
+
+
 def onnxruntime(settings: dict[str, Any]) -> Run:
     """The network in ONNX Runtime's CPU provider, all graph optimisations on."""
     import onnxruntime as runtime
@@ -140,8 +151,12 @@ def _torch(settings: dict[str, Any], compiled: Callable[[Any], Any]) -> Run:
     elif torch.cuda.is_available():
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
-        module = compiled(network.module.to(GPU))
-        inputs = tuple(torch.as_tensor(value).to(GPU) for value in network.inputs)
+        half = torch.float16 if settings.get("half") else None
+        module = compiled(network.module.to(GPU, half))
+        inputs = tuple(
+            value.to(GPU, half if value.is_floating_point() else None)
+            for value in map(torch.as_tensor, network.inputs)
+        )
     else:
         raise RequestError("a torch without CUDA", "a build of torch with it", "leave it out")
 
@@ -184,6 +199,7 @@ ENGINES = {
     "bundle": bundle,
     "torch": torch_eager,
     "torch_compile": torch_compile,
+    "torch_max_autotune": torch_max_autotune,
     "onnxruntime": onnxruntime,
     "openvino": openvino,
     "torch_matmul": gemm_engines.torch_matmul,

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hetfeat.deploy.precision import FLOAT16
 from hetfeat.deploy.request import DeployRequest, Imported
 from hetfeat.deploy.stages import Stopwatch
-from hetfeat.deploy.verify import Reference, reference_of
+from hetfeat.deploy.verify import OF_HALVES, Reference, ToleranceOptions, reference_of
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.records import Task
 from hetfeat.workloads.convolution_variants import extract_variant_tasks, find_alternatives
@@ -71,13 +72,15 @@ def lower_networks(
     from hetfeat.workloads.relax import as_target, in_layout, save_workload
 
     target, watch = as_target(profile.target), Stopwatch()
+    half = request.precision == FLOAT16
+    tolerance = OF_HALVES if half else ToleranceOptions()
     with refusals(request.network):
         with watch.stage("lowering"):
-            modules = [in_layout(imported.module, target) for imported in networks]
+            modules = [in_layout(imported.module, target, half=half) for imported in networks]
         with watch.stage("references"):
             references = [
-                reference_of(imported.network, request.seed, module=imported.module)
-                for imported in networks
+                reference_of(of.network, request.seed, module=of.module, tolerance=tolerance)
+                for of in networks
             ]
         _warn_of_silence(references[0])
         with watch.stage("lowering"):

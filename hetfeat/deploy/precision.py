@@ -1,9 +1,13 @@
-"""The precision that a network is deployed in: float32, or quantised to 8 bits on the way."""
+"""The precision that a network is deployed in: float32, its half, or quantised to 8 bits."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from hetfeat.devices.nvidia import has_tensor_cores
 from hetfeat.errors import RequestError
 
-FLOAT32, INT8 = "float32", "int8"
-PRECISIONS = (FLOAT32, INT8)
+FLOAT32, FLOAT16, INT8 = "float32", "float16", "int8"
+PRECISIONS = (FLOAT32, FLOAT16, INT8)
 QUANTISED = "quantised.onnx"
 """Name of the file in a deployment's journal that is the quantised network."""
 
@@ -40,6 +44,25 @@ def check_precision(
         )
 
 
+def need_half(precision: str, device: str, target: Mapping[str, Any]) -> None:
+    """Refuses float16 on a device whose tensor cores no programs are made for.
+
+    Args:
+        precision: Precision that is asked for.
+        device: Name of the device.
+        target: TVM's target of it.
+
+    Raises:
+        RequestError: It is float16, and the device no NVIDIA GPU of sm_80 or later.
+    """
+    if precision == FLOAT16 and not has_tensor_cores(target):
+        raise RequestError(
+            f"--precision float16 on '{device}', of {target.get('arch', target['kind'])}",
+            "an NVIDIA GPU of sm_80 or later",
+            "choose such a --device, or leave --precision out",
+        )
+
+
 def slug_in(slug: str, precision: str) -> str:
-    """The slug of a network in a precision: its bundles in int8 are versions of their own."""
+    """The slug of a network in a precision: its bundles in another are versions of their own."""
     return slug if precision == FLOAT32 else f"{slug}_{precision}"

@@ -1,5 +1,6 @@
 """What a compute capability says of NVIDIA's multiprocessors."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,11 @@ class Multiprocessor:
     shared_memory_bytes: int
     registers: int = 65536
 
+    @property
+    def opt_in_bytes_of_block(self) -> int:
+        """Most shared memory in bytes of a block that asks for it; CUDA keeps 1 KB from 8.0 on."""
+        return self.shared_memory_bytes - (_KB if self.capability >= 8 else 0)
+
 
 _KNOWN = (
     Multiprocessor(3.0, 192, 2048, 48 * _KB),
@@ -44,6 +50,12 @@ _KNOWN = (
 """CUDA C++ Programming Guide: technical specifications, and arithmetic throughput, by compute
 capability."""
 _OF_ARCH = {f"sm_{round(10 * known.capability)}": known for known in _KNOWN}
+
+
+def has_tensor_cores(target: Mapping[str, Any]) -> bool:
+    """Whether a TVM target is a GPU whose tensor cores programs are made for: from sm_80 on."""
+    digits = re.sub(r"\D", "", str(target.get("arch", "")))
+    return target["kind"] == "cuda" and bool(digits) and int(digits) >= 80
 
 
 def multiprocessor(target: Mapping[str, Any]) -> Multiprocessor | None:

@@ -1,7 +1,11 @@
 """CUDA source into machine code of one architecture, without a GPU: by NVRTC, or else by nvcc."""
 
 import contextlib
+import os
 import re
+import shutil
+import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,8 @@ from hetfeat.errors import WorkFailed
 REGISTER_USE = "--register-usage-level=10"
 """Option of ptxas that TVM gives to nvcc: other code would be measured than is deployed."""
 _PREAMBLE = re.compile(r"\A\s*#ifdef __CUDACC_RTC__\n.*?\n#endif\n", re.DOTALL)
+_INCLUDED = re.compile(r"#include\s*[<\"](.+?)[>\"]")
+_TOP = re.compile(r"^#\$ TOP=(.+)$", re.MULTILINE)
 _INTEGERS = """\
 using int8_t = signed char;
 using uint8_t = unsigned char;
@@ -21,7 +27,8 @@ using int64_t = long long;
 using uint64_t = unsigned long long;
 """
 """What kernels need of the headers that TVM includes, which take a second to read each time."""
-_INCLUDES = Path("/usr/local/cuda/include")
+_HEADERS = frozenset({"cuda_fp16.h", "mma.h"})
+"""Headers that stand by themselves: those of float16 and of tensor cores."""
 
 
 def compile_kernels(source: str, arch: str) -> bytes:
@@ -50,10 +57,23 @@ def need_compiler(arch: str) -> None:
 def without_headers(source: str) -> str:
     """The source with types of its own in place of TVM's headers, where nothing else needs these.
 
-    Kernels that include more, such as those of float16, are left as they are.
+    Kernels that include more than float16 and tensor cores are left as they are.
     """
     short, count = _PREAMBLE.subn(_INTEGERS, source, count=1)
-    return short if count and "std::" not in short and "#include" not in short else source
+    stays = count and "std::" not in short and _HEADERS.issuperset(_INCLUDED.findall(short))
+    return short if stays else source
+
+
+@cache
+def _include_folders() -> list[Path]:
+    """Headers of the toolkit that nvcc is of, by its own word: it may be a link, or a script."""
+    top = Path("/usr/local/cuda")
+    if nvcc := shutil.which("nvcc"):
+        command = [nvcc, "--dryrun", "-E", "-x", "cu", os.devnull]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        if found := _TOP.search(said.stderr):
+            top = Path(found[1]).resolve()
+    return [each for each in (top / "include", top / "include/cccl") if each.is_dir()]
 
 
 def _nvrtc() -> Any:
@@ -68,7 +88,7 @@ def _nvrtc() -> Any:
 
 def _by_nvrtc(nvrtc: Any, source: str, arch: str) -> bytes:
     options = [f"--gpu-architecture={arch}", "--use_fast_math", f"--ptxas-options={REGISTER_USE}"]
-    options += [f"-I{folder}" for folder in (_INCLUDES, _INCLUDES / "cccl") if folder.is_dir()]
+    options += [f"-I{folder}" for folder in _include_folders()]
     encoded = [option.encode() for option in options]
     _, program = nvrtc.nvrtcCreateProgram(
         without_headers(source).encode(), b"kernels.cu", 0, [], []

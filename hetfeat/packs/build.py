@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hetfeat.dataset.files import append_lines, json_lines, sha256
 from hetfeat.dataset.store import RecordStore
+from hetfeat.deploy.precision import FLOAT32, need_half
 from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.durable import write_file
@@ -50,12 +51,14 @@ class PackRequest:
         programs: Number of programs in all, shared evenly among tasks.
         store: Folder of the records that the pack goes on from; None for none.
         seed: Seed of every draw.
+        precision: `float32`, the default, or `float16`; that of a store's tasks is theirs.
     """
 
     networks: tuple[str, ...]
     programs: int
     store: Path | None = None
     seed: int = 0
+    precision: str = FLOAT32
 
 
 @dataclass(frozen=True)
@@ -102,9 +105,10 @@ def build_pack(
         WorkFailed: No program could be built, or there is no compiler for a GPU's kernels.
     """
     _need_target(profile)
+    need_half(request.precision, profile.name, profile.target)
     store = RecordStore.open(request.store) if request.store else None
     if request.networks or store is None:
-        tasks = tasks_of_networks(request.networks, profile)
+        tasks = tasks_of_networks(request.networks, profile, request.precision)
     else:
         tasks = tasks_of_store(store)
     measured = load_measured(store, profile.name) if store else {}
@@ -154,7 +158,10 @@ def _work_folder(
     """
     folder = out.with_name(f".{out.name}.building")
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = [profile.to_dict(), asdict(request), known, version("apache-tvm")]
+    asked = asdict(request)
+    if request.precision == FLOAT32:  # as it was written before there was another
+        del asked["precision"]
+    wanted = [profile.to_dict(), asked, known, version("apache-tvm")]
     text = json.dumps(wanted, default=str, sort_keys=True)
     with (folder / "lock").open("a") as lock:
         try:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hetfeat.dataset.store import RecordStore
+from hetfeat.deploy.precision import FLOAT16, FLOAT32, slug_in
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
 from hetfeat.records import Task
@@ -28,8 +29,15 @@ class PackTasks:
     networks: Mapping[str, Mapping[str, int]]
 
 
-def tasks_of_networks(names: Sequence[str], profile: DeviceProfile) -> PackTasks:
+def tasks_of_networks(
+    names: Sequence[str], profile: DeviceProfile, precision: str = FLOAT32
+) -> PackTasks:
     """The tasks of networks in every variant of their convolutions.
+
+    Args:
+        names: Names of the networks.
+        profile: Profile of the device.
+        precision: `float32`, the default, or `float16`.
 
     Raises:
         RequestError: There is no such network.
@@ -44,11 +52,11 @@ def tasks_of_networks(names: Sequence[str], profile: DeviceProfile) -> PackTasks
         plain, batch = split_batch(name)
         network = load_network(plain, batch)
         with refusals(name):
-            module = in_layout(import_network(network), target)
+            module = in_layout(import_network(network), target, half=precision == FLOAT16)
             found = extract_variant_tasks(module, target, TRANSFORMS)
         tasks |= {task.task.hash: task.task for task in found}
         modules |= {task.task.hash: save_workload(task.module) for task in found}
-        key = network.name + (f"@{batch}" if batch > 1 else "")
+        key = slug_in(network.name, precision) + (f"@{batch}" if batch > 1 else "")
         networks[key] = count_occurrences(found)
     return PackTasks(tasks, modules, networks)
 

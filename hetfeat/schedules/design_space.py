@@ -16,13 +16,20 @@ from tvm.s_tir.schedule import Trace as TvmTrace
 from tvm.sym import detect_linear_equation
 from tvm.target.codegen import target_has_features
 
+from hetfeat.devices.nvidia import has_tensor_cores
 from hetfeat.devices.target import vector_isa
 from hetfeat.features.per_store import StoreFeatures
 from hetfeat.schedules import blocked, integer, winograd
 from hetfeat.schedules import trace as traces
-from hetfeat.schedules.intrinsics import load_for_cpu
+from hetfeat.schedules.intrinsics import load_for_cpu, load_for_tensor_cores
 from hetfeat.schedules.registers import FLOAT32_BYTES, VectorUnit
 from hetfeat.schedules.shared_memory import Read, SharedMemory
+from hetfeat.schedules.tensor_cores import (
+    TensorCores,
+    multiplies_halves,
+    space_generators,
+    with_opt_in_memory,
+)
 from hetfeat.schedules.threads import first_kept, keeps_to_threads
 
 ISAS_OF_FEW_REGISTERS = ("avx2", "sse42", "scalar")
@@ -54,9 +61,16 @@ class TaskSpace:
         self._tries_per_program = tries_per_program
         load_for_cpu(target.attrs.get("mtriple"))
         self.module = module
-        self._context = ms.TuneContext(
-            module, target=target, space_generator=_rules(target), num_threads=1, rand_state=1
-        )
+        generators = [_rules(target)]
+        if has_tensor_cores(dict(target.export())) and multiplies_halves(self._unscheduled()):
+            target, generators = with_opt_in_memory(target), space_generators()
+        self._contexts = [
+            ms.TuneContext(
+                module, target=target, space_generator=rules, num_threads=1, rand_state=1
+            )
+            for rules in generators
+        ]
+        self._context = self._contexts[0]
         self._features = StoreFeatures(self._context, cache_line_bytes)
         self._gpu = target.kind.name == "cuda"
         self._unit = vector_unit(target)
@@ -64,12 +78,14 @@ class TaskSpace:
             limit_bytes = int(target.attrs["max_shared_memory_per_block"])
             reads_of = cache(partial(_reads_of, self._unscheduled()))
             self._shared_memory = SharedMemory(limit_bytes, reads_of)
+            self._tensor_cores = TensorCores(limit_bytes)
 
     @cached_property
     def _sketches(self) -> list[TvmTrace]:
         own = list(self._custom_sketches())
         if not own or not self._unit.is_small:  # with few registers, next to none of the others fit
-            own = [*self._context.generate_design_space(), *own]
+            found = [context.generate_design_space() for context in self._contexts]
+            own = [*itertools.chain.from_iterable(found), *own]
         return [schedule.trace for schedule in own]
 
     @cached_property
@@ -164,7 +180,8 @@ class TaskSpace:
     def _keeps(self, trace: traces.Trace) -> bool:
         """False of what TVM would refuse or spill, as far as decisions alone tell."""
         if self._gpu:
-            return keeps_to_threads(trace) and self._shared_memory.holds(trace)
+            room = self._shared_memory.holds(trace) and self._tensor_cores.holds(trace)
+            return room and keeps_to_threads(trace)
         return self._unit.holds(trace, self._fewest_sums)
 
     def _applied(self, trace: traces.Trace | None, rng: random.Random) -> Schedule | None:
@@ -219,7 +236,7 @@ def _reads_of(kernel: Schedule, block: str) -> list[Read | None]:
 def _rules(target: tvm.target.Target) -> ms.SpaceGenerator:
     """MetaSchedule's rules for a target; for NVIDIA GPUs those of their lanes.
 
-    It would take those of tensor cores for newer ones, which compute no float32. For AVX-512 it
+    It would take those of tensor cores for newer ones, which multiply no float32. For AVX-512 it
     would take a product of integers that saturates, or one that this LLVM refuses.
     """
     kind = "cuda" if target.kind.name == "cuda" else "from-target"
@@ -241,6 +258,8 @@ def vector_unit(target: tvm.target.Target) -> VectorUnit:
 def replay(module: tvm.IRModule, trace: str) -> Schedule:
     """The schedule of a recorded trace, post-processing included as it was recorded."""
     load_for_cpu()
+    if "wmma_" in trace:
+        load_for_tensor_cores()
     schedule = Schedule(module, debug_mask="none")
     TvmTrace.apply_json_to_schedule(json.loads(trace), schedule)
     return schedule

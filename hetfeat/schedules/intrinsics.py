@@ -5,12 +5,17 @@ A CPU needs those of its own architecture, 0.2 s: this puts a package in the pla
 one that finds the same modules but imports none by itself.
 """
 
+import ast
 import importlib
 import importlib.util
 import platform
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
+from importlib.machinery import SourceFileLoader
+from types import CodeType, ModuleType
+
+from hetfeat.errors import WorkFailed
 
 PACKAGE = "tvm.s_tir.tensor_intrin"
 MODULE_OF_MACHINE = {"x86_64": "x86", "aarch64": "arm_cpu"}
@@ -48,6 +53,18 @@ INSTRUCTIONS = (
     DotProducts("hetfeat_dot_8x2_avx2", "llvm.x86.avx2.pmadd.wd", "avx2", 8, 2, "int16"),
 )
 """The best first."""
+WMMA = {
+    "init": "wmma_fill_16x16x16_f32",
+    "load_a": "wmma_load_16x16x16_f16_a_shared_dyn",
+    "load_b": "wmma_load_16x16x16_f16_b_shared_dyn",
+    "compute": "wmma_sync_16x16x16_f16f16f32",
+    "store": "wmma_store_16x16x16_f32_shared",
+}
+"""Intrinsics that multiply float16 and add up float32.
+
+Operands lie in dynamic shared memory, which may be large, and sums in static: TVM lowers no
+program of which one memory has both types.
+"""
 
 
 def load_for_cpu(triple: str | None = None) -> None:
@@ -72,3 +89,51 @@ def load_for_cpu(triple: str | None = None) -> None:
         importlib.import_module(f"{PACKAGE}.{module}")
     if module == "x86":
         importlib.import_module("hetfeat.schedules.integer_intrinsics")
+
+
+class _OfTensorCores(SourceFileLoader):
+    """Loads TVM's module of CUDA's intrinsics without the registrations of all others.
+
+    It neither reads nor writes the bytecode that Python keeps of the whole module.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        tree = ast.parse(self.get_data(path))
+        named = {
+            of.targets[0].id: of.value.value
+            for of in tree.body
+            if isinstance(of, ast.Assign)
+            and isinstance(of.targets[0], ast.Name)
+            and isinstance(of.value, ast.Constant)
+        }
+        kept = (None, *WMMA.values())
+        tree.body = [of for of in tree.body if _registers(of, named) in kept]
+        return compile(tree, path, "exec")
+
+
+def _registers(statement: ast.stmt, named: Mapping[str, object]) -> object:
+    """The name of the intrinsic that a statement registers; None where it registers none."""
+    match statement:
+        case ast.Expr(ast.Call(ast.Attribute(attr="register"), [ast.Constant(value), *_])):
+            return value
+        case ast.Expr(ast.Call(ast.Attribute(attr="register"), [ast.Name(name), *_])):
+            return named.get(name, name)
+    return None
+
+
+def load_for_tensor_cores() -> None:
+    """Registers the tensor intrinsics of `WMMA`; all of CUDA's take 20 seconds to parse."""
+    name = f"{PACKAGE}.cuda"
+    load_for_cpu()
+    if name in sys.modules:
+        return
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        raise WorkFailed("a TVM without intrinsics of CUDA", "TVM 0.27", "install it anew")
+    loader = _OfTensorCores(name, found.origin)
+    spec = importlib.util.spec_from_file_location(name, found.origin, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    sys.modules[name] = module

@@ -12,6 +12,7 @@ from hetfeat.schedules.trace import TILE, Trace
 
 MAX_VTHREADS = 8
 """What TVM's VerifyGPUCode allows."""
+WARP = 32
 LOW = "meta_schedule.thread_extent_low_inclusive"
 HIGH = "meta_schedule.thread_extent_high_inclusive"
 
@@ -42,7 +43,7 @@ def keeps_to_threads(trace: Trace) -> bool:
     instructions, decisions = trace
     chosen = dict(decisions)
     extents: dict[str, int] = {}
-    threads = None
+    threads, of_each = None, 1
     for index, (kind, inputs, attributes, outputs) in enumerate(instructions):
         if kind == TILE and index in chosen:
             extents |= zip(outputs, chosen[index], strict=True)
@@ -56,9 +57,11 @@ def keeps_to_threads(trace: Trace) -> bool:
                 return False
         elif kind == "Bind" and attributes[0].startswith("threadIdx"):
             threads = extents.get(inputs[0])
+        elif kind == "Annotate" and attributes[0] == "warp_execution":
+            of_each = WARP  # what is bound to threads runs on tensor cores, each by a warp
         elif kind == "Annotate" and threads is not None:
-            too_few = attributes[0] == LOW and threads < inputs[1]
-            too_many = attributes[0] == HIGH and threads > inputs[1]
+            too_few = attributes[0] == LOW and of_each * threads < inputs[1]
+            too_many = attributes[0] == HIGH and of_each * threads > inputs[1]
             if too_few or too_many:
                 return False
     return True

@@ -25,6 +25,7 @@ from hetfeat.workloads.onnx_static import open_node, static
 from hetfeat.workloads.operators import anchor_operator
 from hetfeat.workloads.passes.combine_matmuls import combine_siblings
 from hetfeat.workloads.passes.fold_constants import fold_constants
+from hetfeat.workloads.passes.halve_products import halve_products
 from hetfeat.workloads.passes.integers import make_integers
 from hetfeat.workloads.passes.keep_roundings import keep_roundings
 from hetfeat.workloads.passes.lay_out_pads import lay_out_pads
@@ -152,10 +153,17 @@ def lower(
     return into_kernels(in_layout(module, target), target, winograd)
 
 
-def in_layout(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+def in_layout(
+    module: tvm.IRModule, target: tvm.target.Target, *, half: bool = False
+) -> tvm.IRModule:
     """The first half of `lower`, the longer one, which all variants of convolutions share.
 
     Convolutions become NHWC, whose weights MetaSchedule may lay out anew for each program.
+
+    Args:
+        module: A network with its parameters bound.
+        target: Target that it is compiled for.
+        half: Whether its products are computed in float16, default False.
     """
     step = relax.transform
     normal = [step.CanonicalizeBindings(), fold_constants, step.FoldConstant()]
@@ -179,7 +187,8 @@ def in_layout(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
         step.FoldConstant(),
     ]
     with target:
-        return _where_they_can(module, passes)
+        module = _where_they_can(module, passes)
+        return step.CanonicalizeBindings()(halve_products(module)) if half else module
 
 
 def _where_they_can(module: tvm.IRModule, passes: Sequence[Pass]) -> tvm.IRModule:

@@ -32,6 +32,11 @@ class PackBuildOptions:
         None, "Record store that the pack goes on from: near its fastest.", flag="--from"
     )
     out: Path = option(Path("pack.tar.xz"), "File of the pack.")
+    precision: str = option(
+        "float32",
+        "float32, or float16 for tensor cores.",
+        type=click.Choice(["float32", "float16"]),
+    )
     seed: int = seed_option()
 
 
@@ -52,7 +57,9 @@ def build(options: PackBuildOptions) -> dict[str, Any]:
         raise RequestError(
             "a pack of nothing", "--network or --from", "name a network, or a record store"
         )
-    request = PackRequest(options.network, options.programs, options.store, options.seed)
+    request = PackRequest(
+        options.network, options.programs, options.store, options.seed, options.precision
+    )
     profile = find_profile(options.device)
     with progress(options.programs, "program") as at:
         built = build_pack(profile, request, options.out, lambda done, total: at(done))

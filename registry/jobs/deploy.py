@@ -15,7 +15,7 @@ from hetfeat.deploy.bundle import read_manifest
 from hetfeat.deploy.calibration import CalibrationData, read_calibration
 from hetfeat.deploy.check_on_device import CheckOptions
 from hetfeat.deploy.pipeline import compile_found, deploy
-from hetfeat.deploy.precision import FLOAT32, INT8, check_precision, slug_in
+from hetfeat.deploy.precision import FLOAT32, INT8, check_precision, need_half, slug_in
 from hetfeat.deploy.quantise import import_in_precision, import_kept
 from hetfeat.deploy.report import DeployReport
 from hetfeat.deploy.request import (
@@ -90,7 +90,7 @@ class DeployJob:
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
         output: Names of the outputs that are wanted; none, the default, for all.
         minutes: Most minutes of tuning; None, the default, for what the effort allows.
-        precision: `float32`, the default, or `int8`.
+        precision: `float32`, the default, `float16` or `int8`.
         calibration: Calibration data of `int8`: an `.npz` file, a folder of images or
             `module:function`; default None.
         max_loss: Most that `int8` may lose; None, the default, for any.
@@ -163,6 +163,7 @@ def deploy_and_register(job: DeployJob) -> Deployment:
     if not job.out.exists():  # what lies there may be this network's, and asking loads torch
         check_classifier(job.network)
     profile = find_profile(job.device)
+    need_half(job.precision, profile.name, profile.target)
     need_measurable(profile)
     if job.refresh or not job.out.exists():  # else it may be this bundle already
         need_cross_compiler(profile.name, profile.target)

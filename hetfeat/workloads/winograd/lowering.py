@@ -54,7 +54,7 @@ def _eligible(call: Any) -> bool:
     return (
         (str(attrs.data_layout), str(attrs.kernel_layout)) == ("NHWC", "HWIO")
         and isinstance(weights, tvm.ir.GenericConst)
-        and str(call.ty.dtype) == "float32"
+        and str(weights.ty.dtype) == "float32"
         and weights.value.shape[:2] == (3, 3)
         and {int(n) for n in (*attrs.strides, *attrs.dilation, attrs.groups)} == {1}
     )

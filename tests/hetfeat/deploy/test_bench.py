@@ -289,8 +289,15 @@ def test_peers_of_a_bundle_for_a_gpu_run_on_it(monkeypatch):
     bench.bench_bundle(Path("b"), bench.GPU_PEERS, None, 1)
     assert all(engine["gpu"] for engine in told.values())
     assert set(told) == {"bundle, batch 1", "torch", "torch_compile"}
-    with pytest.raises(RequestError, match="torch, torch_compile"):
+    with pytest.raises(RequestError, match="torch, torch_compile, torch_max_autotune"):
         bench.bench_bundle(Path("b"), ("openvino",), None, 1)
+    halves = {"precision": "float16", "slug": "resnet18_float16"}
+    for changed, half in (({}, False), (halves, True)):
+        manifest["request"] |= changed
+        bench.bench_bundle(Path("b"), bench.MORE_GPU_PEERS, "resnet18", 1)
+        assert told["torch_max_autotune"]["half"] is half
+    with pytest.raises(RequestError, match="resnet18_float16"):
+        bench.bench_bundle(Path("b"), bench.GPU_PEERS, "resnet50", 1)
 
 
 def test_a_peer_on_a_gpu_needs_a_torch_that_can():
@@ -300,6 +307,19 @@ def test_a_peer_on_a_gpu_needs_a_torch_that_can():
         pytest.skip("it can")
     with pytest.raises(RequestError, match="a torch without CUDA"):
         engines.torch_eager({"threads": 1, "network": "resnet18", "batch": 1, "seed": 0, "gpu": 1})
+
+
+@pytest.mark.parametrize(("half", "dtype"), [(True, "float16"), (False, "float32")])
+def test_torch_on_a_gpu_runs_the_precision_that_is_asked_for(monkeypatch, half, dtype):
+    import torch
+
+    network = Network("net", torch.nn.Linear(4, 4).eval(), (torch.ones(1, 4),))
+    monkeypatch.setattr(engines, "GPU", "cpu")
+    monkeypatch.setattr(engines, "load_network", lambda *given: network)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    settings = {"threads": 1, "network": "net", "batch": 1, "seed": 0, "gpu": True, "half": half}
+    assert str(engines.torch_eager(settings)().dtype) == f"torch.{dtype}"
 
 
 def test_an_untuned_network_that_is_too_slow_there_costs_no_deployment(monkeypatch, device, caplog):

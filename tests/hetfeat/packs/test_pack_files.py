@@ -255,5 +255,7 @@ def test_headers_are_left_out_where_nothing_needs_them():
     plain = head + "void main_kernel() {}\n"
     assert "#include" not in without_headers(plain)
     assert without_headers(plain).endswith("void main_kernel() {}\n")
-    for needs in ("#include <cuda_fp16.h>\n", "std::is_same\n"):
+    half = without_headers(plain + "#include <cuda_fp16.h>\n#include <mma.h>\n")
+    assert half.count("#include") == 2 and "cstdint" not in half
+    for needs in ("#include <curand.h>\n", "std::is_same\n"):
         assert without_headers(plain + needs) == plain + needs
