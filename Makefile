@@ -44,8 +44,8 @@ lint: env ## What the gate checks without running tests
 docs: env ## The documentation as a site in site/; a broken link or anchor is an error
 	NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict
 
-packaged-models: env ## Trains the cost models that come with the package, minutes each
-	$(VENV_PYTHON) tools/packaged_models.py
+packaged-models: env ## Trains the cost models that come with the package, minutes each; ARGS=gpu-nvidia one
+	$(VENV_PYTHON) tools/packaged_models.py $(ARGS)
 
 figures: env ## Writes figures and charts of README.md and docs/ from benchmarks/results/
 	$(VENV_PYTHON) benchmarks/figures.py

@@ -1,12 +1,15 @@
 """What a source is worth to a device with few measurements of each task, by how both are learnt.
 
     python benchmarks/transfer_ways.py --public DIR --out FILE [--pairs NAME,...] [--seed 0]
+        [--budgets 4,8,16] [--tested 16] [--own STORE]
     python benchmarks/transfer_ways.py --out FILE --table
 
 `--public` is the store that `model_tables.py` imports the auto-scheduler's records into
-(`OUT/public-whole`). CPU pairs are of the packaged records, without the final networks. Of the
-target TASKS tasks are drawn, and N programs of each measured; up to TESTED others of each are
-tested, the same ones for every N. `scratch` with 3 N is what a source is worth if it is matched.
+(`OUT/public-whole`). CPU pairs are of the packaged records, without the final networks; the H100's
+and the H200's records are the packaged ones of GPUs, or those of `--own`. Of the target TASKS tasks
+are drawn, and N programs of each measured; up to TESTED others of each are tested, the same ones
+for every N of `--budgets`, and `--tested` at least. `scratch` with 3 N is what a source is worth if
+it is matched.
 
 Ways: `source` as it is, and fine-tuned for some rounds; `together`, one training of the measured
 and the source's records; and means of two ways' margins. FILE has a line for each pair and N, with
@@ -44,8 +47,7 @@ from hetfeat.transfer.finetune import (
 )
 from hetfeat.transfer.joint import learnt_together, thinned
 
-BUDGETS = (4, 8, 16)
-MOST = 3 * BUDGETS[-1]
+BUDGETS = [4, 8, 16]
 TUNED = {"source": 0, "10 rounds": 10, "30 rounds": 30, "100 rounds": 100, "300 rounds": 300}
 CENTRED = ("as they are", "centred")
 MEANS = (
@@ -54,7 +56,7 @@ MEANS = (
     ("together", "100 rounds"),
     ("together", "source"),
 )
-TASKS, TESTED, LEAST_TESTED, TAUGHT, DRAWN = 40, 150, 16, 40, 260
+TASKS, TESTED, TAUGHT, DRAWN = 40, 150, 40, 260
 ZEN = "amd-epyc-znver"
 PAIRS: dict[str, tuple[tuple[str, ...], str]] = {
     "V100 to K80": (("nvidia-v100",), "nvidia-k80"),
@@ -63,6 +65,14 @@ PAIRS: dict[str, tuple[tuple[str, ...], str]] = {
     "Zen 3 to Zen 5": ((f"{ZEN}3-avx2-2t",), f"{ZEN}5-avx512-2t"),
     "K80 to V100": (("nvidia-k80",), "nvidia-v100"),
     "K80 to a Xeon": (("nvidia-k80",), "intel-xeon-platinum-8358"),
+}
+OLDER = {"K80": "nvidia-k80", "V100": "nvidia-v100", "RTX 2080 Ti": "nvidia-rtx-2080-ti"}
+OWN = {"H100": "nvidia-h100", "H200": "nvidia-h200"}
+"""Devices of the project's own records of GPUs."""
+PAIRS_OF_OWN: dict[str, tuple[tuple[str, ...], str]] = {
+    f"{name} to {own}": (devices, device)
+    for own, device in OWN.items()
+    for name, devices in [*((n, (d,)) for n, d in OLDER.items()), ("all", tuple(OLDER.values()))]
 }
 
 
@@ -79,27 +89,29 @@ class Target:
         return FewShot(self.measurable.take(rows), self.order[rows] % min(4, count // 2), self.test)
 
 
-def records_of(public: Path, devices: Sequence[str]) -> Examples:
+def records_of(given: argparse.Namespace, devices: Sequence[str]) -> Examples:
     """Records of some devices, at most DRAWN of each task."""
     if any(device.startswith(ZEN) for device in devices):
         store = RecordStore.open(packaged_store())
         examples = without_final(assemble(store).examples, store.networks())
         return examples.take(np.flatnonzero(np.isin(examples.device.astype(str), devices)))
-    examples = assemble(RecordStore.open(public), devices=devices).examples
+    store = given.own if set(devices) <= set(OWN.values()) else given.public
+    examples = assemble(RecordStore.open(store), devices=devices).examples
     return thinned(examples, DRAWN, 0)
 
 
-def target_of(examples: Examples, seed: int) -> Target:
+def target_of(examples: Examples, seed: int, most: int, tested: int) -> Target:
+    """Of tasks with enough programs, `most` to measure and at least `tested` to test on."""
     rng = np.random.default_rng(seed)
     ran = examples.take(np.flatnonzero(np.isfinite(examples.latency_s)))
     tasks = [rng.permutation(rows) for rows in by_group(group_codes(ran)[0])]
-    tasks = [rows for rows in tasks if len(rows) >= MOST + LEAST_TESTED]
+    tasks = [rows for rows in tasks if len(rows) >= most + tested]
     tasks = [tasks[i] for i in rng.permutation(len(tasks))[:TASKS]]
-    order = np.concatenate([np.arange(MOST) for _ in tasks])
+    order = np.concatenate([np.arange(most) for _ in tasks])
     return Target(
-        ran.take(np.concatenate([rows[:MOST] for rows in tasks])),
+        ran.take(np.concatenate([rows[:most] for rows in tasks])),
         order,
-        ran.take(np.concatenate([rows[MOST : MOST + TESTED] for rows in tasks])),
+        ran.take(np.concatenate([rows[most : most + TESTED] for rows in tasks])),
     )
 
 
@@ -159,12 +171,13 @@ def line_of(
 def run(given: argparse.Namespace) -> None:
     done = {(line["pair"], line["seed"], line["budget"]) for line in read_lines(given.out)}
     for pair in given.pairs:
-        missing = [n for n in BUDGETS if (pair, given.seed, n) not in done]
+        missing = [n for n in given.budgets if (pair, given.seed, n) not in done]
         if not missing:
             continue
-        devices, device = PAIRS[pair]
-        taught = thinned(records_of(given.public, devices), TAUGHT, given.seed)
-        target = target_of(records_of(given.public, [device]), given.seed)
+        devices, device = {**PAIRS, **PAIRS_OF_OWN}[pair]
+        taught = thinned(records_of(given, devices), TAUGHT, given.seed)
+        most = 3 * max(given.budgets)
+        target = target_of(records_of(given, [device]), given.seed, most, given.tested)
         split = split_examples(taught, "by_task", given.seed)
         source = build("xgb", "standard", given.seed, {})
         source.fit(taught.take(np.concatenate([split.train, split.test])), taught.take(split.valid))
@@ -219,8 +232,13 @@ def _row(cells: Sequence[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--public", type=Path)
+    parser.add_argument("--own", type=Path, default=packaged_store("gpu-nvidia"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--pairs", type=lambda text: text.split(","), default=[*PAIRS])
+    parser.add_argument(
+        "--budgets", type=lambda text: [int(each) for each in text.split(",")], default=BUDGETS
+    )
+    parser.add_argument("--tested", type=int, default=16, help="least programs of a task to test")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--judged", action="store_true", help="cross-validate each strength, too")
     parser.add_argument("--table", action="store_true", help="only print what FILE holds")

@@ -1,6 +1,7 @@
 """Makes the packaged data set: a balanced part of what `hetfeat collect` measured.
 
     python tools/package_records.py WHOLE OUT --more STORE STORE [--programs 48]
+    python tools/package_records.py WHOLE --family gpu-nvidia [--more STORE STORE]
 
 Of each task of WHOLE come at most so many programs, evenly from the fastest to the slowest on the
 first device, and the same ones on the others. Left out are programs that did not run on every
@@ -8,12 +9,21 @@ device and those of batches that something else on the machine slowed down. Stor
 are added as they are; of a device that several know, the first one's profile is kept. Of no store
 come tasks with the anchor of one in the networks `--without`, whose latencies docs/performance.md
 reports, and none that nothing was measured of.
+
+With `--family` the records are those of its devices, each balanced by itself. They take the place
+of the family's packaged ones (give these as `--more` to add to them). Their card, a README.md, is
+written, too. What would make the whole data set larger than MOST_BYTES is refused.
 """
 
 import argparse
 import json
+import shutil
+import sys
 from collections import ChainMap, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +31,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hetfeat.dataset.schema import median_latencies
+from hetfeat.dataset import packaged
+from hetfeat.dataset.schema import SCHEMA, median_latencies
 from hetfeat.dataset.store import RecordStore
+from hetfeat.dataset.store_config import StoreConfig
+from hetfeat.devices.families import devices_of_family
+from hetfeat.devices.profile import DeviceProfile
+from hetfeat.durable import publish_folder
 from hetfeat.records import anchor_of
 from hetfeat.workloads.convolution_variants import extract_variant_tasks
 from hetfeat.workloads.networks import load_network
@@ -37,14 +52,18 @@ WITHOUT = ("resnet18", "resnet50", "mobilenet_v3_large", "inception_v3", "bert_b
 SLOWED = 1.6
 """A batch this much slower on one device, against the others and against the batches before and
 after it, shared the machine with something: two threads then run one after the other."""
+SMALL = StoreConfig(compression_level=19)
+MOST_BYTES = 25_000_000
+"""Of all packaged records, cards among them."""
 
 
-def by_task(store: RecordStore) -> Iterator[tuple[str, list[str], Any, Any]]:
+def by_task(
+    store: RecordStore, devices: Sequence[str]
+) -> Iterator[tuple[str, list[str], Any, Any]]:
     """Each task with the programs that ran everywhere, their log latencies and their times.
 
-    Both are float64 [programs, devices], devices sorted by name.
+    Both are float64 [programs, devices].
     """
-    devices = sorted(store.devices())
     found: dict[str, dict[str, dict[str, tuple[float, float]]]] = defaultdict(
         lambda: defaultdict(dict)
     )
@@ -52,7 +71,7 @@ def by_task(store: RecordStore) -> Iterator[tuple[str, list[str], Any, Any]]:
         latency_s = median_latencies(table["latencies_s"]).tolist()
         names = (table[name].to_pylist() for name in LIGHT[:4])
         for device, task, program, unix_s, seconds in zip(*names, latency_s, strict=True):
-            if np.isfinite(seconds):
+            if device in devices and np.isfinite(seconds):
                 found[task][program][device] = np.log(seconds), unix_s
     for task, programs in found.items():
         keys = [key for key, ran in programs.items() if len(ran) == len(devices)]
@@ -98,41 +117,38 @@ def tasks_of(store: RecordStore, anchors: set[str]) -> set[str]:
     }
 
 
-def balanced(whole: RecordStore, programs: int, without: set[str]) -> set[str]:
-    """Keys of the programs to keep."""
+def balanced(
+    whole: RecordStore, devices: Sequence[str], programs: int, without: Collection[str]
+) -> pc.Expression:
+    """Which records of some devices to keep."""
     kept: set[str] = set()
-    for task, keys, latency, unix_s in by_task(whole):
+    for task, keys, latency, unix_s in by_task(whole, devices):
         if keys and task not in without:
             rows = np.flatnonzero(~slowed(latency, unix_s))
             rows = rows[np.argsort(latency[rows, 0])]
             places = np.linspace(0, len(rows) - 1, min(programs, len(rows))).round().astype(int)
             kept.update(keys[row] for row in rows[places])
-    return kept
+    return pc.field("device").isin(texts(devices)) & pc.field("program").isin(texts(kept))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name in ("whole", "out"):
-        parser.add_argument(name, type=Path)
-    parser.add_argument("--more", type=Path, nargs="*", default=[])
-    parser.add_argument("--programs", type=int, default=48)
-    parser.add_argument("--without", nargs="*", default=WITHOUT)
-    given = parser.parse_args()
-    whole, more = RecordStore.open(given.whole), [RecordStore.open(path) for path in given.more]
-    devices = ChainMap(*(store.devices() for store in (whole, *more)))
-    anchors = anchors_of(given.without, next(iter(whole.devices().values())).target)
-    without = {task for store in (whole, *more) for task in tasks_of(store, anchors)}
-    chosen = pc.field("program").isin(pa.array(sorted(balanced(whole, given.programs, without))))
-    others = ~pc.field("task").isin(pa.array(sorted(without), pa.string()))
-    out = RecordStore.create(given.out)
-    for profile in devices.values():
+def written(
+    out: RecordStore,
+    stores: Iterable[tuple[RecordStore, pc.Expression]],
+    profiles: Mapping[str, DeviceProfile],
+    without: Collection[str],
+) -> None:
+    """Writes the wanted records of each store, with the devices, networks and tasks they are of.
+
+    Raises:
+        SystemExit: There are none.
+    """
+    for profile in profiles.values():
         out.add_device(profile)
     writer = out.writer()
-    for store in (*more, whole):
-        for table in store.scan(where=chosen if store is whole else others):
-            writer.add(table)
+    for store, wanted in stores:
+        for table in store.scan(where=wanted & pc.field("device").isin(texts(profiles))):
+            # Programs of a task are alike: side by side they take a tenth less.
+            writer.add(table.sort_by([("task", "ascending"), ("trace", "ascending")]))
         modules, measured = store.workloads(), set(store.read(["task"])["task"].to_pylist())
         for name, weights in store.networks().items():
             own = {task: count for task, count in weights.items() if task in measured - without}
@@ -140,6 +156,122 @@ def main() -> None:
             if own:
                 out.add_network(name, own, {task: modules[task] for task in own if task in modules})
     writer.close()
+    if not out.shards():
+        sys.exit("no record is left: other records, or fewer networks as --without")
+
+
+def texts(names: Collection[str]) -> pa.Array:
+    """Names as an array, which has a type even if there are none."""
+    return pa.array(sorted(names), pa.string())
+
+
+CARD = """# The packaged records of {family}
+
+{records} records of {tasks} tasks of {networks} networks, each built and run for this project.
+They are a record store (`hetfeat records stats`, `hetfeat records verify`), and what
+`hetfeat train --family {family}` learns from when no `--records` is given.
+`tools/package_records.py` wrote this card.
+
+| | |
+| --- | --- |
+{facts}
+
+{counts}
+
+SHA-256 of the store (`dataset_digest`): `{digest}`.
+
+Left out is what has the anchor (operator, shapes of data and weights) of a task of
+{without}, and what did not run of the last collection.
+"""
+
+
+def card(store: RecordStore, family: str, without: Collection[str]) -> str:
+    """What there is to say of a family's records, in figures of the store alone."""
+    rows = store.read([name for name in SCHEMA.names if name not in ("trace", "stores")])
+    spread = [max(row) / min(row) for row in rows["latencies_s"].to_pylist() if row]
+    ends_s = pc.min_max(rows["unix_s"]).as_py().values()
+    dates = {datetime.fromtimestamp(s, UTC).date().isoformat() for s in ends_s}
+    facts = {
+        "Devices": "; ".join(f"`{n}` ({p.source})" for n, p in store.devices().items()),
+        "Dates": " to ".join(sorted(dates)),
+        "Tools": ", ".join(sorted(rows["versions"].unique().to_pylist())),
+        "Networks": ", ".join(f"`{name}`" for name in sorted(store.networks())),
+        "Noise": "slowest over fastest repeat of a record: {:.2f} in the median, {:.2f} at the "
+        "90th percentile".format(*np.quantile(spread, [0.5, 0.9])),
+        "Failures": f"{rows['error'].length() - rows['error'].null_count:,} of the records",
+    }
+    return CARD.format(
+        family=family,
+        records=f"{len(rows):,}",
+        tasks=f"{pc.count_distinct(rows['task']).as_py():,}",
+        networks=len(store.networks()),
+        facts="\n".join(f"| {name} | {fact} |" for name, fact in facts.items()),
+        counts="\n\n".join(counts(rows, key) for key in ("device", "dtype", "operator")),
+        digest=store.digest(),
+        without=", ".join(f"`{name}`" for name in without) or "no network",
+    )
+
+
+def counts(rows: pa.Table, key: str) -> str:
+    """Markdown: records and tasks by the values of a column, most records first."""
+    found = rows.group_by(key).aggregate([([], "count_all"), ("task", "count_distinct")])
+    lines = [f"| {key} | records | tasks |", "| --- | --- | --- |"]
+    for row in found.sort_by([("count_all", "descending"), (key, "ascending")]).to_pylist():
+        lines.append(f"| {row[key]} | {row['count_all']:,} | {row['task_count_distinct']:,} |")
+    return "\n".join(lines)
+
+
+def add_family(
+    draft: Path, family: str, without: Collection[str], root: Path, most_bytes: int = MOST_BYTES
+) -> None:
+    """Puts a family's records and their card into the data set, which may not grow too large."""
+    target = root / family
+    (draft / "README.md").write_text(card(RecordStore.open(draft), family, without))
+    others = (path for path in root.rglob("*") if not path.is_relative_to(target))
+    size = sum(p.stat().st_size for p in [*others, *draft.rglob("*")] if p.is_file())
+    if size > most_bytes:
+        shutil.rmtree(draft)
+        sys.exit(
+            f"{size / 1e6:.1f} MB of records, {most_bytes / 1e6:.1f} at most: fewer --programs"
+        )
+    publish_folder(draft, target)
+    print(f"{target}: the whole data set has {size / 1e6:.1f} MB")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("whole", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--family")
+    parser.add_argument("--more", type=Path, nargs="*", default=[])
+    parser.add_argument("--programs", type=int, default=48)
+    parser.add_argument("--without", nargs="*", default=WITHOUT)
+    given = parser.parse_args()
+    if (given.out is None) == (given.family is None):
+        parser.error("OUT or --family")
+    return given
+
+
+def main(root: Path = packaged.HERE) -> None:
+    given = arguments()
+    whole, more = RecordStore.open(given.whole), [RecordStore.open(path) for path in given.more]
+    profiles = dict(ChainMap(*(store.devices() for store in (whole, *more))))
+    if given.family:
+        profiles = {name: profiles[name] for name in devices_of_family(profiles, given.family)}
+    anchors = anchors_of(given.without, next(iter(profiles.values())).target)
+    without = {task for store in (whole, *more) for task in tasks_of(store, anchors)}
+    others = ~pc.field("task").isin(texts(without))
+    alike = [[name] for name in profiles] if given.family else [sorted(whole.devices())]
+    chosen = reduce(or_, (balanced(whole, each, given.programs, without) for each in alike))
+    draft = given.out or root.parent / f".{given.family}.draft"
+    if given.family:
+        shutil.rmtree(draft, ignore_errors=True)
+    out = RecordStore.create(draft, SMALL)
+    written(out, [*((store, others) for store in more), (whole, chosen)], profiles, without)
+    if given.family:
+        add_family(draft, given.family, given.without, root)
 
 
 if __name__ == "__main__":

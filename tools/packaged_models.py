@@ -1,30 +1,37 @@
-"""Trains the cost models that come with the package, of the packaged records.
+"""Trains the cost models that come with the package, each of its family's packaged records.
 
-    python tools/packaged_models.py
+    python tools/packaged_models.py [FAMILY ...]
 
-Each takes minutes. Trainings of the same records and versions give the same trees.
+Without a family all of them, minutes each. Trainings of the same records and versions give the
+same trees.
 """
 
 import json
 import shutil
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import hetfeat
-from hetfeat.dataset.packaged import packaged_store
+from hetfeat.dataset.packaged import packaged_stores
 from hetfeat.models import packaged
 
 FOLDER = Path(packaged.__file__).parent
 
 
-def main() -> None:
-    records = hetfeat.RecordStore.open(packaged_store())
-    for family in sorted({profile.family for profile in records.devices().values()}):
+def train(families: Sequence[str], stores: Mapping[str, Path], folder: Path) -> None:
+    """Trains and saves models of some families, all if none is named, and notes their records."""
+    digests = folder / packaged.RECORDS
+    learnt_from = json.loads(digests.read_text()) if digests.exists() else {}
+    for family in families or stores:
+        records = hetfeat.RecordStore.open(stores[family])
         model = hetfeat.train_cost_model(records, family=family)
-        shutil.rmtree(FOLDER / family, ignore_errors=True)
-        model.save(FOLDER / family)
+        shutil.rmtree(folder / family, ignore_errors=True)
+        model.save(folder / family)
+        learnt_from[family] = records.digest()
+        digests.write_text(json.dumps(learnt_from) + "\n")
         print(f"{family}: PCA {model.valid_pca:.3f} on tasks held out")
-    (FOLDER / packaged.RECORDS).write_text(json.dumps({"sha256": records.digest()}) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    train(sys.argv[1:], packaged_stores(), FOLDER)

@@ -148,7 +148,7 @@ def _write_head(lowered: Lowered, journal: RecordStore) -> None:
 def _library(lowered: Lowered) -> ScheduleLibrary:
     """The packaged records, less this very device's of these tasks and of their anchors."""
     withheld = [task.task for task in lowered.tasks]
-    packaged = RecordStore.open(packaged_store())
+    packaged = RecordStore.open(packaged_store(lowered.profile.family))
     return ScheduleLibrary.of(packaged, lowered.profile.name, withheld)
 
 

@@ -61,7 +61,7 @@ class TrainingRequest:
     """What `hetfeat train` was asked for.
 
     Attributes:
-        records: Record store, or None for the packaged one.
+        records: Record store, or None for the packaged one of the family.
         family: Family or union, or None for that of the records.
         model: Name in `models.registry.MODELS`.
         split: Name in `dataset.splits.SPLITS`; `train_as_tenset` reads none.
@@ -262,7 +262,7 @@ def load_data(
         RequestError: Unknown split, family or holdout.
         DataError: Records that are missing, damaged or too few.
     """
-    store = RecordStore.open(request.records or packaged_store())
+    store = RecordStore.open(request.records or packaged_store(request.family))
     log.info("reading %s", store.path)
     if not (measured := store.measured_devices()):
         raise no_records(store)

@@ -1,5 +1,6 @@
 """Each kind of cost model from records to the registry and back."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import stores
 
+from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.store import RecordStore
 from hetfeat.models.registry import MODELS
 from registry.jobs.transfer import Transfer, transfer_and_register
@@ -149,6 +151,26 @@ def test_two_hardware_families_from_nothing(registry_here, capfd):
         ("costmodel.gpu-nvidia", 1),
         ("costmodel.gpu-nvidia", 2),
     ]
+
+
+def test_a_family_learns_from_its_own_packaged_records(registry_here, monkeypatch, capfd):
+    stores.make_store(registry_here / "packaged", tasks=6)
+    gpus = registry_here / "packaged" / "gpu-nvidia"
+    stores.make_store(gpus, ("gpu-a", "gpu-b"), tasks=6, family="gpu-nvidia")
+    own = functools.partial(packaged_store, root=registry_here / "packaged")
+    monkeypatch.setattr("registry.jobs.train.packaged_store", own)
+
+    def trained(*options):
+        return adapting.succeed(capfd, "train", "--effort", "quick", *options)
+
+    made = trained("--family", "gpu-nvidia")
+    assert (made["model"], made["devices"]) == ("costmodel.gpu-nvidia", "gpu-a,gpu-b")
+    assert made["dataset_digest"] == RecordStore.open(gpus).digest()
+    for stage in ("staging", "production"):
+        adapting.succeed(capfd, "promote", "costmodel.gpu-nvidia", "1", "--to", stage)
+    assert trained("--family", "gpu")["devices"] == made["devices"]
+    for options in ((), ("--family", "cpu")):
+        assert trained(*options)["devices"] == "a,b"
 
 
 def test_hpo_chooses_among_values_and_tables(here, capfd):

@@ -16,9 +16,10 @@ from stores import make_store
 
 import hetfeat
 from hetfeat.api import models
-from hetfeat.dataset.packaged import packaged_store
+from hetfeat.dataset.packaged import packaged_store, packaged_stores
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError, RequestError
+from hetfeat.models.packaged import packaged_model
 
 PUBLIC = [name for name in hetfeat.__all__ if name != "__version__"]
 HEAVY = ("torch", "tvm", "numpy", "pandas", "pyarrow", "tqdm", "pydantic", "mlflow", "registry")
@@ -182,6 +183,13 @@ class TestModels:
         assert name.startswith("packaged:")
         assert source.dataset_digest == hetfeat.RecordStore.open(packaged_store()).digest()
         assert source.model.valid_pca > 0.7
+
+    def test_every_packaged_model_is_of_its_familys_packaged_records(self):
+        for family, folder in packaged_stores().items():
+            found = packaged_model(family)
+            if found is not None:
+                assert found.dataset_digest == hetfeat.RecordStore.open(folder).digest()
+                assert hetfeat.load_model(found.folder).valid_pca is not None
 
     def test_a_family_without_packaged_records_has_no_model(self, folder):
         board = DeviceProfile("board", "cpu-arm", {"kind": "llvm"}, 4)

@@ -238,6 +238,16 @@ def test_recorded_spaces_are_read_as_programs_with_their_devices(tmp_path):
     assert (threads == np.where(read.device == "slow", 1, 2)).all()
 
 
+def test_programs_of_a_target_are_measured_or_tested(tmp_path):
+    import transfer_ways
+
+    examples = assemble(stores.make_store(tmp_path / "s", ("a",), tasks=3, per_task=12)).examples
+    target = transfer_ways.target_of(examples, 0, most=8, tested=3)  # of each task one failed
+    assert (len(target.measurable), len(target.test)) == (3 * 8, 3 * 3)
+    assert not set(target.measurable.program.tolist()) & set(target.test.program.tolist())
+    assert len(target.first(4).measured) == 3 * 4
+
+
 @pytest.mark.tvm
 def test_rounds_are_compared_task_by_task():
     import rounds

@@ -1,13 +1,17 @@
-"""`tools/package_records.py` on three devices, one of which was shared for a while."""
+"""`tools/package_records.py` and `tools/packaged_models.py` on small stores."""
 
 import importlib.util
+import json
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 import stores
 
+import hetfeat
+from hetfeat.dataset.packaged import packaged_store, packaged_stores
 from hetfeat.dataset.store import RecordStore
 from hetfeat.records import Measurement
 
@@ -15,14 +19,17 @@ DEVICES = ("a", "b", "c")
 BATCH = 4
 
 
-@pytest.fixture(scope="module")
-def tool(project) -> ModuleType:
-    path = project / "tools" / "package_records.py"
-    spec = importlib.util.spec_from_file_location("package_records", path)
+def tool_of(project: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, project / "tools" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def tool(project) -> ModuleType:
+    return tool_of(project, "package_records")
 
 
 def latency_s(number: int, device: str, slower: float) -> float:
@@ -97,3 +104,60 @@ def test_a_balanced_part_of_what_ran_everywhere(tool, tmp_path, monkeypatch):
     assert out.devices() == whole.devices() | elsewhere.devices()
     assert out.networks() == {"net": {mine.hash: 2, other.hash: 5}, "old": {other.hash: 1}}
     assert out.workloads() == {mine.hash: modules[mine.hash], other.hash: "module"}
+
+
+@pytest.fixture
+def packaged(tool, tmp_path, monkeypatch):
+    """A data set of CPUs, to which the records of a GPU were added."""
+    root = tmp_path / "packaged"
+    stores.make_store(root, tasks=2, per_task=4)
+    gpus = stores.make_store(tmp_path / "gpus", ("g",), tasks=6, per_task=12, family="gpu-nvidia")
+    gpus.add_device(stores.profile("here"))
+    (mine,) = stores.programs(stores.task(0), 1, seed=1)
+    gpus.append([Measurement(mine, "here", (1e-3,), None, 1e9, "tvm")])
+    gpus.compact()
+    monkeypatch.setattr(tool, "anchors_of", lambda networks, target: {stores.task(5).anchor})
+    command = ["package_records.py", str(gpus.path), "--family", "gpu-nvidia", "--programs", "8"]
+    monkeypatch.setattr(sys, "argv", command)
+    tool.main(root)
+    return root
+
+
+def test_a_family_is_packaged_beside_the_first(tool, packaged, tmp_path, monkeypatch, capsys):
+    added = RecordStore.open(packaged_store("gpu-nvidia", packaged))
+    assert set(added.devices()) == {"g"}
+    rows = added.read(["device", "task", "latencies_s"])
+    assert rows.group_by("task").aggregate([([], "count_all")])["count_all"].to_pylist() == [8] * 5
+    assert set(rows["device"].to_pylist()) == {"g"} and all(rows["latencies_s"].to_pylist())
+    assert RecordStore.open(packaged).measured_devices() == {"a", "b"}
+    assert not added.damaged_shards()
+    told = (added.path / "README.md").read_text()
+    for said in ("40 records of 5 tasks of 1 networks", "| g | 40 | 5 |", "| float32 | 40 | 5 |"):
+        assert said in told
+    assert added.digest() in told and "`resnet18`, `resnet50`" in told
+
+    before = added.digest()
+    more = ["--more", str(added.path), "--programs", "2"]
+    monkeypatch.setattr(sys, "argv", [*sys.argv[:-2], *more])
+    tool.main(packaged)
+    assert len(RecordStore.open(added.path).read(["task"])) == 40 + 10
+    draft = tmp_path / "draft"
+    stores.make_store(draft, ("g",), family="gpu-nvidia")
+    with pytest.raises(SystemExit, match="fewer --programs"):
+        tool.add_family(draft, "gpu-nvidia", (), packaged, most_bytes=20_000)
+    assert RecordStore.open(added.path).digest() != before and not draft.exists()
+
+
+def test_the_model_of_one_family_is_trained_anew(project, packaged, tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "records.json").write_text('{"cpu-x86": "earlier"}')
+    found = packaged_stores(packaged)
+    tool_of(project, "packaged_models").train(["gpu-nvidia"], found, folder)
+    assert hetfeat.load_model(folder / "gpu-nvidia").valid_pca is not None
+    digest = RecordStore.open(found["gpu-nvidia"]).digest()
+    assert json.loads((folder / "records.json").read_text()) == {
+        "cpu-x86": "earlier",
+        "gpu-nvidia": digest,
+    }
+    assert sorted(path.name for path in folder.iterdir()) == ["gpu-nvidia", "records.json"]

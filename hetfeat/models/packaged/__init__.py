@@ -12,7 +12,7 @@ from hetfeat.models.persist import HEAD
 
 _HERE = Path(__file__).resolve().parent
 RECORDS = "records.json"
-"""File with the digest of the records that the models have learnt from."""
+"""File with the digest of the records that each model has learnt from, by family."""
 PREFIX = "packaged:"
 
 
@@ -42,5 +42,5 @@ def packaged_model(family: str, digits: int = 16) -> PackagedModel | None:
     if not folder.is_dir():
         return None
     digest = hashlib.sha256((folder / HEAD).read_bytes()).hexdigest()
-    learnt_from = json.loads((_HERE / RECORDS).read_text())["sha256"]
+    learnt_from = json.loads((_HERE / RECORDS).read_text())[family]
     return PackagedModel(PREFIX + digest[:digits], folder, learnt_from)

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import mlproject
 from hetfeat.dataset import sidecar_files
-from hetfeat.dataset.packaged import packaged_store
+from hetfeat.dataset.packaged import packaged_store, packaged_stores
 from hetfeat.dataset.schema import (
     SCHEMA,
     amiss,
@@ -134,6 +134,18 @@ def test_a_store_of_schema_1_is_read():
     first = next(from_table(next(store.scan())))
     assert first.program.stores.shape[1] == 164
     assert (first.latency_s is None) == bool(first.error)
+
+
+def test_each_family_has_packaged_records_of_its_own(tmp_path):
+    stores.make_store(tmp_path, tasks=2, per_task=2)
+    assert packaged_stores(tmp_path) == {"cpu-x86": tmp_path}
+    gpus = stores.make_store(tmp_path / "gpu-nvidia", tasks=2, per_task=2, family="gpu-nvidia").path
+    assert packaged_stores(tmp_path) == {"cpu-x86": tmp_path, "gpu-nvidia": gpus}
+    for family in (None, "cpu-x86", "cpu", "cpu-arm", "no family"):
+        assert packaged_store(family, tmp_path) == tmp_path
+    for family in ("gpu-nvidia", "gpu"):
+        assert packaged_store(family, tmp_path) == gpus
+    assert RecordStore.open(tmp_path).measured_devices() == {"a", "b"}
 
 
 class TestPieces:

@@ -10,12 +10,16 @@ import subprocess
 import sys
 
 import kernels
+import numpy as np
 import pytest
 
 from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import save_profile
 from hetfeat.errors import DataError, RequestError, WorkFailed
+from hetfeat.features.assemble import assemble
+from hetfeat.features.columns import HARDWARE, STORE
+from hetfeat.features.unapplied_traces import as_unapplied
 from hetfeat.measure.timing_options import TimingOptions
 from hetfeat.measure.worker_pool import WorkerPool
 from hetfeat.packs import build
@@ -23,10 +27,11 @@ from hetfeat.packs.archive import open_pack, write_pack
 from hetfeat.packs.bring_back import import_pack_records
 from hetfeat.packs.build import PackRequest, build_pack
 from hetfeat.packs.manifest import Manifest
+from hetfeat.packs.records_file import RecordsFile
 from hetfeat.packs.run import PackRunOptions, run_pack
 from hetfeat.packs.standalone import write_standalone
 from hetfeat.packs.tasks import PackTasks
-from hetfeat.records import Program
+from hetfeat.records import Measurement, Program
 from hetfeat.workloads.relax import describe, save_workload
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
@@ -235,7 +240,9 @@ def test_records_that_are_not_what_they_say_are_skipped(packed, tmp_path):
         import_pack_records(tmp_path / "bad", tmp_path / "store")
 
 
-def test_programs_for_a_gpu_are_built_without_one(tmp_path):
+@pytest.fixture(scope="module")
+def packed_for_gpu(tmp_path_factory):
+    """A pack of a network of one task for a GPU, which nothing here can run."""
     from hetfeat.devices.presets import preset
     from hetfeat.packs import kernels as cuda
 
@@ -243,10 +250,14 @@ def test_programs_for_a_gpu_are_built_without_one(tmp_path):
         pytest.skip("neither NVRTC nor nvcc")
     t4 = preset("nvidia-t4")
     gpu = dataclasses.replace(t4, target=t4.target | {"arch": "sm_90"}, route={"kind": "local"})
-    path = tmp_path / "pack"
-    built = build_pack(gpu, PackRequest(("nets:dense",), 2), path, builders=1)
-    assert (built.programs, built.failed) == (2, 0)
-    manifest = programs_of(path, tmp_path / "files")
+    path = tmp_path_factory.mktemp("gpu") / "pack"
+    built = build_pack(gpu, PackRequest(("nets:dense",), 10), path, builders=1)
+    assert (built.programs, built.failed) == (10, 0)
+    return path
+
+
+def test_programs_for_a_gpu_are_built_without_one(packed_for_gpu, tmp_path):
+    manifest = programs_of(packed_for_gpu, tmp_path / "files")
     for program in manifest.programs:
         cubin = (tmp_path / "files" / program.kernels).read_bytes()
         assert cubin.startswith(b"\x7fELF") and int.from_bytes(cubin[18:20], "little") == 190
@@ -254,6 +265,24 @@ def test_programs_for_a_gpu_are_built_without_one(tmp_path):
         assert b"main_kernel" in cubin and b"main_kernel" in library
         assert b"__global__" not in library  # the source stays here
     assert manifest.device("x").target["arch"] == "sm_90"
+
+
+def test_the_records_of_a_gpu_have_features_to_learn_from(packed_for_gpu, tmp_path):
+    """Whatever the latencies are, which are made up here."""
+    (tmp_path / "files").mkdir()
+    pack = open_pack(packed_for_gpu, tmp_path / "files")
+    records = RecordsFile(tmp_path / "records", [], pack, "no machine")
+    (task,) = pack.manifest.tasks
+    for i, program in enumerate(pack.manifest.programs):
+        own = Program(task.task, program.trace)
+        records.append(task, Measurement(own, "any", (1e-5 * (i + 1),), None, 1e9 + i, "tvm"))
+    counts, _ = import_pack_records(tmp_path / "records", tmp_path / "store", "gpu")
+    assert (counts.kept, counts.skipped) == (10, 0)
+    batch = assemble(RecordStore.open(tmp_path / "store")).examples.batch
+    names = [[column.name for column in kind] for kind in (STORE, HARDWARE)]
+    assert batch.stores[:, names[0].index("is_gpu")].any()
+    assert (batch.hardware[:, names[1].index("warp_size")] == 5).all()  # log2 of 32
+    assert len(np.unique(as_unapplied(batch).trace, axis=0)) == 10
 
 
 def test_a_killed_run_goes_on(packed, tmp_path):
