@@ -143,12 +143,12 @@ test-arm: env .arm/python ## Deploys to an emulated 64-bit Arm (docs/arm.md); fi
 gpu-packs: env ## gpu/, to carry to a GPU lent for minutes: a pack, its runner, wheels; DEVICE=gpu.yaml ARGS="--network resnet50"
 	$(VENV_PYTHON) tools/gpu_packs.py "$(DEVICE)" $(ARGS)
 
-gpu-check: ## On the machine with the GPU: measures the pack of gpu/, brings records back; OUT=DIR
-	sh gpu/check.sh "$(or $(OUT),out/gpu)"
+gpu-check: ## On the machine with the GPU: measures the pack of gpu/, deploys, brings back; OUT=DIR HALF=pack or live
+	sh gpu/check.sh "$(or $(OUT),out/gpu)" $(HALF)
 
 clean: ## Removes what builds and tests leave, keeps .venv
 	rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis mutants
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean ## Removes .venv, the servers' own environment, the emulated Arm and gpu/, too
-	rm -rf .venv .lowest .services .arm gpu
+	rm -rf .venv .lowest .services .arm gpu gpu-more

@@ -1,15 +1,18 @@
 #!/bin/sh
-# On the machine with the GPU: sh gpu/check.sh OUT. `make gpu-packs` has put this beside a pack.
+# On the machine with the GPU: sh gpu/check.sh OUT [pack|live]. `make gpu-packs` has put this
+# beside a pack.
 #
 # The first half measures the pack; it needs Python and the driver. The second tests on the GPU and
-# deploys one network; it needs the toolkit and nvcc. Each is worth having alone. At most ten
-# minutes in all. OUT/summary.txt says of each step whether it was done, and if not, why. The exit
+# deploys one network, from the first's records on; it needs nvcc, torch and TVM's compiler: that of
+# gpu/ and gpu-more/, or of TOOLKIT. Each is worth having alone. At most ten minutes in all.
+# OUT/summary.txt says of each step whether it was done, and if not, why. The exit
 # code is 1 unless all were done.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=$1
+half=${2:-both}
 python=${PYTHON:-python3}
-toolkit=${TOOLKIT:-.venv/bin/python}
+root=$(cd "$here/.." && pwd)
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 rm -f "$out/summary.txt"
@@ -48,37 +51,54 @@ gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,nohea
 }
 report "GPU: ${gpu:-none that nvidia-smi lists}"
 
-rm -f "$out/pack.log" "$out/tests.log" "$out/deploy.log"
+rm -f "$out/tests.log" "$out/deploy.log"
 for wheel in "$here"/wheels/*.whl; do
     [ -f "$wheel" ] && "$python" -m zipfile -e "$wheel" "$work/wheels" 2>> "$out/pack.log"
 done
-PYTHONPATH="$work/wheels" step "measure the pack" "${PACK_SECONDS:-240}" "$out/pack.log" \
-    "$python" "$here/alone/run.py" "$work/records.jsonl" > "$out/pack.json"
-if [ -f "$work/records.jsonl" ]; then
-    gzip -9 -c "$work/records.jsonl" > "$out/records.jsonl.gz"
-    report "records.jsonl.gz: $(grep -c '"trace"' "$work/records.jsonl") programs," \
-        "$(wc -c < "$out/records.jsonl.gz") bytes"
+
+if [ "$half" != live ]; then
+    rm -f "$out/pack.log"
+    PYTHONPATH="$work/wheels" step "measure the pack" "${PACK_SECONDS:-240}" "$out/pack.log" \
+        "$python" "$here/alone/run.py" "$work/records.jsonl" > "$out/pack.json"
+    if [ -f "$work/records.jsonl" ]; then
+        gzip -9 -c "$work/records.jsonl" > "$out/records.jsonl.gz"
+        cp "$out/records.jsonl.gz" "$here/records.jsonl.gz"
+        report "records.jsonl.gz: $(grep -c '"trace"' "$work/records.jsonl") programs," \
+            "$(wc -c < "$out/records.jsonl.gz") bytes"
+    fi
 fi
 
+toolkit=${TOOLKIT:-$python}
+if [ -z "${TOOLKIT:-}" ] && [ -f "$here-more/compiler.xz" ]; then
+    cat "$here/compiler.xz" "$here-more/compiler.xz" 2> /dev/null | "$python" -c '
+import lzma, shutil, sys
+shutil.copyfileobj(lzma.open(sys.stdin.buffer), sys.stdout.buffer, 2**24)
+' > "$work/wheels/tvm/lib/libtvm_compiler.so" 2>> "$out/deploy.log"
+fi
+export PYTHONPATH="$work/wheels:$root"
 why=
 if [ -z "$gpu" ]; then
     why="no NVIDIA GPU here"
-elif ! said=$("$toolkit" -c 'import mlproject, torch, tvm.s_tir' 2>&1); then
+elif ! said=$("$toolkit" -c 'import hetfeat, torch, tvm.s_tir' 2>&1); then
     why="no toolkit by $toolkit ($(echo "$said" | tail -n 1))"
 elif ! command -v nvcc > /dev/null; then
     why="no nvcc on the path"
 fi
-if [ -n "$why" ]; then
+if [ "$half" = pack ]; then
+    report "left out: tests of GPUs, deploy a network"
+elif [ -n "$why" ]; then
     not_done "tests of GPUs" "$why"
     not_done "deploy a network" "$why"
 else
+    records=
+    [ -f "$here/records.jsonl.gz" ] && records="--records $here/records.jsonl.gz"
+    # shellcheck disable=SC2086  # words
+    step "deploy a network" "${DEPLOY_SECONDS:-330}" "$out/deploy.log" "$toolkit" \
+        "$root/tools/gpu_live.py" "${NETWORK:-resnet50}" "$work/bundle" $records ${LIVE_WORDS:-} \
+        > "$out/deploy.json"
+    [ -d "$work/bundle.journal" ] && tar -czf "$out/journal.tar.gz" -C "$work" bundle.journal
     step "tests of GPUs" "${TEST_SECONDS:-90}" "$out/tests.log" "$toolkit" -m pytest -q \
-        -p no:cacheprovider tests/hetfeat/deploy/test_cuda.py > "$out/tests.log"
-    step "probe the GPU" 30 "$out/deploy.log" "$toolkit" -m mlproject devices probe --gpu true \
-        --out "$out/gpu.yaml" > "$out/deploy.log" &&
-        step "deploy a network" "${DEPLOY_SECONDS:-210}" "$out/deploy.log" "$toolkit" -m mlproject \
-            deploy --device "$out/gpu.yaml" --network "${NETWORK:-resnet18}" --minutes 2 \
-            --out "$work/bundle" --json > "$out/deploy.json"
+        -p no:cacheprovider "$root/tests/hetfeat/deploy/test_cuda.py" > "$out/tests.log"
 fi
 rm -rf "$work"
 exit $all_done

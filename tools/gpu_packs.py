@@ -1,24 +1,32 @@
 """Makes gpu/: a pack, what runs it where nothing is installed, and wheels, to carry to a GPU.
 
-    python tools/gpu_packs.py DEVICE [--python 3.12] [--there numpy] [options of `pack build`]
+    python tools/gpu_packs.py DEVICE [--python 3.12] [--there numpy] [--toolkit]
+        [options of `pack build`]
 
-Of TVM's wheel the compiler is left out, which is most of it: what measures needs none.
+Of TVM's wheel the compiler is left out, which is most of it: what measures needs none. With
+`--toolkit` it travels, too, for a machine that is to deploy: packed by xz, which takes ten minutes,
+as much of it in gpu/ as is carried at once, and the rest in gpu-more/.
 """
 
 import argparse
+import lzma
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
+from importlib.metadata import distribution, version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-GPU = ROOT / "gpu"
+GPU, MORE = ROOT / "gpu", ROOT / "gpu-more"
 COMPILER = ("tvm/lib/libtvm_compiler.so", "tvm/3rdparty/")
 """What of TVM's wheel only compiles: the library, and other projects' headers."""
 CUDA_RUNTIME = "nvidia-cuda-runtime==13.0.*"
 """What TVM's runtime for CUDA is linked to; the driver alone is taken for granted there."""
+TOOLKIT = ("xgboost-cpu", "orjson")
+"""What deploying needs beside what measuring does, and beside torch and what comes with it."""
 CARRIED_BYTES = 64 * 2**20
 """Most that is carried: the tree with its packaged records, and gpu/."""
 
@@ -29,6 +37,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("device", help="a device's name or a profile's file")
     parser.add_argument("--python", default="3.12", help="version of Python on the GPU's machine")
     parser.add_argument("--there", action="append", default=[], help="a package that is there")
+    parser.add_argument("--toolkit", action="store_true", help="carry TVM's compiler, too")
     given, options = parser.parse_known_args(arguments)
     GPU.mkdir(exist_ok=True)
     pack = GPU / "pack.tar.xz"
@@ -36,20 +45,24 @@ def main(arguments: list[str]) -> None:
     shutil.rmtree(GPU / "alone", ignore_errors=True)
     _hetfeat("pack", "run", pack, "--standalone", GPU / "alone")
     pack.unlink()  # the folder has it
-    _fetch_wheels(given.python, given.there)
+    _fetch_wheels(given.python, given.there, TOOLKIT if given.toolkit else ())
     shutil.copyfile(ROOT / "tools" / "gpu_check.sh", GPU / "check.sh")
-    size = sum(path.stat().st_size for path in GPU.rglob("*") if path.is_file())
     most = CARRIED_BYTES - _tree_bytes()
-    sys.stderr.write(f"gpu/ has {size / 2**20:.1f} MiB of {most / 2**20:.1f} beside the tree\n")
-    if size > most:
-        sys.exit("too large to be carried: ask for fewer --programs")
+    if given.toolkit:
+        split_compiler(_packed_compiler(), GPU, MORE, most - _bytes_of(GPU))
+    for folder in (GPU, MORE):
+        size = _bytes_of(folder)
+        facts = f"{size / 2**20:.1f} MiB of {most / 2**20:.1f} beside the tree"
+        sys.stderr.write(f"{folder.name}/ has {facts}\n")
+        if size > most:
+            sys.exit("too large to be carried: ask for fewer --programs")
 
 
 def _hetfeat(*words: object) -> None:
     subprocess.run([sys.executable, "-m", "mlproject", *map(str, words)], cwd=ROOT, check=True)
 
 
-def _fetch_wheels(python: str, there: list[str]) -> None:
+def _fetch_wheels(python: str, there: list[str], more: Sequence[str]) -> None:
     """Brings the wheels of the standalone folder here, for another version of Python perhaps."""
     wheels = GPU / "wheels"
     shutil.rmtree(wheels, ignore_errors=True)
@@ -57,7 +70,7 @@ def _fetch_wheels(python: str, there: list[str]) -> None:
     command += ["--only-binary", ":all:", "--python-version", python]
     needed = (GPU / "alone" / "requirements.txt").read_text().split()
     command += [wheel for wheel in needed if wheel.partition("==")[0] not in there]
-    command.append(CUDA_RUNTIME)
+    command += [CUDA_RUNTIME, *(f"{name}=={version(name)}" for name in more)]
     subprocess.run(list(map(str, command)), check=True)
     for wheel in wheels.glob("apache_tvm-*.whl"):
         leave_compiler_out(wheel)
@@ -79,6 +92,34 @@ def leave_compiler_out(wheel: Path) -> None:
                 data = "".join(line for line in lines if not line.startswith(COMPILER)).encode()
             small.writestr(member, data)
     draft.replace(wheel)
+
+
+def _packed_compiler() -> Path:
+    """TVM's compiler packed by xz, in this environment; packed once for each version of TVM."""
+    whole = Path(str(distribution("apache-tvm").locate_file(COMPILER[0])))
+    packed = whole.with_name(f"{whole.name}.{version('apache-tvm')}.xz")
+    if not packed.is_file():
+        filters = [
+            {"id": lzma.FILTER_X86},
+            {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME},
+        ]
+        draft = packed.with_suffix(".draft")
+        with whole.open("rb") as source, lzma.open(draft, "wb", filters=filters) as out:
+            shutil.copyfileobj(source, out, 2**24)
+        draft.replace(packed)
+    return packed
+
+
+def split_compiler(packed: Path, first: Path, second: Path, room: int) -> None:
+    """Writes at most `room` bytes of the packed compiler into one folder, the rest into another."""
+    data = packed.read_bytes()
+    for folder, part in ((first, data[: max(0, room)]), (second, data[max(0, room) :])):
+        folder.mkdir(exist_ok=True)
+        (folder / "compiler.xz").write_bytes(part)
+
+
+def _bytes_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _tree_bytes() -> int:

@@ -1,6 +1,7 @@
 """What is carried to a GPU's machine: its script, with stand-ins for the GPU, and TVM's wheel."""
 
 import gzip
+import lzma
 import os
 import runpy
 import shutil
@@ -35,13 +36,13 @@ def check(project, tmp_path):
         (tools / name).write_text(f"#!/bin/sh\n{script}\n")
         (tools / name).chmod(0o755)
 
-    def run(pack, gpu, toolkit="exit 1", **environment):
+    def run(pack, gpu, toolkit="exit 1", half="both", **environment):
         (folder / "alone" / "run.py").write_text(pack)
         command("nvidia-smi", 'echo "NVIDIA H100"' if gpu else 'echo "no driver"; exit 9')
         command("nvcc", "exit 0")
         command("toolkit", toolkit)
         done = subprocess.run(
-            ["sh", folder / "check.sh", tmp_path / "out"],
+            ["sh", folder / "check.sh", tmp_path / "out", half],
             env={
                 **os.environ,
                 "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
@@ -74,14 +75,15 @@ def test_without_a_gpu_it_says_of_each_step_why_it_was_not_done(check, tmp_path)
 def test_with_one_all_is_done_and_what_comes_back_lies_in_the_folder(check, tmp_path):
     code, summary = check(MEASURES, gpu=True, toolkit='echo "$*"; echo "$*" >> "$TMPDIR/../words"')
     assert code == 0, summary
-    assert "NOT DONE" not in summary and summary.count("done: ") == 4
+    assert "NOT DONE" not in summary and summary.count("done: ") == 3
     assert "records.jsonl.gz: 3 programs" in summary
     out = tmp_path / "out"
     assert gzip.decompress((out / "records.jsonl.gz").read_bytes()).count(b"trace") == 3
     assert (out / "pack.json").read_text() == '{"programs": 3}\n'
     words = (tmp_path / "words").read_text()
-    assert "test_cuda.py" in words and "devices probe --gpu true" in words
-    assert (out / "deploy.json").read_text().startswith("-m mlproject deploy --device")
+    assert "test_cuda.py" in words
+    assert "gpu_live.py resnet50" in words and "--records" in words
+    assert "gpu_live.py" in (out / "deploy.json").read_text()
 
 
 def test_a_half_is_worth_having_alone(check, tmp_path):
@@ -90,6 +92,39 @@ def test_a_half_is_worth_having_alone(check, tmp_path):
     assert "NOT DONE: measure the pack: it was cut off after 2 s" in summary
     assert "records.jsonl.gz: 3 programs" in summary
     assert "NOT DONE: deploy a network: no toolkit by" in summary and "(no tvm)" in summary
+
+
+def test_either_half_is_done_alone_and_the_second_goes_on_from_the_first(check, tmp_path):
+    code, summary = check(MEASURES, gpu=True, half="pack")
+    assert code == 0 and "left out: tests of GPUs, deploy a network" in summary
+    (tmp_path / "out" / "records.jsonl.gz").unlink()
+    code, summary = check(HANGS, gpu=True, toolkit='echo "$*"', half="live")
+    assert code == 0 and "measure the pack" not in summary
+    assert "--records" in (tmp_path / "out" / "deploy.json").read_text()
+
+
+def test_a_compiler_in_two_parts_is_put_together(check, project, tmp_path):
+    tools = runpy.run_path(str(project / "tools" / "gpu_packs.py"))
+    packed = tmp_path / "packed.xz"
+    packed.write_bytes(lzma.compress(b"compiler" * 99))
+    tools["split_compiler"](packed, tmp_path / "gpu", tmp_path / "gpu-more", 40)
+    (tmp_path / "gpu" / "wheels" / "carried-1-py3-none-any.whl").unlink()
+    with zipfile.ZipFile(tmp_path / "gpu" / "wheels" / "tvm-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tvm/lib/__init__.py", "")
+    python = tmp_path / "python"
+    python.write_text(
+        f"""#!/bin/sh
+case "$*" in
+*gpu_live*) exec cat "$TMPDIR"/wheels/tvm/lib/libtvm_compiler.so ;;
+*"import hetfeat"* | *"-m pytest"*) exit 0 ;;
+*) exec {sys.executable} "$@" ;;
+esac
+"""
+    )
+    python.chmod(0o755)
+    code, summary = check(MEASURES, gpu=True, half="live", TOOLKIT="", PYTHON=str(python))
+    assert code == 0, summary
+    assert (tmp_path / "out" / "deploy.json").read_text() == "compiler" * 99
 
 
 def test_the_compiler_is_left_out_of_tvm_s_wheel(project, tmp_path):
