@@ -1,4 +1,4 @@
-"""What tests of float16 share: a network, and a look at machine code."""
+"""What tests of float16 share: networks, and a look at machine code."""
 
 import struct
 
@@ -22,6 +22,19 @@ class Attention(nn.Module):
         scores = torch.softmax(query @ key.transpose(1, 2) / 32**0.5, -1)
         x = self.norm(x + self.parts[3](scores @ value))
         return self.norm(x + self.shrink(nn.functional.gelu(self.grow(x))))
+
+
+class Residual(nn.Module):
+    """Convolutions of which one is passed by."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(c, 16, 3, padding=1) for c in (3, 16))
+        self.norm, self.head = nn.BatchNorm2d(16), nn.Linear(16, 5)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.first(x)))
+        return self.head((x + torch.relu(self.second(x))).mean((2, 3)))
 
 
 def multiplications_on_tensor_cores(cubin):

@@ -151,12 +151,8 @@ def _torch(settings: dict[str, Any], compiled: Callable[[Any], Any]) -> Run:
     elif torch.cuda.is_available():
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
-        half = torch.float16 if settings.get("half") else None
-        module = compiled(network.module.to(GPU, half))
-        inputs = tuple(
-            value.to(GPU, half if value.is_floating_point() else None)
-            for value in map(torch.as_tensor, network.inputs)
-        )
+        module, inputs = moved(network, GPU, half=bool(settings.get("half")))
+        module = compiled(module)
     else:
         raise RequestError("a torch without CUDA", "a build of torch with it", "leave it out")
 
@@ -168,6 +164,24 @@ def _torch(settings: dict[str, Any], compiled: Callable[[Any], Any]) -> Run:
         return output
 
     return run
+
+
+def moved(network: "Network", device: str, *, half: bool) -> tuple[Any, tuple[Any, ...]]:
+    """A network's module and inputs on another device of torch.
+
+    Args:
+        network: Network of torch.
+        device: Name of the device.
+        half: Whether its numbers, and those of its inputs, become float16.
+    """
+    import torch
+
+    dtype = torch.float16 if half else None
+    inputs = tuple(
+        value.to(device, dtype if value.is_floating_point() else None)
+        for value in map(torch.as_tensor, network.inputs)
+    )
+    return network.module.to(device, dtype), inputs
 
 
 def _network(settings: dict[str, Any]) -> "Network":

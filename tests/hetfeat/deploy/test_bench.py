@@ -310,16 +310,14 @@ def test_a_peer_on_a_gpu_needs_a_torch_that_can():
 
 
 @pytest.mark.parametrize(("half", "dtype"), [(True, "float16"), (False, "float32")])
-def test_torch_on_a_gpu_runs_the_precision_that_is_asked_for(monkeypatch, half, dtype):
+def test_torch_runs_the_precision_that_is_asked_for(half, dtype):
     import torch
 
-    network = Network("net", torch.nn.Linear(4, 4).eval(), (torch.ones(1, 4),))
-    monkeypatch.setattr(engines, "GPU", "cpu")
-    monkeypatch.setattr(engines, "load_network", lambda *given: network)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    settings = {"threads": 1, "network": "net", "batch": 1, "seed": 0, "gpu": True, "half": half}
-    assert str(engines.torch_eager(settings)().dtype) == f"torch.{dtype}"
+    inputs = (torch.ones(1, 4), torch.arange(4))
+    network = Network("net", torch.nn.Linear(4, 4).eval(), inputs)
+    module, moved = engines.moved(network, "cpu", half=half)
+    assert str(module.weight.dtype) == str(moved[0].dtype) == f"torch.{dtype}"
+    assert moved[1].dtype == torch.int64
 
 
 def test_an_untuned_network_that_is_too_slow_there_costs_no_deployment(monkeypatch, device, caplog):

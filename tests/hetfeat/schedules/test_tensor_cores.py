@@ -2,13 +2,17 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
+import torch
 import tvm
-from halves import multiplications_on_tensor_cores
+from halves import Attention, Residual, multiplications_on_tensor_cores
 from tvm import te
+from tvm.s_tir.schedule import Schedule, Trace
+from tvm.script import from_source
 
 from hetfeat.devices.presets import preset
 from hetfeat.packs import kernels as cuda
@@ -18,11 +22,22 @@ from hetfeat.schedules import tensor_cores
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.design_space import TaskSpace, replay
 from hetfeat.schedules.threads import keeps_to_threads
-from hetfeat.workloads.relax import as_target, describe, save_workload
+from hetfeat.workloads.network import Network
+from hetfeat.workloads.relax import (
+    arguments,
+    as_target,
+    describe,
+    extract_tasks,
+    import_network,
+    in_layout,
+    into_kernels,
+    save_workload,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
 H100 = preset("nvidia-h100")
+PRODUCTS = ("matmul", "conv2d")
 
 
 def product(rows=64, columns=96, depth=64, dtype="float16"):
@@ -100,6 +115,40 @@ def test_machine_code_has_instructions_of_tensor_cores(tmp_path, monkeypatch, dt
     cubins = [path.read_bytes() for path in tmp_path.rglob("*.cubin")]
     assert len(cubins) == 4
     assert [multiplications_on_tensor_cores(cubin) > 0 for cubin in cubins] == [expected] * 4
+
+
+def in_turns(module):
+    """A scheduled module for the CPU, which takes blocks and threads one after the other."""
+    text = re.sub(r"^ *T\.sblock_attr\(.*\n", "", module.script(), flags=re.MULTILINE)
+    text = re.sub(r', annotations=\{.*?\}|, thread="[\w.]+"|, scope="[\w.]+"', "", text)
+    return from_source(text.replace("T.thread_binding(", "T.serial("))
+
+
+@pytest.mark.parametrize("kind", [Attention, Residual])
+def test_what_is_scheduled_computes_what_it_did(kind):
+    """On the CPU, fragments as loops; a convolution of 144 x 27 is padded."""
+    torch.manual_seed(0)
+    shape = (1, 3, 12, 12) if kind is Residual else (1, 32, 32)
+    network = Network("n", kind().eval(), (torch.randn(shape),))
+    target = as_target(H100.target)
+    lowered = into_kernels(in_layout(import_network(network), target, half=True), target)
+    tasks = [of for of in extract_tasks(lowered, target) if of.task.operator in PRODUCTS]
+    assert len(tasks) >= 3
+    rng = np.random.default_rng(0)
+    for task in tasks:
+        (text, _), *_ = space_of(task.module).sample(1, 0)
+        instructions, decisions = json.loads(text)
+        end = [kind for kind, *_ in instructions].index("Tensorize")
+        schedule = Schedule(task.module, debug_mask="none")
+        before = [instructions[:end], [one for one in decisions if one[0] < end]]
+        Trace.apply_json_to_schedule(before, schedule)
+        given = [rng.random(shape).astype(dtype) for _, dtype, shape in arguments(task.module)]
+        made = []
+        for module in (task.module, in_turns(schedule.mod)):
+            arrays = [tvm.runtime.tensor(value) for value in given]
+            tvm.compile(module, as_target({"kind": "llvm"}))["main"](*arrays)
+            made.append(arrays[-1].numpy())
+        np.testing.assert_allclose(*made, rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("rows", [64, 49])

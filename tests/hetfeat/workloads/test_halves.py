@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from halves import Attention
-from torch import nn
+from halves import Attention, Residual
 from tvm import relax
 from tvm.s_tir import Schedule
 
@@ -28,19 +27,6 @@ from hetfeat.workloads.relax import (
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
 CPU = {"kind": "llvm", "mcpu": "haswell", "num-cores": 1}
-
-
-class Residual(nn.Module):
-    """Convolutions of which one is passed by."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = (nn.Conv2d(c, 16, 3, padding=1) for c in (3, 16))
-        self.norm, self.head = nn.BatchNorm2d(16), nn.Linear(16, 5)
-
-    def forward(self, x):
-        x = torch.relu(self.norm(self.first(x)))
-        return self.head((x + torch.relu(self.second(x))).mean((2, 3)))
 
 
 def network_of(kind):
