@@ -22,7 +22,7 @@ def check_precision(
             are several batch sizes, or a loss that is no share or of float32.
     """
     if precision not in PRECISIONS:
-        raise RequestError(f"precision '{precision}'", " or ".join(PRECISIONS), "correct it")
+        raise RequestError(f"precision '{precision}'", "float32, float16 or int8", "correct it")
     if (precision == INT8) != (calibration is not None):
         given = f"--precision {precision} with{'' if calibration is not None else 'out'}"
         raise RequestError(

@@ -373,8 +373,10 @@ def _log_bundle(
     if report.accuracy:
         gated |= report.accuracy.figures()
     tags = {"device": request.device, "network": request.slug}
+    if request.precision != FLOAT32:
+        tags |= {PRECISION_TAG: request.precision}
     if request.calibration:
-        tags |= {PRECISION_TAG: request.precision, CALIBRATION_TAG: request.calibration}
+        tags |= {CALIBRATION_TAG: request.calibration}
     info, manifest_sha256 = log_bundle(out, read_manifest(out), tags)
     return register(
         bundle_name(request.slug, request.device),
