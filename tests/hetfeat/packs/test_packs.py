@@ -244,7 +244,7 @@ def test_records_that_are_not_what_they_say_are_skipped(packed, tmp_path):
 def packed_for_gpu(tmp_path_factory):
     """A pack of a network of one task for a GPU, which nothing here can run."""
     from hetfeat.devices.presets import preset
-    from hetfeat.packs import kernels as cuda
+    from hetfeat.measure import kernels as cuda
 
     if cuda._nvrtc() is None and shutil.which("nvcc") is None:
         pytest.skip("neither NVRTC nor nvcc")

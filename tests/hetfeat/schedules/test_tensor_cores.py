@@ -15,7 +15,7 @@ from tvm.s_tir.schedule import Schedule, Trace
 from tvm.script import from_source
 
 from hetfeat.devices.presets import preset
-from hetfeat.packs import kernels as cuda
+from hetfeat.measure import kernels as cuda
 from hetfeat.packs.build import PackRequest, build_pack
 from hetfeat.packs.tasks import PackTasks
 from hetfeat.schedules import tensor_cores

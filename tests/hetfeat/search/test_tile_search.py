@@ -47,6 +47,9 @@ class Device:
         found = [Program(task, trace) for trace in traces]
         return [p for p in found if inner_of(p) != self.refused]
 
+    def for_each(self, function, items):
+        return [function(item) for item in items]
+
     def measure_each(self, programs, incumbent_s=None, cold=False):
         for p in programs:
             self.measured.append(p)
