@@ -151,4 +151,4 @@ clean: ## Removes what builds and tests leave, keeps .venv
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean ## Removes .venv, the servers' own environment, the emulated Arm and gpu/, too
-	rm -rf .venv .lowest .services .arm gpu gpu-more
+	rm -rf .venv .lowest .services .arm gpu gpu-more-*

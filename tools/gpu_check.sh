@@ -4,7 +4,7 @@
 #
 # The first half measures the pack; it needs Python and the driver. The second tests on the GPU and
 # deploys one network, from the first's records on; it needs nvcc, torch and TVM's compiler: that of
-# gpu/ and gpu-more/, or of TOOLKIT. Each is worth having alone. At most ten minutes in all.
+# gpu-more-1/ and so on, or of TOOLKIT. Each is worth having alone. At most ten minutes in all.
 # OUT/summary.txt says of each step whether it was done, and if not, why. The exit
 # code is 1 unless all were done.
 set -u
@@ -52,7 +52,7 @@ gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,nohea
 report "GPU: ${gpu:-none that nvidia-smi lists}"
 
 rm -f "$out/tests.log" "$out/deploy.log"
-for wheel in "$here"/wheels/*.whl; do
+for wheel in "$here"/wheels/*.whl "$here"-more-*/wheels/*.whl; do
     [ -f "$wheel" ] && "$python" -m zipfile -e "$wheel" "$work/wheels" 2>> "$out/pack.log"
 done
 
@@ -69,8 +69,8 @@ if [ "$half" != live ]; then
 fi
 
 toolkit=${TOOLKIT:-$python}
-if [ -z "${TOOLKIT:-}" ] && [ -f "$here-more/compiler.xz" ]; then
-    cat "$here/compiler.xz" "$here-more/compiler.xz" 2> /dev/null | "$python" -c '
+if [ -z "${TOOLKIT:-}" ] && [ -f "$here-more-1/compiler.xz" ]; then
+    cat "$here"-more-*/compiler.xz | "$python" -c '
 import lzma, shutil, sys
 shutil.copyfileobj(lzma.open(sys.stdin.buffer), sys.stdout.buffer, 2**24)
 ' > "$work/wheels/tvm/lib/libtvm_compiler.so" 2>> "$out/deploy.log"

@@ -5,7 +5,7 @@
 
 Of TVM's wheel the compiler is left out, which is most of it: what measures needs none. With
 `--toolkit` it travels, too, for a machine that is to deploy: packed by xz, which takes ten minutes,
-as much of it in gpu/ as is carried at once, and the rest in gpu-more/.
+in folders gpu-more-1/ and so on, each as large as is carried at once.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from importlib.metadata import distribution, version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-GPU, MORE = ROOT / "gpu", ROOT / "gpu-more"
+GPU = ROOT / "gpu"
 COMPILER = ("tvm/lib/libtvm_compiler.so", "tvm/3rdparty/")
 """What of TVM's wheel only compiles: the library, and other projects' headers."""
 CUDA_RUNTIME = "nvidia-cuda-runtime==13.0.*"
@@ -45,12 +45,20 @@ def main(arguments: list[str]) -> None:
     shutil.rmtree(GPU / "alone", ignore_errors=True)
     _hetfeat("pack", "run", pack, "--standalone", GPU / "alone")
     pack.unlink()  # the folder has it
-    _fetch_wheels(given.python, given.there, TOOLKIT if given.toolkit else ())
+    needed = (GPU / "alone" / "requirements.txt").read_text().split()
+    wheels = [wheel for wheel in needed if wheel.partition("==")[0] not in given.there]
+    _fetch_wheels(GPU / "wheels", given.python, [*wheels, CUDA_RUNTIME])
+    for wheel in (GPU / "wheels").glob("apache_tvm-*.whl"):
+        leave_compiler_out(wheel)
     shutil.copyfile(ROOT / "tools" / "gpu_check.sh", GPU / "check.sh")
-    most = CARRIED_BYTES - _tree_bytes()
+    most, folders = CARRIED_BYTES - _tree_bytes(), [GPU]
+    for folder in ROOT.glob("gpu-more-*"):
+        shutil.rmtree(folder)
     if given.toolkit:
-        split_compiler(_packed_compiler(), GPU, MORE, most - _bytes_of(GPU))
-    for folder in (GPU, MORE):
+        folders += split_compiler(_packed_compiler(), ROOT, most)
+        toolkit = [f"{name}=={version(name)}" for name in TOOLKIT]
+        _fetch_wheels(folders[-1] / "wheels", given.python, toolkit)
+    for folder in folders:
         size = _bytes_of(folder)
         facts = f"{size / 2**20:.1f} MiB of {most / 2**20:.1f} beside the tree"
         sys.stderr.write(f"{folder.name}/ has {facts}\n")
@@ -62,18 +70,12 @@ def _hetfeat(*words: object) -> None:
     subprocess.run([sys.executable, "-m", "mlproject", *map(str, words)], cwd=ROOT, check=True)
 
 
-def _fetch_wheels(python: str, there: list[str], more: Sequence[str]) -> None:
-    """Brings the wheels of the standalone folder here, for another version of Python perhaps."""
-    wheels = GPU / "wheels"
-    shutil.rmtree(wheels, ignore_errors=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", wheels]
-    command += ["--only-binary", ":all:", "--python-version", python]
-    needed = (GPU / "alone" / "requirements.txt").read_text().split()
-    command += [wheel for wheel in needed if wheel.partition("==")[0] not in there]
-    command += [CUDA_RUNTIME, *(f"{name}=={version(name)}" for name in more)]
+def _fetch_wheels(folder: Path, python: str, wheels: Sequence[str]) -> None:
+    """Brings wheels into a folder, for another version of Python perhaps."""
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder]
+    command += ["--only-binary", ":all:", "--python-version", python, *wheels]
     subprocess.run(list(map(str, command)), check=True)
-    for wheel in wheels.glob("apache_tvm-*.whl"):
-        leave_compiler_out(wheel)
 
 
 def leave_compiler_out(wheel: Path) -> None:
@@ -110,12 +112,14 @@ def _packed_compiler() -> Path:
     return packed
 
 
-def split_compiler(packed: Path, first: Path, second: Path, room: int) -> None:
-    """Writes at most `room` bytes of the packed compiler into one folder, the rest into another."""
-    data = packed.read_bytes()
-    for folder, part in ((first, data[: max(0, room)]), (second, data[max(0, room) :])):
-        folder.mkdir(exist_ok=True)
-        (folder / "compiler.xz").write_bytes(part)
+def split_compiler(packed: Path, root: Path, most: int) -> list[Path]:
+    """Writes the packed compiler into folders of at most `most` bytes each; returns these."""
+    data, folders = packed.read_bytes(), []
+    for start in range(0, len(data), most):
+        folders.append(root / f"gpu-more-{1 + len(folders)}")
+        folders[-1].mkdir()
+        (folders[-1] / "compiler.xz").write_bytes(data[start : start + most])
+    return folders
 
 
 def _bytes_of(folder: Path) -> int:
