@@ -93,7 +93,7 @@ else
     records=
     [ -f "$here/records.jsonl.gz" ] && records="--records $here/records.jsonl.gz"
     # shellcheck disable=SC2086  # words
-    step "deploy a network" "${DEPLOY_SECONDS:-330}" "$out/deploy.log" "$toolkit" \
+    step "deploy a network" "${DEPLOY_SECONDS:-270}" "$out/deploy.log" "$toolkit" \
         "$root/tools/gpu_live.py" "${NETWORK:-resnet50}" "$work/bundle" $records ${LIVE_WORDS:-} \
         > "$out/deploy.json"
     [ -d "$work/bundle.journal" ] && tar -czf "$out/journal.tar.gz" -C "$work" bundle.journal

@@ -27,7 +27,7 @@ class ElsewhereMeasurer(PoolMeasurer):
     """Proposes in children here, has others build, and runs in one child at a time.
 
     Args:
-        profile: Profile of the device, a CPU of this machine.
+        profile: Profile of the device, a CPU or NVIDIA GPU of this machine.
         builder: Builder of the programs.
         options: Settings of measuring on this machine, default `local.DEFAULTS`.
         proposers: Number of children that propose; default None for one a thread of the device.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hetfeat.dataset.sidecar_files import quarantine
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.measure.base import DeviceMeasurer
+from hetfeat.measure.base import DeviceMeasurer, need_cpu
 from hetfeat.measure.cluster_builder import ClusterBuilder
 from hetfeat.measure.elsewhere import ElsewhereMeasurer, GpuMeasurer
 from hetfeat.measure.local import LocalMeasurer
@@ -36,6 +36,7 @@ def measurer_of(
     if not profile.route.is_local:
         return RemoteMeasurer(profile, partial(quarantine, store), builder=builder)
     if builder is not None:
+        need_cpu(profile)  # a cluster builds no kernels of GPUs
         return ElsewhereMeasurer(profile, builder)
     if profile.target.is_gpu:
         return GpuMeasurer(profile, builders)
