@@ -1,7 +1,8 @@
 """The whole of a deployment: lower, tune, build, check, and leave a bundle with its report."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceLost
 from hetfeat.measure.remote.session import Quarantine
 from hetfeat.models.labels import leaked_records
-from hetfeat.records import Measurement, Task
+from hetfeat.records import Measurement, Program, Task
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -82,13 +83,14 @@ def deploy(
     for imported in networks:
         _keep_quantised(imported, journal_path(out))
     lowered = lower_networks(request, networks, profile)
-    untuned = None
+    first = _First()
     if check.untuned or request.trials != 0:
         with watch.stage("first check"):
-            untuned = _check_before_tuning(lowered, source, out, put_aside, check)
+            first = _check_before_tuning(lowered, source, out, put_aside, check)
     with watch.stage("choosing"):
-        tuned = tune_tasks(lowered, source, RecordStore.create(journal_path(out)), cluster)
-    return _finish(lowered, untuned, tuned, source, out, put_aside, check, watch)
+        journal = RecordStore.create(journal_path(out))
+        tuned = tune_tasks(lowered, source, journal, cluster, first.programs)
+    return _finish(lowered, first, tuned, source, out, put_aside, check, watch)
 
 
 def _keep_quantised(imported: Imported, journal: Path) -> None:
@@ -129,18 +131,33 @@ def compile_found(
     watch = Stopwatch()
     put_aside = partial(quarantine, journal)
     lowered = lower_networks(request, networks, profile)
-    untuned = None
+    first = _First()
     if check.untuned:
         with watch.stage("first check"):
-            untuned = _check_untuned(lowered, out, put_aside, check)
+            first = _First(_check_untuned(lowered, out, put_aside, check))
     with watch.stage("choosing"):
         tuned = read_tuned(lowered, source, RecordStore.open(journal))
-    return _finish(lowered, untuned, tuned, source, out, put_aside, check, watch)
+    return _finish(lowered, first, tuned, source, out, put_aside, check, watch)
+
+
+@dataclass(frozen=True)
+class _First:
+    """What came of the networks that were built before any tuning; None of what was not.
+
+    Attributes:
+        untuned: Latency of the network compiled without tuning.
+        picked: Latency of the network of the model's picks.
+        programs: Those picks, by task hash.
+    """
+
+    untuned: Latency | None = None
+    picked: Latency | None = None
+    programs: Mapping[str, Program] | None = None
 
 
 def _finish(
     lowered: Lowered,
-    untuned: Latency | None,
+    first: _First,
     tuned: Tuned,
     source: SourceModel | None,
     out: Path,
@@ -161,10 +178,10 @@ def _finish(
         except DeviceLost:
             raise
         except WorkFailed:
-            if untuned is None:
+            if first.untuned is None:
                 _check_untuned(lowered, out, put_aside, check)
             raise
-        report = _report(lowered, untuned, tuned, built, checked, source, watch)
+        report = _report(lowered, first, tuned, built, checked, source, watch)
         add_facts(built.folder, {"report": report.as_json()})
         publish_folder(built.folder, out)
     return report
@@ -176,25 +193,28 @@ def _check_before_tuning(
     out: Path,
     put_aside: Quarantine,
     check: CheckOptions,
-) -> Latency | None:
+) -> _First:
     """Compares a first build before minutes are spent on tuning.
 
-    It is the untuned network, whose latency is returned. Where that would run for long, it is the
-    network of the model's picks, of which nothing is returned.
+    It is the untuned network. Where that would run for long, it is the network of the model's
+    picks, which tuning begins with.
     """
     if check.untuned or source is None or check.runs_soon(lowered):
-        return _check_untuned(lowered, out, put_aside, check)
+        return _First(_check_untuned(lowered, out, put_aside, check))
     log.info("building what the model picks, to compare what it computes")
     picked = read_tuned(lowered, source, RecordStore.create(journal_path(out)))
     try:
         with work_folder(out) as work:
             built = build_tuned(lowered, picked, source, work / "picked")
-            check_untuned(lowered.profile, built.folder, lowered.references[0], put_aside, check)
+            reference = lowered.references[0]
+            latency = check_untuned(lowered.profile, built.folder, reference, put_aside, check)
     except DeviceLost:
         raise
     except WorkFailed:  # wrong by the import, or by a picked program: without those it tells
-        return _check_untuned(lowered, out, put_aside, check)
-    return None
+        return _First(_check_untuned(lowered, out, put_aside, check))
+    if latency:
+        log.info("without a measurement it takes %.2f ms", latency.median_ms)
+    return _First(picked=latency, programs=picked.result.picked or None)
 
 
 def _check_untuned(
@@ -209,7 +229,7 @@ def _check_untuned(
 
 def _report(
     lowered: Lowered,
-    untuned: Latency | None,
+    first: _First,
     tuned: Tuned,
     built: Built,
     checked: Checked,
@@ -226,7 +246,8 @@ def _report(
         latency_ms=latency.median_ms,
         latency_range_ms=(latency.low_ms, latency.high_ms),
         peers_ms={name: _median_ms(peer) for name, peer in checked.peers.items()},
-        untuned_ms=_median_ms(untuned),
+        untuned_ms=_median_ms(first.untuned),
+        picked_ms=_median_ms(first.picked),
         left_out=checked.left_out,
         batches_ms={str(rows): _median_ms(batch) for rows, batch in checked.batches.items()},
         tuning_s=result.seconds,

@@ -23,6 +23,8 @@ class DeployReport:
         latency_range_ms: Medians of its fastest and of its slowest turn, in milliseconds.
         peers_ms: Median latency of the network in other engines, in milliseconds, by engine.
         untuned_ms: Median latency of the network compiled without tuning, in milliseconds.
+        picked_ms: Median latency of the network of the model's picks before anything was measured,
+            in milliseconds; default None.
         batches_ms: Median latency of the other batch sizes, in milliseconds, by batch size in rows,
             as text.
         tuning_s: Wall time of tuning in seconds, that of earlier runs included.
@@ -75,6 +77,7 @@ class DeployReport:
     accuracy: Accuracy | None = None
     left_out: dict[str, str] = field(default_factory=dict)
     peers_error: dict[str, float] = field(default_factory=dict)
+    picked_ms: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The report as a manifest keeps it."""
@@ -110,6 +113,7 @@ class _KeptReport(Schema):
     accuracy: KeptAccuracy | None = None
     left_out: dict[str, str] = Field(default_factory=dict)  # older bundles do not say it
     peers_error: dict[str, float] = Field(default_factory=dict)  # older bundles do not say it
+    picked_ms: PositiveFloat | None = None  # older bundles do not say it
 
 
 def parse_report(value: object, *, what: str, action: str) -> DeployReport:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import logging
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from hetfeat.durable import write_file
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.factory import measurer_of
 from hetfeat.progress import At, progress, record, stage
+from hetfeat.records import Program
 from hetfeat.transfer.schedule_library import ScheduleLibrary
 from hetfeat.tune.finalists import measure_finalists, select_finalists
 from hetfeat.tune.scheduler import TaskState
@@ -60,15 +61,17 @@ def tune_tasks(
     source: SourceModel | None,
     journal: RecordStore,
     cluster: "Client | None" = None,
+    picked: Mapping[str, Program] | None = None,
 ) -> Tuned:
     """Tunes within the budget of the request; what the journal holds is not measured again.
 
-    Programs are built by the workers of a cluster, or here where there is none.
+    Programs are built by the workers of a cluster, or here where there is none. The model's picks,
+    by task hash, are made here where they are not known.
     """
     with journal.writing():
         _write_head(lowered, journal)
         budget = _budget(lowered.request, len(lowered.tasks))
-        tuned = _tune(lowered, source, journal, budget, cluster)
+        tuned = _tune(lowered, source, journal, budget, cluster, picked)
         journal.compact()
     if tuned.is_partial:
         log.info("interrupted: compiling with the best found so far")
@@ -87,6 +90,7 @@ def _tune(
     journal: RecordStore,
     budget: Budget,
     cluster: "Client | None" = None,
+    picked: Mapping[str, Program] | None = None,
 ) -> Tuned:
     with _measuring(lowered, journal, cluster) as measurer, progress(None, "program") as at:
         result = tune(
@@ -98,6 +102,7 @@ def _tune(
             model=source.model if source else None,
             library=_library(lowered),
             alternatives=lowered.alternatives,
+            picked=picked,
             on_round=_on_round(at, lowered, budget, _best_s(lowered, journal)),
         )
     result, cold_s = _choose_cold(lowered, result, journal, cluster)

@@ -16,7 +16,7 @@ from hetfeat.workloads.winograd.variants import convolution_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-UNTUNED = "without tuning"
+UNTUNED, PICKED = "without tuning", "picked, nothing measured"
 _LINES = ("--", ":", "-.", "-")
 
 
@@ -42,9 +42,10 @@ def of_fastest_peer(report: DeployReport) -> float | None:
 
 
 def bars_of(report: DeployReport) -> "Figure":
-    """Latency of the tuned and the untuned network and of its peers, as bars."""
-    untuned = {UNTUNED: report.untuned_ms} if report.untuned_ms else {}
-    return latency_bars(latencies_of(report) | untuned, f"latency of {report.network}")
+    """Latency of the network, tuned and before that, and of its peers, as bars."""
+    before = {UNTUNED: report.untuned_ms, PICKED: report.picked_ms}
+    ran = {name: ms for name, ms in before.items() if ms}
+    return latency_bars(latencies_of(report) | ran, f"latency of {report.network}")
 
 
 def over_time(points: Mapping[str, Mapping[int, float]], report: DeployReport) -> "Figure | None":

@@ -106,14 +106,15 @@ class Evolution:
     def ask(self, count: int) -> list[Program]:
         """See `Search.ask`."""
         config, score, exploration = self._config, self._guidance.score, self._guidance.exploration
-        begun = bool(self._seen)
+        begun = len(self._seen) > 1  # the model's pick alone is no round
         custom = (
             self._choose_custom_sketches(count // 2, score)
             if exploration.reserve_custom_sketches
             else []
         )
         count -= len(custom)
-        warm_starts = [] if begun else list(self._warm_starts(self._show_sketches))
+        known = [] if begun else self._warm_starts(self._show_sketches)
+        warm_starts = [program for program in known if program.key not in self._seen]
         scored = warm_starts if exploration.score_warm_starts and score else []
         first = [] if scored else warm_starts[: round(config.warm_start_share * count)]
         self._seen.update(program.key for program in first)

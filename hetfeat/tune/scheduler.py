@@ -16,8 +16,8 @@ class SchedulerConfig:
     """How rounds are shared among tasks.
 
     Attributes:
-        batch: Programs of a task measured in a row, which is also the floor that every task gets;
-            8 by default.
+        batch: Programs of a task measured in a row, which is also the floor that every task gets of
+            which nothing else computes the same; 8 by default.
         leaders: Fastest measurements kept of each task; 3 by default.
         first_gain: Share of a task's latency that its second round is expected to save; 0.3 by
             default.
@@ -25,6 +25,9 @@ class SchedulerConfig:
             expected of the next; 0.5 by default.
         least_gain: Share of the network's latency that the best next round must be expected to
             save, or tuning ends; 0.0002 by default.
+        alternative_gain: Share of the latency of the fastest alternative that the first round of a
+            task is expected to save; 0.15 by default, half of `first_gain`: of several ways the one
+            that was expected to be faster was measured first.
         alternative_trials: Programs of a task before it may be given up for another that computes
             the same; 16 by default: most of what tuning gains comes early.
         alternative_margin: Factor on the latency of that other task above which it is given up;
@@ -38,6 +41,7 @@ class SchedulerConfig:
     first_gain: float = 0.3
     gain_memory: float = 0.5
     least_gain: float = 2e-4
+    alternative_gain: float = 0.15
     alternative_trials: int = 16
     alternative_margin: float = 1.25
     unknown_latency_s: float = 1.0
@@ -103,16 +107,26 @@ class TaskState:
         """Whether an alternative is so far ahead that this task will hardly be used."""
         if self.trials < self._config.alternative_trials:
             return False
-        ahead_s = min((s.best_s for s in self.alternatives if s.best_s is not None), default=None)
+        ahead_s = self._alternative_s
         if ahead_s is None or self.best_s is None:
             return ahead_s is not None
         return self.best_s > self._config.alternative_margin * ahead_s
 
     @property
+    def _alternative_s(self) -> float | None:
+        """Latency in seconds of the fastest alternative that ran."""
+        return min((s.best_s for s in self.alternatives if s.best_s is not None), default=None)
+
+    @property
     def priority(self) -> tuple[bool, float]:
-        """Untried tasks first, by FLOPs; then by the seconds that a round is expected to save."""
-        if self.trials == 0:
+        """Untried tasks first, by FLOPs; then by the seconds that a round is expected to save.
+
+        An untried task, an alternative of which ran, is not needed: it may save something, too.
+        """
+        if self.trials == 0 and self._alternative_s is None:
             return True, self.weight * self.task.flops
+        if self.trials == 0:
+            return False, self.weight * (self._alternative_s or 0.0) * self._config.alternative_gain
         latency_s = self._config.unknown_latency_s if self.best_s is None else self.best_s
         return False, self.weight * latency_s * self.gain
 

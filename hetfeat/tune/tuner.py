@@ -106,9 +106,13 @@ def tune(
     model: CostModel | None = None,
     library: ScheduleLibrary | None = None,
     alternatives: Alternatives | None = None,
+    picked: Mapping[str, Program] | None = None,
     on_round: OnRound | None = None,
 ) -> TuningResult:
     """Tunes tasks within a budget; `_Tuning.run` says how.
+
+    A model's picks are measured before anything else: what comes of the network is never behind
+    them, however few programs a slow machine measures.
 
     Args:
         tasks: Tasks, known to the measurer, each with the number of its occurrences.
@@ -122,6 +126,8 @@ def tune(
             default.
         alternatives: Convolution and tile of some tasks, by hash, of which one will do; none by
             default. Where none was measured, the library's expectation decides.
+        picked: The model's picks where they are known already, by task hash; None, the default, to
+            pick them here.
         on_round: Function called after each round; none by default.
 
     Returns:
@@ -147,15 +153,23 @@ def tune(
     )
     tuning.resume()
     expected_s: dict[str, float] = {}
-    picked: dict[str, Program] = {}
+    unmeasured: dict[str, Program] = {}
+
+    def choose() -> tuple[dict[str, float], dict[str, Program]]:
+        """What is expected of the ways that nothing ran of, and the model's picks."""
+        if guidance.model is None:
+            return {}, {}
+        expected_s = _expect(scheduler.select_without_evidence(), library)
+        return expected_s, _pick(scheduler.select_unmeasured(expected_s), measurer)
+
     with session.kept_when_interrupted(), contextlib.ExitStack() as stack:
         stack.callback(rounds.stop)
+        if session.trials_left and not session.progress().resumed:
+            tuning.begin_with(choose()[1] if picked is None else picked)
         tuning.run()
-        if guidance.model is not None:
-            expected_s |= _expect(scheduler.select_without_evidence(), library)
-            picked |= _pick(scheduler.select_unmeasured(expected_s), measurer)
+        expected_s, unmeasured = choose()
     leaders = {state.task.hash: state.leaders for state in states if state.leaders}
-    return TuningResult(session.ended, leaders, picked, expected_s, **vars(session.progress()))
+    return TuningResult(session.ended, leaders, unmeasured, expected_s, **vars(session.progress()))
 
 
 @dataclass(frozen=True)
@@ -203,6 +217,24 @@ class _Tuning:
             for start in range(0, len(measured), self.batch):
                 state.tell(measured[start : start + self.batch])
 
+    def begin_with(self, picked: Mapping[str, Program]) -> None:
+        """Measures a program of each task, by hash, all in one round; those of most FLOPs first."""
+        given = [state for state in self.scheduler.states if state.task.hash in picked]
+        given.sort(key=lambda state: -state.weight * state.task.flops)
+        flying = [_Round(s, [picked[s.task.hash]], []) for s in given[: self.session.trials_left]]
+        if not flying:
+            return
+        self.rounds.begin([program for each in flying for program in each.programs], {})
+        try:
+            for each in flying:
+                self._measure(each, flying)
+        finally:
+            for each in flying:
+                self._tell(each)
+        if self.on_round:
+            for each in flying:
+                self.on_round(self.session.progress(), each.state)
+
     def run(self) -> None:
         """Tunes round after round.
 
@@ -222,7 +254,7 @@ class _Tuning:
                     flying.extend(self._begin(flying))
                 if not flying:
                     return
-                self._measure(flying)
+                self._measure(flying[0], flying)
                 done = flying.popleft()
                 self._tell(done)
                 self._learn()
@@ -255,11 +287,11 @@ class _Tuning:
         self.rounds.begin(programs, incumbent_s)
         return _Round(state, programs, [])
 
-    def _measure(self, flying: Sequence[_Round]) -> None:
-        """Measures until the first of the rounds is whole; of others comes what comes."""
+    def _measure(self, awaited: _Round, flying: Sequence[_Round]) -> None:
+        """Measures until one of the rounds is whole; of others comes what comes."""
         of_task = {each.state.task.hash: each for each in flying}
         with stage("measuring"):
-            while flying[0].open:
+            while awaited.open:
                 measurement = self.rounds.next()
                 self.session.record(measurement)
                 of_task[measurement.program.task.hash].done.append(measurement)

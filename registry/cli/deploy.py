@@ -34,6 +34,8 @@ def render(result: app.Value) -> str:
     report = parse_report(result, what="the report", action="deploy the network anew")
     tuned = report.latency_ms
     latencies_ms = {"tuned": tuned, "untuned": report.untuned_ms, **report.peers_ms}
+    if report.picked_ms:
+        latencies_ms["picked, nothing measured"] = report.picked_ms
     rows = [
         {"": name, "ms": ms, "tuned is faster by": ms / tuned if ms and name != "tuned" else None}
         for name, ms in latencies_ms.items()

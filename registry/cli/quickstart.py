@@ -95,6 +95,7 @@ def _table(version: Any, deployment: "Deployment") -> str:
     figures = [f"{name} {value:.3f}" for name, value in of_model.items() if value is not None]
     latencies = {
         "untuned": report.untuned_ms,
+        "picked, nothing measured": report.picked_ms,
         "tuned": report.latency_ms,
         "ONNX Runtime": report.peers_ms["onnxruntime"],
         "OpenVINO": report.peers_ms["openvino"],

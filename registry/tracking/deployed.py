@@ -32,6 +32,7 @@ def log_deployment(
         "max_abs_error": report.max_abs_error,
         "tolerance": report.tolerance,
         "untuned_ms": report.untuned_ms,
+        "picked_ms": report.picked_ms,
         "tuning_s": report.tuning_s,
         "build_s": report.build_s,
         "trials": report.trials,

@@ -118,7 +118,7 @@ def test_a_compiler_in_parts_is_put_together(check, project, tmp_path):
 case "$*" in
 *gpu_live*) exec cat "$TMPDIR"/wheels/tvm/lib/libtvm_compiler.so ;;
 *"import hetfeat"* | *"-m pytest"*) exit 0 ;;
-*) exec {sys.executable} "$@" ;;
+*) exec "{sys.executable}" "$@" ;;
 esac
 """
     )

@@ -21,7 +21,7 @@ KEYS = [
     *("batches_ms", "tuning_s", "build_s", "total_s", "trials", "failed", "resumed"),
     *("interrupted", "stopped", "max_abs_error", "tolerance", "model_version"),
     *("leaked_records", "seconds", "precision", "calibration", "accuracy", "left_out"),
-    "peers_error",
+    *("peers_error", "picked_ms"),
 ]
 
 

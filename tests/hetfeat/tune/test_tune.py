@@ -282,6 +282,45 @@ class TestLoop:
         run(FakeDevice(), journal, trials, model=model)
         assert bool(asked) is (trials == 0)
 
+    @pytest.mark.parametrize("given", [False, True], ids=["picked here", "picked before"])
+    def test_what_the_model_picks_is_measured_before_anything_else(
+        self, journal, monkeypatch, given
+    ):
+        """One program of each task, the largest first, and of several ways the expected one."""
+        monkeypatch.setattr("hetfeat.tune.guidance.batch_of", lambda programs, profile: programs)
+        direct, other_way = TASKS[1][0], TASKS[2][0]
+        ways = {direct.hash: ("conv", None), other_way.hash: ("conv", 2)}
+        model = KnowsBest()
+        model.predict = lambda batch, support=None: TestEvolution.right(batch)
+        device = FakeDevice()
+        known = {task.hash: device.sample(task, 1, 0)[0] for task in (TASKS[0][0], direct)}
+        picked = known if given else None
+        tuned = run(device, journal, 20, model=model, alternatives=ways, picked=picked)
+        assert [p.task for p in device.measured[:2]] == [direct, TASKS[0][0]]
+        if given:
+            assert device.measured[:2] == [known[direct.hash], known[TASKS[0][0].hash]]
+        else:
+            assert [quality(program) for program in device.measured[:2]] == [7, 7]
+        assert (tuned.trials, tuned.picked, tuned.expected_s) == (20, {}, {})
+
+    def test_picks_are_not_measured_once_more_when_it_goes_on(self, journal):
+        picked = {task.hash: FakeDevice().sample(task, 1, 0)[0] for task, _ in TASKS}
+        first = run(FakeDevice(), journal, 2, picked=picked)
+        assert first.trials == 2
+        device = FakeDevice()
+        assert run(device, journal, 20, picked=picked).trials == 18
+        assert len({*journal.read(["program"])["program"].to_pylist()}) == 20
+
+    def test_another_way_of_what_ran_waits_for_its_turn(self, journal):
+        """It is not needed: tasks that save more come first."""
+        slow, fast, other_way = TASKS[1][0], TASKS[0][0], TASKS[2][0]
+        ways = {fast.hash: ("conv", None), other_way.hash: ("conv", 2)}
+        picked = {task.hash: FakeDevice().sample(task, 1, 0)[0] for task in (slow, fast)}
+        device = FakeDevice()
+        run(device, journal, 100, alternatives=ways, picked=picked)
+        order = [program.task for program in device.measured[2:]]
+        assert order.index(slow) < order.index(fast) < order.index(other_way)
+
     def test_without_a_model_nothing_is_picked(self, journal):
         assert run(FakeDevice(), journal, trials=0).picked == {}
 
