@@ -147,7 +147,7 @@ class _First:
     Attributes:
         untuned: Latency of the network compiled without tuning.
         picked: Latency of the network of the model's picks.
-        programs: Those picks, by task hash.
+        programs: Model's picks, by task hash.
     """
 
     untuned: Latency | None = None
