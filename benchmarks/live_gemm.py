@@ -4,7 +4,8 @@
     python benchmarks/live_gemm.py libraries --out DIR
 
 `search` gives strategies 0.1 % of the space, seed after seed: all on the first shape, on the others
-those of the paper and our own. DIR keeps each state's time, which all of them share, and each run
+those of the paper and our own. `gbfs-moves` and `gbfs-exchanges` are `gbfs` without and with
+exchanges of factors. DIR keeps each state's time, which all of them share, and each run
 that has ended: the same command goes on where it was stopped.
 `libraries` lets the three fastest states of each shape and the libraries take turns with equal
 threads; the fastest counts. Both print Markdown; docs/experiments holds their last runs.
@@ -27,7 +28,8 @@ from tqdm import tqdm
 
 from hetfeat.deploy.gemm_bench import LIBRARIES, SEARCHED, compare_matmul, finalists
 from hetfeat.devices.probe import local_profile
-from hetfeat.search.base import State, Timed
+from hetfeat.search.base import State, StateSearch, Timed
+from hetfeat.search.gbfs import GreedyBestFirst
 from hetfeat.search.runner import Measure, evaluations_of, run_search
 from hetfeat.search.space import TileSpace, gemm_space
 from hetfeat.search.strategies import STRATEGIES, make_search
@@ -38,6 +40,7 @@ CUBES = ["512,512,512", "1024,1024,1024", "2048,2048,2048"]
 BERT = ["128,768,768", "128,3072,768", "128,768,3072"]
 """Projections and the two feed-forward layers of BERT-base at 128 tokens, as M,N,K."""
 COMPARED = ["gbfs", "na2c", "rnn", "xgb", "surrogate"]
+EXCHANGES = {"gbfs-moves": False, "gbfs-exchanges": True}
 
 
 class Kept:
@@ -74,7 +77,7 @@ def search(given: argparse.Namespace) -> None:
         with gemm_measurer(local_profile(), m, n, k, kept.known) as measure:
             for seed, name in itertools.product(range(given.repeats), strategies(shape, given)):
                 if (name, seed) not in done:
-                    one_run(kept, measure, gemm_space(m, n, k), name, seed)
+                    one_run(kept, measure, gemm_space(m, n, k), name, seed, given.budget)
     print_searches(given)
 
 
@@ -82,8 +85,16 @@ def strategies(shape: str, given: argparse.Namespace) -> list[str]:
     return given.strategy or (list(STRATEGIES) if shape == CUBES[0] else COMPARED)
 
 
-def one_run(kept: Kept, measured: Measure, space: TileSpace, name: str, seed: int) -> None:
-    budget = evaluations_of(FRACTION, space.size)
+def made(name: str, space: TileSpace, seed: int) -> StateSearch:
+    if name in EXCHANGES:
+        return GreedyBestFirst(space, seed, exchanges=EXCHANGES[name])
+    return make_search(name, space, seed)
+
+
+def one_run(
+    kept: Kept, measured: Measure, space: TileSpace, name: str, seed: int, amount: str
+) -> None:
+    budget = evaluations_of(amount, space.size)
     with tqdm(total=budget, desc=f"{kept.shape} {name} {seed}", mininterval=10) as progress:
 
         def measure(states: Sequence[State]) -> Sequence[Timed]:
@@ -92,7 +103,7 @@ def one_run(kept: Kept, measured: Measure, space: TileSpace, name: str, seed: in
             progress.update(len(states))
             return timed
 
-        trial = run_search(make_search(name, space, seed), measure, budget)
+        trial = run_search(made(name, space, seed), measure, budget)
     assert trial.best is not None
     found = {"best_s": trial.best_s, "state": trial.best.state, "search_s": trial.search_s}
     kept.add_run({"strategy": name, "seed": seed, "evaluations": trial.evaluations, **found})
@@ -145,6 +156,7 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=[*CUBES, *BERT])
     parser.add_argument("--strategy", type=lambda text: text.split(","))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--budget", default=FRACTION, help="states, or a share of the space")
     parser.add_argument("--rounds", type=int, default=24)
     given = parser.parse_args()
     {"search": search, "libraries": libraries}[given.do](given)

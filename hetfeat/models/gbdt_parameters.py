@@ -12,7 +12,8 @@ class GbdtParameters:
 
     `stores` is the table that trees read (`aggregate.TABLES`); `point_weight` the share of the
     loss that estimates y itself; `fine_tune_columns` how many columns, those of the greatest gain,
-    fine-tuning may split on (0: all).
+    fine-tuning may split on (0: all); `members` how many trainings, each of other draws, the trees
+    are the mean of.
     """
 
     rounds: int = 600
@@ -26,6 +27,7 @@ class GbdtParameters:
     stores: str = "flat"
     fine_tune_rounds: int = 30
     fine_tune_columns: int = 0
+    members: int = 1
     seed: int = 0
 
     def for_engine(self, rows: int) -> dict[str, Any]:

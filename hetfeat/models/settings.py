@@ -20,6 +20,7 @@ _LIMITS: Mapping[str, Range] = {
     "point_weight": Range(0, 1),
     "max_depth": Range(1, 24),
     "leaves": Range(2, 131_072),
+    "members": Range(1, 100),
 }
 """What engines take without failing; LightGBM has the limit of its leaves from its manual."""
 _NOT_NEGATIVE = Range(0, _MOST)

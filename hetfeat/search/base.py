@@ -163,6 +163,9 @@ class Space(Protocol):
     def moves(self, state: State) -> list[tuple[int, State]]:
         """Neighbours, each with the number of the action that leads there."""
 
+    def exchanges(self, state: State) -> list[State]:
+        """Neighbours farther away, where two positions give each other a factor; often none."""
+
     def options(self, prefix: State) -> Sequence[int]:
         """Values that may follow at the next position, ascending; never empty for a prefix."""
 

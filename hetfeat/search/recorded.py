@@ -82,6 +82,10 @@ class RecordedSpace:
             moves = self._moves[state] = self._find_moves(state)
         return moves
 
+    def exchanges(self, state: State) -> list[State]:
+        """A recorded space has none: its parameters have no factors in common."""
+        return []
+
     def _find_moves(self, state: State) -> list[tuple[int, State]]:
         moves = []
         for at, (level, steps) in enumerate(zip(self.levels, self._step, strict=True)):

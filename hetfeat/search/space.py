@@ -7,7 +7,7 @@ be powers of two.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,7 @@ class TileSpace:
     """All ways to write each dimension's extent as a product of its slots' factors.
 
     A state is the factors of all dimensions, one dimension after another. A move takes one prime
-    factor from one slot of a dimension to another.
+    factor from one slot of a dimension to another. An exchange takes one there and another back.
     """
 
     def __init__(self, dimensions: Sequence[Dimension]) -> None:
@@ -66,9 +66,14 @@ class TileSpace:
         self._moves = [
             (at, start + source, start + goal, prime)
             for at, (d, start) in enumerate(zip(self.dimensions, self._starts, strict=False))
-            for source, goal in product(range(d.slots), repeat=2)
-            if source != goal
+            for source, goal in permutations(range(d.slots), 2)
             for prime in primes(d.extent)
+        ]
+        self._exchanges = [
+            (at, start + source, start + goal, there, back)
+            for at, (d, start) in enumerate(zip(self.dimensions, self._starts, strict=False))
+            for source, goal in permutations(range(d.slots), 2)
+            for there, back in exchanged_factors(d.extent)
         ]
         self.size = math.prod(map(len, self._factorings))
         if self.size == 0:
@@ -112,10 +117,25 @@ class TileSpace:
                 moved = list(state)
                 moved[source] //= prime
                 moved[goal] *= prime
-                factors = tuple(moved[self._starts[at] : self._starts[at + 1]])
-                if self.dimensions[at].is_legal(factors):
+                if self._is_legal(at, moved):
                     moves.append((action, tuple(moved)))
         return moves
+
+    def exchanges(self, state: State) -> list[State]:
+        """See `Space.exchanges`; there are none where an extent has one prime factor."""
+        found = []
+        for at, source, goal, there, back in self._exchanges:
+            if state[source] % there == 0 and state[goal] % back == 0:
+                moved = list(state)
+                moved[source] = moved[source] // there * back
+                moved[goal] = moved[goal] // back * there
+                if self._is_legal(at, moved):
+                    found.append(tuple(moved))
+        return found
+
+    def _is_legal(self, at: int, state: Sequence[int]) -> bool:
+        """Whether the factors that a state has of one dimension may stand."""
+        return self.dimensions[at].is_legal(tuple(state[self._starts[at] : self._starts[at + 1]]))
 
     def options(self, prefix: State) -> Sequence[int]:
         """See `Space.options`."""
@@ -140,6 +160,23 @@ def factorings(extent: int, slots: int) -> list[State]:
     small = [d for d in range(1, math.isqrt(extent) + 1) if extent % d == 0]
     divisors = {*small, *(extent // d for d in small)}
     return [(d, *rest) for d in sorted(divisors) for rest in factorings(extent // d, slots - 1)]
+
+
+def exchanged_factors(extent: int) -> list[tuple[int, int]]:
+    """Pairs of factors that two slots may exchange: a prime, and a power of a lesser prime.
+
+    The power is the greatest below the prime, or the next one: 3 for 2 or 4, and 7 for 4 or 8. It
+    divides `extent`.
+    """
+    found = []
+    for lesser, greater in combinations(primes(extent), 2):
+        power = lesser
+        while power * lesser < greater and extent % (power * lesser) == 0:
+            power *= lesser
+        found.append((greater, power))
+        if extent % (power * lesser) == 0:
+            found.append((greater, power * lesser))
+    return found
 
 
 def _following(factorings: Sequence[State]) -> dict[State, list[int]]:

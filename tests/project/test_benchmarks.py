@@ -248,6 +248,15 @@ def test_programs_of_a_target_are_measured_or_tested(tmp_path):
     assert len(target.first(4).measured) == 3 * 4
 
 
+def test_parts_that_end_a_training_hold_whole_tasks():
+    import bags
+
+    units = np.repeat(np.arange(40), 5)
+    part = bags.parts_of(units, 4, 0)
+    assert np.bincount(part).tolist() == [50] * 4
+    assert all(len(set(part[units == unit])) == 1 for unit in range(40))
+
+
 @pytest.mark.tvm
 def test_rounds_are_compared_task_by_task():
     import rounds

@@ -58,14 +58,48 @@ class XgbTrees:
 def train(settings: GbdtParameters, train: Side, valid: Side, on_epoch: OnEpoch | None) -> XgbTrees:
     """Boosts until the valid side improves no more; beyond memory, from quantised files.
 
-    Of features on a cluster, all of its workers do so together.
+    Of features on a cluster, all of its workers do so together. Each member of a bag has draws of
+    its own, and stops by itself.
     """
-    if are_on_cluster(train):
-        raw = grow_on_workers(train, valid, on_epoch, _meet, partial(_grow_together, settings))
-        booster = xgboost.Booster(model_file=bytearray(raw))
-    else:
-        booster = _grow(settings, None, train, valid, on_epoch)
-    return XgbTrees(_between_devices(booster, train, settings.stores), settings.stores)
+    boosters = []
+    for number in range(settings.members):
+        own = dataclasses.replace(settings, seed=settings.seed * settings.members + number)
+        told = partial(_told_later, on_epoch, number * settings.rounds) if on_epoch else None
+        boosters.append(_member(own, train, valid, told))
+    booster = _between_devices(_mean_of(boosters), train, settings.stores)
+    return XgbTrees(booster, settings.stores)
+
+
+def _member(settings: GbdtParameters, train: Side, valid: Side, on_epoch: OnEpoch | None) -> Any:
+    if not are_on_cluster(train):
+        return _grow(settings, None, train, valid, on_epoch)
+    raw = grow_on_workers(train, valid, on_epoch, _meet, partial(_grow_together, settings))
+    return xgboost.Booster(model_file=bytearray(raw))
+
+
+def _told_later(on_epoch: OnEpoch, before: int, epoch: int, figures: dict[str, float]) -> None:
+    """Tells of a round whose number counts those that the members before it may have had."""
+    on_epoch(before + epoch, figures)
+
+
+def _mean_of(boosters: Sequence[Any]) -> Any:
+    """One booster of all trees, whose margin is the mean of the boosters'."""
+    if len(boosters) == 1:
+        return boosters[0]
+    models = [json.loads(booster.save_raw("json")) for booster in boosters]
+    parts = [model["learner"]["gradient_booster"]["model"] for model in models]
+    trees = [tree for part in parts for tree in part["trees"]]
+    for number, tree in enumerate(trees):
+        tree["id"] = number
+        tree["base_weights"] = [weight / len(boosters) for weight in tree["base_weights"]]
+        tree["split_conditions"] = [
+            value / len(boosters) if child < 0 else value  # of a leaf it is what it adds
+            for value, child in zip(tree["split_conditions"], tree["left_children"], strict=True)
+        ]
+    parts[0]["trees"], parts[0]["tree_info"] = trees, [0] * len(trees)
+    parts[0]["iteration_indptr"] = list(range(len(trees) + 1))
+    parts[0]["gbtree_model_param"]["num_trees"] = str(len(trees))
+    return xgboost.Booster(model_file=bytearray(json.dumps(models[0]).encode()))
 
 
 def _meet(client: "Client", workers: Sequence[str]) -> Sequence[Any]:

@@ -61,6 +61,7 @@ def test_what_differs_from_the_defaults_is_said():
         ("xgb", ["max_depth"], "--set 'max_depth'; expected NAME=VALUE"),
         ("xgb", ["max_depth=4", "max_depth=5"], "max_depth twice"),
         ("xgb", ["max_depth=4.5"], "max_depth=4.5; expected a whole number from 1 to 24"),
+        ("xgb", ["members=0"], "members=0; expected a whole number from 1 to 100"),
         ("xgb", ["subsample=0"], "subsample=0; expected a number from 0.01 to 1"),
         ("xgb", ["min_child_weight=-1"], r"a number from 0 to 1e\+09"),
         ("xgb", ["stores=flatt"], "--set stores 'flatt'; expected one of flat, sum; did you mean"),

@@ -1,5 +1,6 @@
 """Boosted trees: their objective, and the tables they read."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,9 @@ from hetfeat.models.aggregate import flat_features, table_names, table_of
 from hetfeat.models.engines.trees import RowObjective, rows_of
 from hetfeat.models.gbdt_parameters import GbdtParameters, LgbmParameters
 from hetfeat.models.hyperparameters import build
+from hetfeat.models.native_child import check_file
 from hetfeat.models.pairs import pairs_of
+from hetfeat.models.registry import load_model
 from hetfeat.models.relative import relative_features
 from hetfeat.models.training_set import side_of
 
@@ -189,6 +192,54 @@ def test_importance_is_of_the_columns_that_the_latency_follows_from(name, exampl
     best = {key.removeprefix("store.") for key in sorted(gains, key=gains.__getitem__)[-4:]}
     said_otherwise = dict.fromkeys(("vectors_per_register", "lanes_filled"), "vectorize_product")
     assert {said_otherwise.get(name, name) for name in best} == learnable
+
+
+class TestBags:
+    def fitted(self, examples, seed=0, members=1, **values):
+        made = build("xgb", "quick", seed, {"rounds": 10, "members": members, **values})
+        made.fit(examples, examples)
+        return made
+
+    def test_a_bag_has_the_mean_margin_of_its_members(self, examples):
+        bag = self.fitted(examples, seed=2, members=3)
+        members = [self.fitted(examples, seed) for seed in (6, 7, 8)]
+        margins = [np.log(each.predict(examples.batch)) for each in members]
+        assert not np.allclose(margins[0], margins[1])
+        wanted = np.mean(margins, axis=0)
+        np.testing.assert_allclose(np.log(bag.predict(examples.batch)), wanted, atol=1e-5)
+
+    def test_a_bag_of_one_is_the_model_itself(self, examples):
+        one, same = self.fitted(examples, seed=5, members=1), self.fitted(examples, seed=5)
+        np.testing.assert_array_equal(one.predict(examples.batch), same.predict(examples.batch))
+
+    def test_a_bag_is_saved_explained_and_fine_tuned_as_one_model(self, examples, tmp_path):
+        bag = self.fitted(examples, members=2)
+        bag.save(tmp_path / "bag")
+        assert {path.name for path in (tmp_path / "bag").iterdir()} == {"booster.ubj", "model.json"}
+        check_file(tmp_path / "bag" / "booster.ubj")
+        loaded = load_model(tmp_path / "bag")
+        assert loaded.parameters["members"] == 2
+        said = bag.predict(examples.batch)
+        np.testing.assert_array_equal(loaded.predict(examples.batch), said)
+        assert bag.importance() == loaded.importance() != {}
+        tuned = loaded.fine_tune(examples)
+        assert not np.allclose(tuned.predict(examples.batch), said)
+        np.testing.assert_array_equal(loaded.predict(examples.batch), said)
+
+    def test_a_folder_from_before_bags_is_read(self, examples, tmp_path):
+        one = self.fitted(examples)
+        one.save(tmp_path / "old")
+        head = json.loads((tmp_path / "old" / "model.json").read_text())
+        del head["parameters"]["members"]
+        (tmp_path / "old" / "model.json").write_text(json.dumps(head))
+        said = load_model(tmp_path / "old").predict(examples.batch)
+        np.testing.assert_array_equal(said, one.predict(examples.batch))
+
+    def test_rounds_of_members_are_told_one_after_the_other(self, examples):
+        epochs = []
+        made = build("xgb", "quick", 0, {"rounds": 3, "members": 2})
+        made.fit(examples, examples, lambda epoch, figures: epochs.append(epoch))
+        assert epochs == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("name", ["xgb", "lgbm"])

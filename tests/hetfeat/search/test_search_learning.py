@@ -13,7 +13,7 @@ from hetfeat.search.gbfs import GreedyBestFirst
 from hetfeat.search.na2c import ActorCritic, NeighbourhoodA2C, WalkStep
 from hetfeat.search.rnn import Controller, RnnSearch
 from hetfeat.search.runner import run_search
-from hetfeat.search.space import gemm_space
+from hetfeat.search.space import Dimension, TileSpace, gemm_space
 from hetfeat.search.strategies import STRATEGIES
 from hetfeat.search.surrogate import SurrogateSearch
 from hetfeat.search.warm_start import model_prior, recorded_prior, warmed_search
@@ -38,6 +38,20 @@ class TestGreedyBestFirst:
         assert set(first) <= {s for _, s in SPACE.moves(start)}
         search.tell(timed(first, [5.0, 2.0, 7.0, None, 4.0]))
         assert set(search.ask(8)) <= {s for _, s in SPACE.moves(first[1])}
+
+    def test_exchanges_lead_over_a_ridge_of_slower_states(self):
+        """From an innermost factor of 12, single primes lead to 4, 6, 24 or further, all slower."""
+        space = TileSpace([Dimension(192, 2)])
+        seconds = {12: 2.0, 16: 1.0}
+
+        def best(exchanges):
+            search = GreedyBestFirst(space, 0, exchanges=exchanges)
+            search.tell([Timed((16, 12), 2.0)])
+            asked = search.ask(1) + search.ask(20)
+            return min(seconds.get(state[1], 9.0) for state in asked if state[1] != 192)
+
+        assert best(exchanges=False) == 9.0
+        assert best(exchanges=True) == 1.0
 
     def test_parts_of_a_batch_are_neighbours_of_one_state(self):
         search = GreedyBestFirst(SPACE, 0)

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from hetfeat.errors import RequestError
 from hetfeat.schedules.trace import primes
-from hetfeat.search.space import Dimension, TileSpace, factorings, gemm_space
+from hetfeat.search.space import (
+    Dimension,
+    TileSpace,
+    exchanged_factors,
+    factorings,
+    gemm_space,
+)
 from hetfeat.search.trace_tiles import TraceTiles
 from hetfeat.search.visited import Visits
 
@@ -57,6 +63,45 @@ class TestTiles:
     def test_moves_connect_the_whole_space(self):
         space = gemm_space(8, 12, 9, (3, 2, 2))
         assert len(reachable(space, space.start())) == space.size
+
+    @pytest.mark.parametrize(
+        ("extent", "pairs"),
+        [
+            (1, []),
+            (1024, []),
+            (768, [(3, 2), (3, 4)]),
+            (784, [(7, 4), (7, 8)]),
+            (14, [(7, 2)]),
+            (30, [(3, 2), (5, 2), (5, 3)]),
+        ],
+    )
+    def test_a_prime_is_exchanged_for_powers_beside_it(self, extent, pairs):
+        assert exchanged_factors(extent) == pairs
+
+    def test_slots_exchange_factors(self):
+        space = TileSpace([Dimension(192, 2), Dimension(4, 2)])
+        assert set(space.exchanges((16, 12, 4, 1))) == {(24, 8, 4, 1), (12, 16, 4, 1)}
+        assert set(space.exchanges((12, 16, 1, 4))) == {(8, 24, 1, 4), (16, 12, 1, 4)}
+        assert space.exchanges((192, 1, 2, 2)) == []
+
+    @settings(max_examples=50)
+    @given(st.tuples(*[st.integers(1, 200)] * 3), st.randoms(use_true_random=False))
+    def test_exchanges_keep_the_products_and_are_distinct(self, shape, rng):
+        space = gemm_space(*shape, slots=(3, 2, 2))
+        state = space.state_at(rng.randrange(space.size))
+        exchanged = space.exchanges(state)
+        m, n, k = shape
+        for other in exchanged:
+            assert (prod(other[:3]), prod(other[3:5]), prod(other[5:])) == (m, k, n)
+            assert sum(a != b for a, b in zip(state, other, strict=True)) == 2
+            assert state in space.exchanges(other)
+        assert len({state, *exchanged}) == len(exchanged) + 1
+        assert {s for _, s in space.moves(state)}.isdisjoint(exchanged)
+
+    def test_exchanges_keep_to_the_bound_on_the_innermost_factor(self):
+        space = TileSpace([Dimension(48, 2, max_innermost=8)])
+        assert space.exchanges((8, 6)) == [(12, 4), (6, 8)]
+        assert space.exchanges((6, 8)) == [(8, 6)]
 
     def test_a_bound_on_the_innermost_factor(self):
         space = TileSpace([Dimension(16, 2, max_innermost=4)])
@@ -118,6 +163,9 @@ class TestRecorded:
         assert {s for _, s in space.moves((8, 64, 2, 0))} == {
             (16, 64, 2, 0), (8, 32, 2, 0), (8, 64, 1, 0), (8, 64, 4, 0), (8, 64, 2, 1)
         }  # fmt: skip
+
+    def test_no_parameters_exchange_factors(self, tmp_path):
+        assert spaces.recorded(tmp_path).exchanges((8, 64, 2, 0)) == []
 
     def test_failures_have_no_time(self, tmp_path):
         space = spaces.recorded(tmp_path)
