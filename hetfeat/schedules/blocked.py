@@ -21,6 +21,8 @@ LARGEST_TILE = 64
 """MetaSchedule's limit of an innermost tile, too."""
 REGISTER_ROWS, REGISTER_VECTORS = 16, 4
 """Largest block whose sums are held in registers; not all of their products fit."""
+MOST_PADDED = 1.05
+"""Largest number of rows computed for each that is stored, as `pad_rows` has it."""
 _REDUCTION = 2
 """TVM's `IterVar.CommReduce`."""
 
@@ -70,18 +72,21 @@ SKETCHES: tuple[Sketch, ...] = (by_rows, by_channels)
 
 def _blocked(schedule: Any, unit: VectorUnit, across_channels: bool) -> None:
     anchor, pads, output = _arranged(schedule)
-    *outer, x, channels = schedule.get_loops(output)
+    loops = list(schedule.get_loops(output))
+    *outer, x, channels = loops
+    *computed, rows, _ = _computed(schedule, anchor, loops)
+    of = [loop for loop in computed if extent(schedule, loop) > 1]
     wide = [loop for loop in outer if extent(schedule, loop) > 1]
     tall = []
     if wide and unit.is_small:  # few rows fit: of 14, two of each of two rows of an image
-        y0, y1, y2 = tile_loop(schedule, wide.pop(), 3, REGISTER_ROWS)
-        x0, x1 = tile_loop(schedule, x, 2, REGISTER_ROWS)
+        y0, y1, y2 = tile_loop(schedule, wide.pop(), 3, REGISTER_ROWS, of=of.pop())
+        x0, x1 = tile_loop(schedule, x, 2, REGISTER_ROWS, of=rows)
         tall = [y2]
     elif wide:
-        y0, y1 = tile_loop(schedule, wide.pop(), 2, LARGEST_TILE)
-        x0, x1 = tile_loop(schedule, x, 2, REGISTER_ROWS)
+        y0, y1 = tile_loop(schedule, wide.pop(), 2, LARGEST_TILE, of=of.pop())
+        x0, x1 = tile_loop(schedule, x, 2, REGISTER_ROWS, of=rows)
     else:
-        y0, y1, x1 = tile_loop(schedule, x, 3, REGISTER_ROWS)
+        y0, y1, x1 = tile_loop(schedule, x, 3, REGISTER_ROWS, of=rows)
         x0 = None
     vectors, vector = vectorized(schedule, channels, unit)
     c0, c1, c2 = tile_loop(schedule, vectors, 3, REGISTER_VECTORS)
@@ -121,6 +126,21 @@ def _arranged(schedule: Any) -> tuple[Any, list[Any], Any]:
     return block, [schedule.get_sblock(name) for name in pads], output
 
 
+def _computed(schedule: Any, anchor: Any, loops: list[Any]) -> list[Any]:
+    """For each of the output's loops, the loop whose divisors tile it: the sum's, or itself.
+
+    `workloads.passes.pad_rows` computes a few rows that are not stored. The output's rows have no
+    divisors, the sum's have. Other kernels keep the traces that were recorded of them.
+    """
+    axes = [axis for axis in schedule.get(anchor).iter_vars if int(axis.iter_type) != _REDUCTION]
+    if len(axes) != len(loops):
+        return loops
+    stored = [extent(schedule, loop) for loop in loops]
+    more = [int(axis.dom.extent) / rows for axis, rows in zip(axes, stored, strict=True)]
+    padded = max(more) > 1 and all(1 <= share <= MOST_PADDED for share in more)
+    return list(schedule.get_loops(anchor))[: len(loops)] if padded else loops
+
+
 def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool) -> None:
     """The sum of one block of registers: over the depth innermost, or over a window unrolled."""
     kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
@@ -140,9 +160,21 @@ def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool) -> Non
         schedule.unroll(loop)
 
 
-def tile_loop(schedule: Any, loop: Any, levels: int, innermost: int) -> list[Any]:
-    """The loop split into so many, their extents drawn, the last of them limited."""
-    return list(schedule.split(loop, schedule.sample_perfect_tile(loop, levels, innermost)))
+def tile_loop(
+    schedule: Any, loop: Any, levels: int, innermost: int, of: Any | None = None
+) -> list[Any]:
+    """The loop split into so many, their extents drawn, the last of them limited.
+
+    Args:
+        schedule: Schedule of the kernel.
+        loop: Loop to split.
+        levels: Number of loops that it becomes.
+        innermost: Largest extent of the last of them.
+        of: Loop whose divisors are drawn, of a few iterations more; by default `loop` itself. What
+            is beyond the end of `loop` is tested for, and left out.
+    """
+    factors = schedule.sample_perfect_tile(loop if of is None else of, levels, innermost)
+    return list(schedule.split(loop, factors))
 
 
 def vectorized(schedule: Any, loop: Any, unit: VectorUnit) -> tuple[Any, Any]:
