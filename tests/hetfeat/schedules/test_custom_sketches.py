@@ -339,7 +339,7 @@ class TestInATask:
         space = self.space(padded_product((197, 32), 64, 0, 198), HASWELL)
         found = [json.loads(trace) for trace, _ in space.sample(8, 0)]
         assert found
-        assert min(sums_of(trace, 8) for trace in found) >= 6
+        assert min(sums_of(trace, 8) for trace in found) >= 12
         rows = [trace[1][0][1] for trace in found]
         assert {math.prod(factors) for factors in rows} == {198}
         assert min(factors[-1] for factors in rows) >= 2

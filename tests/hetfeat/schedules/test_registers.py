@@ -42,7 +42,15 @@ def test_sums_are_rows_times_vectors_times_their_registers(rows, vectors, vector
 
 @pytest.mark.parametrize(
     ("rows", "vectors", "holds", "fills"),
-    [(6, 2, True, True), (13, 1, True, True), (7, 2, False, False), (2, 2, True, False)],
+    [
+        (6, 2, True, True),
+        (4, 3, True, True),
+        (13, 1, True, True),
+        (7, 2, False, False),
+        (3, 4, False, False),  # four vectors of weights, and a value of the data
+        (2, 4, True, True),
+        (2, 2, True, False),
+    ],
 )
 def test_sixteen_registers_hold_sums_beside_their_operands(rows, vectors, holds, fills):
     trace = block(rows, vectors)
@@ -76,8 +84,14 @@ def test_a_profile_tells_the_registers(family, vector_bytes, unit):
 
 
 def test_sketches_that_can_not_fill_the_registers_ask_no_task_to():
-    assert AVX2.fewest_of([block(6, 2)]) == 6
+    assert AVX2.fewest_of([block(6, 2)]) == 12
     assert AVX2.fewest_of([block(6, 2), block(1, 1, vector=4)]) == 6
     few = [[["SamplePerfectTile", ["l1"], [1, 16], ["v1"]], ["Unroll", ["v1"], [], []]], [[0, [1]]]]
     assert AVX2.fewest_of([block(6, 2), few]) == 0
     assert AVX512.fewest_of([block(6, 2)]) == 0
+
+
+def test_products_of_integers_are_not_asked_for_as_many_sums():
+    instructions, decisions = block(6, 2)
+    tensorized = [*instructions[:9], ["Tensorize", ["l9"], ["dot"], []], *instructions[9:]]
+    assert AVX2.fewest_of([[tensorized, decisions]]) == 6
