@@ -12,7 +12,7 @@ from functools import partial
 
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.schedules.threads import first_kept
-from hetfeat.schedules.trace import TILE, Trace, drawn_anew, without_postproc
+from hetfeat.schedules.trace import CATEGORICAL, TILE, Trace, drawn_anew, without_postproc
 
 FLOAT32_BYTES = 4
 
@@ -123,9 +123,11 @@ def block_of(trace: Trace, lanes: int) -> tuple[int, int] | None:
     chosen = dict(decisions)
     extents: dict[object, int] = {}
     vector, unrolled = lanes, list[int]()
-    for index, (kind, inputs, _, outputs) in enumerate(instructions):
+    for index, (kind, inputs, attributes, outputs) in enumerate(instructions):
         if kind == TILE and index in chosen:
             extents |= zip(outputs, chosen[index], strict=True)
+        elif kind == CATEGORICAL and index in chosen:
+            extents[outputs[0]] = attributes[0][chosen[index]]
         elif kind == "Split":
             factors = [extents.get(factor, factor) for factor in inputs[1:]]
             known = zip(outputs, factors, strict=True)

@@ -96,6 +96,8 @@ def parallel_loops(schedule) -> int:
         ((2, 7, 9, 3), (3, 3, 3, 5), 2, True),  # nothing that fills a vector
         ((1, 14, 14, 24), (1, 1, 24, 40), 1, False),
         ((1, 9, 9, 1), (3, 3, 1, 48), 2, True),
+        ((2, 17, 17, 12), (3, 3, 12, 16), 1, True),  # no tile divides the rows
+        ((1, 3, 19, 12), (1, 1, 12, 24), 1, False),
     ],
 )
 def test_convolutions(sketch, unit, data, weights, stride, epilogue):
@@ -109,7 +111,7 @@ def test_convolutions(sketch, unit, data, weights, stride, epilogue):
 
 @both(blocked.SKETCHES)
 @UNITS
-@pytest.mark.parametrize("shape", [(6, 20, 48), (1, 32, 10), (3, 4, 8, 16)])
+@pytest.mark.parametrize("shape", [(6, 20, 48), (1, 32, 10), (3, 4, 8, 16), (17, 20, 24)])
 def test_matrix_products(sketch, unit, shape):
     from tvm import te
 
@@ -209,6 +211,8 @@ def test_products_that_fill_registers(data, weights, groups, found):
 
     kernel = te.create_prim_func(convolution(data, weights, groups=groups))
     assert blocked.fills_registers(Schedule(kernel), 16) is found
+    uneven = found or data[2] == 17
+    assert blocked.fills_registers(Schedule(kernel), 16, uneven=True) is uneven
 
 
 @pytest.mark.slow
@@ -343,6 +347,15 @@ class TestInATask:
         rows = [trace[1][0][1] for trace in found]
         assert {math.prod(factors) for factors in rows} == {198}
         assert min(factors[-1] for factors in rows) >= 2
+
+    @pytest.mark.parametrize("rows", [17, 71])
+    def test_rows_that_no_tile_divides_fill_sixteen_registers(self, rows):
+        tensors = convolution((1, 1, rows, 16), (1, 1, 16, 48))
+        found = [json.loads(trace) for trace, _ in self.space(tensors, HASWELL).sample(8, 0)]
+        assert found
+        assert {sums_of(trace, 8) for trace in found} == {12}
+        drawn = [trace for trace, _ in self.space(tensors, ZEN4).sample(8, 0)]
+        assert not any(map(is_custom_sketch, drawn))  # 32 registers hold 17 rows of a vector
 
     def test_where_few_rows_and_channels_are_fewer_sums_will_do(self):
         space = self.space(convolution((1, 2, 2, 8), (1, 1, 8, 8)), HASWELL)

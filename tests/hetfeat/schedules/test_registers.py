@@ -40,6 +40,15 @@ def test_sums_are_rows_times_vectors_times_their_registers(rows, vectors, vector
     assert sums_of(block(rows, vectors, vector), 8) == sums
 
 
+def test_rows_that_are_drawn_of_a_few_numbers_count():
+    instructions, decisions = block(1, 2)
+    instructions[2:4] = [
+        ["SampleCategorical", [], [[4, 6], [0.5, 0.5]], ["v4"]],
+        ["Split", ["l2", "None", "v4"], [True, False], ["l6", "l7"]],
+    ]
+    assert sums_of([instructions, [[2, 1], decisions[1]]], 8) == 12
+
+
 @pytest.mark.parametrize(
     ("rows", "vectors", "holds", "fills"),
     [
