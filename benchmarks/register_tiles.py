@@ -156,9 +156,12 @@ class Kind:
         library: ScheduleLibrary,
     ) -> None:
         task, proposer = found.task, Space(space)
-        warm_starts = partial(warm_starts_of, library, task, proposer, 0)
+        warm_starts = partial(warm_starts_of, library, task, proposer)
         asked = guidance.for_task(task)
-        pick = Evolution(task, proposer, 0, guidance=asked, warm_starts=warm_starts).pick()
+        search = Evolution(
+            task, proposer, 0, guidance=asked, warm_starts=warm_starts, unit=space._unit
+        )
+        pick = search.pick()
         assert pick is not None
         drawn = [Built(found.module, trace, target) for trace, _ in space.sample(count, 0)]
         self.programs = [*drawn, Built(found.module, pick.trace, target)]

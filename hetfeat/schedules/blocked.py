@@ -21,24 +21,45 @@ LARGEST_TILE = 64
 """MetaSchedule's limit of an innermost tile, too."""
 REGISTER_ROWS, REGISTER_VECTORS = 16, 4
 """Largest block whose sums are held in registers; not all of their products fit."""
+UNEVEN_ROWS = (4, 5, 6, 9)
+"""Rows of a block where none divide those of the output, whose last block then has fewer."""
+APART = "pragma_loop_partition_hint"
+"""TVM's annotation of a loop whose last iteration is compiled apart: the others need no tests."""
+MOST_PADDED = 1.05
+"""Largest number of rows computed for each that is stored, as `pad_rows` has it."""
 _REDUCTION = 2
 """TVM's `IterVar.CommReduce`."""
 
 
-def fills_registers(schedule: Any, lanes: int) -> bool:
+def fills_registers(schedule: Any, lanes: int, *, uneven: bool = False) -> bool:
     """Whether a kernel has one sum, of products of two arrays that both are read again and again.
 
     Elsewhere registers have nothing to hold: each weight of a product with one row is read once,
     and each value of a depthwise convolution's input for one channel alone. Nor is there much
-    where channels are no whole vectors, or rows (197 of them, or 17) have no tiles that fit.
+    where channels are no whole vectors, or no tile that fits divides the rows, such as 17.
+
+    Args:
+        schedule: Schedule of the kernel.
+        lanes: Elements of a vector register.
+        uneven: Whether a last block of fewer rows will do, of products in float32; False by
+            default.
     """
     sums = [schedule.get(schedule.get_sblock(name)) for name in _sums(schedule)]
     if len(sums) != 1 or len(sums[0].reads) != 2 or not all(_rereads(sums[0])):
         return False
     axes = [axis for axis in sums[0].iter_vars if int(axis.iter_type) != _REDUCTION]
     rows, channels = (int(axis.dom.extent) for axis in axes[-2:])
-    tiles = range(2, REGISTER_ROWS + 1)
-    return channels % lanes == 0 and any(rows % tile == 0 for tile in tiles)
+    floats = all(str(read.source.dtype) == "float32" for read in sums[0].reads)
+    fits = _have_tiles(rows) or (uneven and floats and _needs_uneven(rows))
+    return channels % lanes == 0 and fits
+
+
+def _have_tiles(rows: int) -> bool:
+    return any(rows % tile == 0 for tile in range(2, REGISTER_ROWS + 1))
+
+
+def _needs_uneven(rows: int) -> bool:
+    return rows > REGISTER_ROWS and not _have_tiles(rows)
 
 
 def _rereads(block: Any) -> Iterator[bool]:
@@ -70,33 +91,23 @@ SKETCHES: tuple[Sketch, ...] = (by_rows, by_channels)
 
 def _blocked(schedule: Any, unit: VectorUnit, across_channels: bool) -> None:
     anchor, pads, output = _arranged(schedule)
-    *outer, x, channels = schedule.get_loops(output)
-    wide = [loop for loop in outer if extent(schedule, loop) > 1]
-    tall = []
-    if wide and unit.is_small:  # few rows fit: of 14, two of each of two rows of an image
-        y0, y1, y2 = tile_loop(schedule, wide.pop(), 3, REGISTER_ROWS)
-        x0, x1 = tile_loop(schedule, x, 2, REGISTER_ROWS)
-        tall = [y2]
-    elif wide:
-        y0, y1 = tile_loop(schedule, wide.pop(), 2, LARGEST_TILE)
-        x0, x1 = tile_loop(schedule, x, 2, REGISTER_ROWS)
-    else:
-        y0, y1, x1 = tile_loop(schedule, x, 3, REGISTER_ROWS)
-        x0 = None
+    *rows, channels = schedule.get_loops(output)
+    computed = _computed(schedule, anchor, [*rows, channels])
+    wide, y0, between, tile = _tile_rows(schedule, rows, computed[:-1], unit)
     vectors, vector = vectorized(schedule, channels, unit)
     c0, c1, c2 = tile_loop(schedule, vectors, 3, REGISTER_VECTORS)
-    inside = [y1, *([x0] if x0 else []), c1, *tall, x1, c2, vector]
+    inside = [*between, c1, *tile, c2, vector]
     if across_channels:
         schedule.reorder(c0, *wide, y0, *inside)
         loop = c0
     else:
         schedule.reorder(*wide, y0, c0, *inside)
         loop = schedule.fuse(*wide, y0)
-    for row in (*tall, x1, c2):
+    for row in (*tile, c2):
         schedule.unroll(row)
     schedule.compute_at(anchor, c1, preserve_unit_loops=True)
     schedule.parallel(loop)
-    _accumulated(schedule, anchor, unit, bool(tall))
+    _accumulated(schedule, anchor, unit, len(tile) > 1)
     for pad in pads:
         if not across_channels:
             schedule.compute_at(pad, loop, preserve_unit_loops=True)
@@ -104,6 +115,41 @@ def _blocked(schedule: Any, unit: VectorUnit, across_channels: bool) -> None:
         vectorized(schedule, depth, unit)
         if across_channels:
             schedule.parallel(schedule.fuse(*around))
+
+
+def _tile_rows(
+    schedule: Any, loops: list[Any], computed: list[Any], unit: VectorUnit
+) -> tuple[list[Any], Any, list[Any], list[Any]]:
+    """The loops over rows, tiled: whole ones, the outermost of a tile, others, those of a block.
+
+    Args:
+        schedule: Schedule of the kernel.
+        loops: The output's loops but that over channels.
+        computed: Of each of them the loop whose divisors tile it.
+        unit: The CPU's registers.
+    """
+    *outer, x = loops
+    *of, rows = computed
+    of = [loop for loop in of if extent(schedule, loop) > 1]
+    wide = [loop for loop in outer if extent(schedule, loop) > 1]
+    if unit.is_small and _needs_uneven(extent(schedule, rows)):
+        x0, x1 = _uneven(schedule, x)
+        if not wide:
+            y0, y1 = tile_loop(schedule, x0, 2, LARGEST_TILE)
+            return wide, y0, [y1], [x1]
+        schedule.annotate(x0, APART, 1)
+        y0, y1 = tile_loop(schedule, wide.pop(), 2, LARGEST_TILE, of=of.pop())
+        return wide, y0, [y1, x0], [x1]
+    if not wide:
+        y0, y1, x1 = tile_loop(schedule, x, 3, REGISTER_ROWS, of=rows)
+        return wide, y0, [y1], [x1]
+    if unit.is_small:  # few rows fit: of 14, two of each of two rows of an image
+        y0, y1, y2 = tile_loop(schedule, wide.pop(), 3, REGISTER_ROWS, of=of.pop())
+        x0, x1 = tile_loop(schedule, x, 2, REGISTER_ROWS, of=rows)
+        return wide, y0, [y1, x0], [y2, x1]
+    y0, y1 = tile_loop(schedule, wide.pop(), 2, LARGEST_TILE, of=of.pop())
+    x0, x1 = tile_loop(schedule, x, 2, REGISTER_ROWS, of=rows)
+    return wide, y0, [y1, x0], [x1]
 
 
 def _arranged(schedule: Any) -> tuple[Any, list[Any], Any]:
@@ -119,6 +165,21 @@ def _arranged(schedule: Any) -> tuple[Any, list[Any], Any]:
     block = schedule.get_sblock(anchor)
     output = schedule.get_sblock(after[-1]) if after else schedule.cache_write(block, 0, "global")
     return block, [schedule.get_sblock(name) for name in pads], output
+
+
+def _computed(schedule: Any, anchor: Any, loops: list[Any]) -> list[Any]:
+    """For each of the output's loops, the loop whose divisors tile it: the sum's, or itself.
+
+    `workloads.passes.pad_rows` computes a few rows that are not stored. The output's rows have no
+    divisors, the sum's have. Other kernels keep the traces that were recorded of them.
+    """
+    axes = [axis for axis in schedule.get(anchor).iter_vars if int(axis.iter_type) != _REDUCTION]
+    if len(axes) != len(loops):
+        return loops
+    stored = [extent(schedule, loop) for loop in loops]
+    more = [int(axis.dom.extent) / rows for axis, rows in zip(axes, stored, strict=True)]
+    padded = max(more) > 1 and all(1 <= share <= MOST_PADDED for share in more)
+    return list(schedule.get_loops(anchor))[: len(loops)] if padded else loops
 
 
 def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool) -> None:
@@ -140,9 +201,29 @@ def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool) -> Non
         schedule.unroll(loop)
 
 
-def tile_loop(schedule: Any, loop: Any, levels: int, innermost: int) -> list[Any]:
-    """The loop split into so many, their extents drawn, the last of them limited."""
-    return list(schedule.split(loop, schedule.sample_perfect_tile(loop, levels, innermost)))
+def tile_loop(
+    schedule: Any, loop: Any, levels: int, innermost: int, of: Any | None = None
+) -> list[Any]:
+    """The loop split into so many, their extents drawn, the last of them limited.
+
+    Args:
+        schedule: Schedule of the kernel.
+        loop: Loop to split.
+        levels: Number of loops that it becomes.
+        innermost: Largest extent of the last of them.
+        of: Loop whose divisors are drawn, of a few iterations more; by default `loop` itself. What
+            is beyond the end of `loop` is tested for, and left out.
+    """
+    factors = schedule.sample_perfect_tile(loop if of is None else of, levels, innermost)
+    return list(schedule.split(loop, factors))
+
+
+def _uneven(schedule: Any, loop: Any) -> tuple[Any, Any]:
+    """The loop split into blocks of as many rows as are drawn; the last one has what is left."""
+    shares = [1 / len(UNEVEN_ROWS)] * len(UNEVEN_ROWS)
+    rows = schedule.sample_categorical(list(UNEVEN_ROWS), shares)
+    blocks_of_rows, row = schedule.split(loop, [None, rows])
+    return blocks_of_rows, row
 
 
 def vectorized(schedule: Any, loop: Any, unit: VectorUnit) -> tuple[Any, Any]:

@@ -104,7 +104,8 @@ class TaskSpace:
         if winograd.is_winograd(kernel):
             own = winograd.SKETCHES
         own = own or integer.sketches(kernel, target)
-        if not own and blocked.fills_registers(kernel, self._unit.lanes):
+        unit = self._unit
+        if not own and blocked.fills_registers(kernel, unit.lanes, uneven=unit.is_small):
             own = blocked.SKETCHES
         for sketch in own:
             with contextlib.suppress(*REFUSALS):  # what follows a sum may not be for them
@@ -166,13 +167,17 @@ class TaskSpace:
         yield from self._distinct(draw, count, set(parents))
 
     def apply(self, given: list[str]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-        """The programs of traces without post-processing; those that do not apply are left out."""
+        """The programs of traces without post-processing; those that do not apply are left out.
+
+        What was fast elsewhere may have fewer sums than what is drawn.
+        """
         rng = random.Random(0)
         remaining = iter(given)
+        fewest = min(self._fewest_sums, self._unit.fewest_sums)
 
         def draw() -> Schedule | None:
             trace = json.loads(next(remaining, "null"))
-            fits = trace and self._unit.holds(trace, self._fewest_sums)
+            fits = trace and self._unit.holds(trace, fewest)
             return self._applied(trace if fits else None, rng)
 
         yield from self._distinct(draw, len(given), set())

@@ -12,7 +12,7 @@ from functools import partial
 
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.schedules.threads import first_kept
-from hetfeat.schedules.trace import TILE, Trace, drawn_anew, without_postproc
+from hetfeat.schedules.trace import CATEGORICAL, TILE, Trace, drawn_anew, without_postproc
 
 FLOAT32_BYTES = 4
 
@@ -27,16 +27,20 @@ class VectorUnit:
     Attributes:
         lanes: Elements of a register.
         registers: Number of registers, 16 or 32; 32 by default.
-        operands: Number of registers that the sums of a block must leave; 3 by default, two for
-            vectors of weights and one for a value of the data in all its lanes.
+        operands: Fewest registers that the sums of a block must leave; 3 by default. Besides, each
+            of its vectors of weights takes one, and a value of the data in all lanes another.
         fewest_sums: Sums of a block, in registers, that keep most multipliers busy; 6 by default:
             two of four cycles each take eight, and seven rows of one vector are common.
+        wanted_sums: Sums asked for where each sketch of a task can have as many; 12 by default:
+            six rows of two vectors, or four of three, which load least for each product. Products
+            of integers are not asked: each takes a register before it is summed.
     """
 
     lanes: int
     registers: int = 32
     operands: int = 3
     fewest_sums: int = 6
+    wanted_sums: int = 12
 
     @property
     def is_small(self) -> bool:
@@ -58,20 +62,29 @@ class VectorUnit:
             trace: Trace with its decisions.
             fewest: Fewest sums that will do, in registers; 0 by default.
         """
-        sums = sums_of(trace, self.lanes) if self.is_small else None
-        return sums is None or fewest <= sums <= self.registers - self.operands
+        block = block_of(trace, self.lanes) if self.is_small else None
+        if block is None:
+            return True
+        sums, vectors = block
+        return fewest <= sums <= self.registers - max(self.operands, vectors + 1)
 
     def fewest_of(self, sketches: Sequence[Trace]) -> int:
-        """Sums that every program must have: none where a sketch can not have as many.
+        """Sums that every program must have: as wanted, or as few as will do, or none.
+
+        They are the first of these that each of the sketches can have.
 
         Args:
             sketches: Traces of a task, one at least of each sketch.
         """
         if not self.is_small:
             return 0
-        rng, full = random.Random(0), partial(self.holds, fewest=self.fewest_sums)
-        found = [first_kept(partial(drawn_anew, sketch, rng), full) for sketch in sketches]
-        return self.fewest_sums if all(found) else 0
+        floats = not any(_is_tensorized(sketch) for sketch in sketches)
+        asked = (self.wanted_sums, self.fewest_sums) if floats else (self.fewest_sums,)
+        return next((sums for sums in asked if self._can_have(sums, sketches)), 0)
+
+    def _can_have(self, sums: int, sketches: Sequence[Trace]) -> bool:
+        rng, full = random.Random(0), partial(self.holds, fewest=sums)
+        return all(first_kept(partial(drawn_anew, sketch, rng), full) for sketch in sketches)
 
 
 MANY_REGISTERS = VectorUnit(1)
@@ -92,13 +105,29 @@ def unit_of(profile: DeviceProfile) -> VectorUnit:
 
 def sums_of(trace: Trace, lanes: int) -> int | None:
     """Registers of the sums of a custom sketch's innermost block; None of another sketch."""
+    block = block_of(trace, lanes)
+    return block[0] if block else None
+
+
+def _is_tensorized(trace: Trace) -> bool:
+    instructions, _ = without_postproc(trace)
+    return any(kind == "Tensorize" for kind, *_ in instructions)
+
+
+def block_of(trace: Trace, lanes: int) -> tuple[int, int] | None:
+    """Of a custom sketch's innermost block, the registers of its sums and those of one row's.
+
+    None of another sketch.
+    """
     instructions, decisions = without_postproc(trace)
     chosen = dict(decisions)
     extents: dict[object, int] = {}
     vector, unrolled = lanes, list[int]()
-    for index, (kind, inputs, _, outputs) in enumerate(instructions):
+    for index, (kind, inputs, attributes, outputs) in enumerate(instructions):
         if kind == TILE and index in chosen:
             extents |= zip(outputs, chosen[index], strict=True)
+        elif kind == CATEGORICAL and index in chosen:
+            extents[outputs[0]] = attributes[0][chosen[index]]
         elif kind == "Split":
             factors = [extents.get(factor, factor) for factor in inputs[1:]]
             known = zip(outputs, factors, strict=True)
@@ -107,4 +136,7 @@ def sums_of(trace: Trace, lanes: int) -> int | None:
             vector = extents.get(inputs[0], vector)
         elif kind == "Unroll" and inputs[0] in extents:
             unrolled.append(extents[inputs[0]])
-    return math.prod(unrolled) * math.ceil(vector / lanes) if unrolled else None
+    if not unrolled:
+        return None
+    of_each = math.ceil(vector / lanes)
+    return math.prod(unrolled) * of_each, unrolled[-1] * of_each

@@ -96,6 +96,8 @@ def parallel_loops(schedule) -> int:
         ((2, 7, 9, 3), (3, 3, 3, 5), 2, True),  # nothing that fills a vector
         ((1, 14, 14, 24), (1, 1, 24, 40), 1, False),
         ((1, 9, 9, 1), (3, 3, 1, 48), 2, True),
+        ((2, 17, 17, 12), (3, 3, 12, 16), 1, True),  # no tile divides the rows
+        ((1, 3, 19, 12), (1, 1, 12, 24), 1, False),
     ],
 )
 def test_convolutions(sketch, unit, data, weights, stride, epilogue):
@@ -109,7 +111,7 @@ def test_convolutions(sketch, unit, data, weights, stride, epilogue):
 
 @both(blocked.SKETCHES)
 @UNITS
-@pytest.mark.parametrize("shape", [(6, 20, 48), (1, 32, 10), (3, 4, 8, 16)])
+@pytest.mark.parametrize("shape", [(6, 20, 48), (1, 32, 10), (3, 4, 8, 16), (17, 20, 24)])
 def test_matrix_products(sketch, unit, shape):
     from tvm import te
 
@@ -126,6 +128,67 @@ def test_matrix_products(sketch, unit, shape):
     inputs = drawn(tensors)
     wanted = np.matmul(*(x.astype(float) for x in inputs))
     assert_close(run(scheduled(tensors, sketch, unit), inputs, wanted.shape), wanted)
+
+
+def padded_product(data, columns, tall, rows):
+    """A kernel of `pad_rows`: a product with a few rows that are not stored, and a bias."""
+    from tvm import te
+
+    from hetfeat.workloads.passes.pad_rows import product
+
+    source = te.placeholder(data, name="data")
+    weights = te.placeholder((data[-1], columns), name="weights")
+    bias = te.placeholder((columns,), name="bias")
+    stored = product(source, weights, tall, rows)
+    added = te.compute(stored.shape, lambda *at: stored(*at) + bias[at[-1]], name="added")
+    return [source, weights, bias, added]
+
+
+@both(blocked.SKETCHES)
+@UNITS
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("data", "tall", "rows"), [((23, 20), 0, 24), ((3, 23, 10), 1, 24), ((23, 2, 10), 0, 24)]
+)
+def test_rows_that_are_not_stored(sketch, unit, seed, data, tall, rows):
+    tensors = padded_product(data, 48, tall, rows)
+    inputs = drawn(tensors)
+    wanted = inputs[0].astype(float) @ inputs[1] + inputs[2]
+    found = scheduled(tensors, sketch, unit, seed)
+    assert math.prod(decisions(found)[tall]) == rows
+    assert_close(run(found, inputs, wanted.shape), wanted)
+
+
+def decisions(schedule):
+    """Factors of each loop that a schedule tiles, in the order of its trace."""
+    from hetfeat.schedules import trace as traces
+
+    return [value for _, value in json.loads(traces.dump(schedule.trace.as_json()))[1]]
+
+
+@pytest.mark.parametrize(
+    ("loops", "axes", "kept"),
+    [
+        ((197, 64), (198, 64), False),
+        ((197, 64), (197, 64), True),
+        ((197, 64), (64, 198), True),  # transposed
+        ((100, 64), (198, 64), True),  # a slice, not padding
+        ((1, 197, 64), (198, 64), True),
+    ],
+)
+def test_only_padded_rows_are_tiled_by_what_is_computed(loops, axes, kept):
+    from tvm import te
+    from tvm.s_tir import Schedule
+
+    copies = []
+    for name, extents in (("computed", axes), ("stored", loops)):
+        source = te.placeholder(extents, name=f"of_{name}")
+        copies += [source, te.compute(extents, source, name=name)]
+    schedule = Schedule(te.create_prim_func(copies))
+    computed, stored = map(schedule.get_sblock, ("computed", "stored"))
+    of = list(schedule.get_loops(stored))
+    found = blocked._computed(schedule, computed, of)
+    assert [blocked.extent(schedule, loop) for loop in found] == list(loops if kept else axes)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +211,8 @@ def test_products_that_fill_registers(data, weights, groups, found):
 
     kernel = te.create_prim_func(convolution(data, weights, groups=groups))
     assert blocked.fills_registers(Schedule(kernel), 16) is found
+    uneven = found or data[2] == 17
+    assert blocked.fills_registers(Schedule(kernel), 16, uneven=True) is uneven
 
 
 @pytest.mark.slow
@@ -272,6 +337,25 @@ class TestInATask:
         assert varied
         sums = [sums_of(json.loads(trace), 8) for trace in (*drawn, *varied)]
         assert 6 <= min(sums) <= max(sums) <= 13
+
+    def test_rows_of_a_prime_number_fill_the_registers(self):
+        """As the 197 of a ViT, of which 198 are computed: a tile has several rows."""
+        space = self.space(padded_product((197, 32), 64, 0, 198), HASWELL)
+        found = [json.loads(trace) for trace, _ in space.sample(8, 0)]
+        assert found
+        assert min(sums_of(trace, 8) for trace in found) >= 12
+        rows = [trace[1][0][1] for trace in found]
+        assert {math.prod(factors) for factors in rows} == {198}
+        assert min(factors[-1] for factors in rows) >= 2
+
+    @pytest.mark.parametrize("rows", [17, 71])
+    def test_rows_that_no_tile_divides_fill_sixteen_registers(self, rows):
+        tensors = convolution((1, 1, rows, 16), (1, 1, 16, 48))
+        found = [json.loads(trace) for trace, _ in self.space(tensors, HASWELL).sample(8, 0)]
+        assert found
+        assert {sums_of(trace, 8) for trace in found} == {12}
+        drawn = [trace for trace, _ in self.space(tensors, ZEN4).sample(8, 0)]
+        assert not any(map(is_custom_sketch, drawn))  # 32 registers hold 17 rows of a vector
 
     def test_where_few_rows_and_channels_are_fewer_sums_will_do(self):
         space = self.space(convolution((1, 2, 2, 8), (1, 1, 8, 8)), HASWELL)

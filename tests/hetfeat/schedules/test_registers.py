@@ -40,9 +40,26 @@ def test_sums_are_rows_times_vectors_times_their_registers(rows, vectors, vector
     assert sums_of(block(rows, vectors, vector), 8) == sums
 
 
+def test_rows_that_are_drawn_of_a_few_numbers_count():
+    instructions, decisions = block(1, 2)
+    instructions[2:4] = [
+        ["SampleCategorical", [], [[4, 6], [0.5, 0.5]], ["v4"]],
+        ["Split", ["l2", "None", "v4"], [True, False], ["l6", "l7"]],
+    ]
+    assert sums_of([instructions, [[2, 1], decisions[1]]], 8) == 12
+
+
 @pytest.mark.parametrize(
     ("rows", "vectors", "holds", "fills"),
-    [(6, 2, True, True), (13, 1, True, True), (7, 2, False, False), (2, 2, True, False)],
+    [
+        (6, 2, True, True),
+        (4, 3, True, True),
+        (13, 1, True, True),
+        (7, 2, False, False),
+        (3, 4, False, False),  # four vectors of weights, and a value of the data
+        (2, 4, True, True),
+        (2, 2, True, False),
+    ],
 )
 def test_sixteen_registers_hold_sums_beside_their_operands(rows, vectors, holds, fills):
     trace = block(rows, vectors)
@@ -76,8 +93,14 @@ def test_a_profile_tells_the_registers(family, vector_bytes, unit):
 
 
 def test_sketches_that_can_not_fill_the_registers_ask_no_task_to():
-    assert AVX2.fewest_of([block(6, 2)]) == 6
+    assert AVX2.fewest_of([block(6, 2)]) == 12
     assert AVX2.fewest_of([block(6, 2), block(1, 1, vector=4)]) == 6
     few = [[["SamplePerfectTile", ["l1"], [1, 16], ["v1"]], ["Unroll", ["v1"], [], []]], [[0, [1]]]]
     assert AVX2.fewest_of([block(6, 2), few]) == 0
     assert AVX512.fewest_of([block(6, 2)]) == 0
+
+
+def test_products_of_integers_are_not_asked_for_as_many_sums():
+    instructions, decisions = block(6, 2)
+    tensorized = [*instructions[:9], ["Tensorize", ["l9"], ["dot"], []], *instructions[9:]]
+    assert AVX2.fewest_of([[tensorized, decisions]]) == 6
