@@ -114,6 +114,7 @@ SCENARIOS = {
 cp BUNDLE/sample_input_0.npy x.npy
 ln -s '{ROOT}/examples' examples
 {PICTURE.format("cat.jpg")}""",
+        values={"--network resnet18": "--network squeezenet1_1 --trials 0"},  # to be signed
     ),
     "docs/collecting.md": Scenario(
         before="hetfeat devices probe --out A.yaml; hetfeat devices probe --threads 1 --out B.yaml",
@@ -124,7 +125,9 @@ ln -s '{ROOT}/examples' examples
 for line in ansor_lines.log(4, 0, ansor_lines.on_gpu): print(line.decode())' > log.json""",
         values={"LOGS...": "log.json"},
     ),
-    "docs/deploy.md": Scenario(),
+    "docs/deploy.md": Scenario(
+        before=LEARNABLE, values={"hetfeat train": "hetfeat train --records records"}
+    ),
     "docs/devices.md": Scenario(),
     "docs/doctor.md": Scenario(values={"[DEVICE...]": "local"}),
     "docs/fleet.md": Scenario(before=f"{TRAINED}mv records before\n"),
