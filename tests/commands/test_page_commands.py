@@ -126,7 +126,11 @@ for line in ansor_lines.log(4, 0, ansor_lines.on_gpu): print(line.decode())' > l
         values={"LOGS...": "log.json"},
     ),
     "docs/deploy.md": Scenario(
-        before=LEARNABLE, values={"hetfeat train": "hetfeat train --records records"}
+        before=LEARNABLE,
+        values={
+            "hetfeat train": "hetfeat train --records records",
+            "lab.yaml --network resnet18 --out resnet18": "lab.yaml --network resnet18 --out far",
+        },
     ),
     "docs/devices.md": Scenario(),
     "docs/doctor.md": Scenario(values={"[DEVICE...]": "local"}),
