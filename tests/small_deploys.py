@@ -1,7 +1,8 @@
 """Deployments that do no more than there is to test.
 
 Engines take one turn each in comparisons, where users' take twenty, and one child builds. As a
-program it is `hetfeat` of that kind: python small_deploys.py COMMAND ...
+program it is `hetfeat` of that kind, which also chooses of a few candidates for what nothing was
+measured of: python small_deploys.py COMMAND ...
 """
 
 import importlib
@@ -14,6 +15,12 @@ import pytest
 import mlproject
 from hetfeat.deploy.check_on_device import CheckOptions
 from hetfeat.measure.factory import measurer_of
+from hetfeat.search.evolution import EvolutionConfig
+from hetfeat.tune.tuner import TuningOptions
+
+FEW = EvolutionConfig(
+    sketch_samples=2, unmeasured_candidates=8, unmeasured_applied=8, unmeasured_generations=1
+)
 
 
 def deploy_small(
@@ -43,5 +50,7 @@ def _checked_so(function: Callable[..., Any], check: CheckOptions) -> Callable[.
 
 
 if __name__ == "__main__":
-    deploy_small(pytest.MonkeyPatch(), "registry.jobs.deploy", peers=None)
+    alone = pytest.MonkeyPatch()
+    deploy_small(alone, "registry.jobs.deploy", peers=None)
+    alone.setattr("hetfeat.deploy.tuned.TuningOptions", partial(TuningOptions, evolution=FEW))
     mlproject.main()
