@@ -107,13 +107,13 @@ class TaskState:
         """Whether an alternative is so far ahead that this task will hardly be used."""
         if self.trials < self._config.alternative_trials:
             return False
-        ahead_s = self._alternative_s
+        ahead_s = self.alternative_s
         if ahead_s is None or self.best_s is None:
             return ahead_s is not None
         return self.best_s > self._config.alternative_margin * ahead_s
 
     @property
-    def _alternative_s(self) -> float | None:
+    def alternative_s(self) -> float | None:
         """Latency in seconds of the fastest alternative that ran."""
         return min((s.best_s for s in self.alternatives if s.best_s is not None), default=None)
 
@@ -123,10 +123,10 @@ class TaskState:
 
         An untried task, an alternative of which ran, is not needed: it may save something, too.
         """
-        if self.trials == 0 and self._alternative_s is None:
+        if self.trials == 0 and self.alternative_s is None:
             return True, self.weight * self.task.flops
         if self.trials == 0:
-            return False, self.weight * (self._alternative_s or 0.0) * self._config.alternative_gain
+            return False, self.weight * (self.alternative_s or 0.0) * self._config.alternative_gain
         latency_s = self._config.unknown_latency_s if self.best_s is None else self.best_s
         return False, self.weight * latency_s * self.gain
 
@@ -177,7 +177,7 @@ class Scheduler:
         return network_s(self._weights(), best_s, self._alternatives)
 
     def select_unmeasured(self, expected_s: Mapping[str, float]) -> list[TaskState]:
-        """Tasks of which nothing ran, less those whose alternative is expected to be taken.
+        """Tasks of which nothing ran, less those whose alternative ran or is expected to be taken.
 
         Args:
             expected_s: Expected latency in seconds, by task hash, where no alternative ran.
@@ -188,7 +188,11 @@ class Scheduler:
             convolution, tile = self._alternatives.get(state.task.hash, (None, None))
             return (chosen.get(convolution) if convolution else None) == tile
 
-        return [state for state in self.states if state.best is None and is_taken(state)]
+        return [
+            state
+            for state in self.states
+            if state.best is None and state.alternative_s is None and is_taken(state)
+        ]
 
     def select_without_evidence(self) -> list[TaskState]:
         """Tasks that have alternatives, where neither they nor any of those ever ran."""

@@ -303,6 +303,18 @@ class TestLoop:
             assert [quality(program) for program in device.measured[:2]] == [7, 7]
         assert (tuned.trials, tuned.picked, tuned.expected_s) == (20, {}, {})
 
+    def test_nothing_is_picked_for_a_way_whose_alternative_ran(self, journal, monkeypatch):
+        monkeypatch.setattr("hetfeat.tune.guidance.batch_of", lambda programs, profile: programs)
+        direct, other_way = TASKS[1][0], TASKS[2][0]
+        ways = {direct.hash: ("conv", None), other_way.hash: ("conv", 2)}
+        model = KnowsBest()
+        model.predict = lambda batch, support=None: TestEvolution.right(batch)
+        picked = {other_way.hash: FakeDevice().sample(other_way, 1, 0)[0]}
+        others = {"model": model, "alternatives": ways, "picked": picked}
+        tuned = run(FakeDevice(), journal, 1, tasks=TASKS[1:], **others)
+        assert set(tuned.best) == {other_way.hash}
+        assert tuned.picked == {}
+
     def test_picks_are_not_measured_once_more_when_it_goes_on(self, journal):
         picked = {task.hash: FakeDevice().sample(task, 1, 0)[0] for task, _ in TASKS}
         first = run(FakeDevice(), journal, 2, picked=picked)
