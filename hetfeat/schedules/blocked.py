@@ -125,7 +125,7 @@ def _tile_rows(
     Args:
         schedule: Schedule of the kernel.
         loops: The output's loops but that over channels.
-        computed: For each of them, the loop whose divisors tile it.
+        computed: Loops whose divisors tile those, one for each.
         unit: The CPU's registers.
     """
     *outer, x = loops

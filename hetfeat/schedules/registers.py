@@ -139,4 +139,5 @@ def block_of(trace: Trace, lanes: int) -> tuple[int, int] | None:
     if not unrolled:
         return None
     of_each = math.ceil(vector / lanes)
-    return math.prod(unrolled) * of_each, unrolled[-1] * of_each
+    *rows, vectors = unrolled if len(unrolled) > 1 else (*unrolled, 1)
+    return math.prod(rows) * vectors * of_each, vectors * of_each

@@ -13,6 +13,7 @@ from hetfeat.records import Task
 
 SMALL, LARGE = 1e6, 8e9
 MODEL = object()
+PICKED = {"t": "the pick"}
 
 
 def asked(trials):
@@ -47,8 +48,12 @@ def stages(monkeypatch):
     def check_untuned(profile, folder, *_):
         return check(folder.name, SimpleNamespace(median_ms=7.0))
 
-    def report(lowered, untuned, *_):
-        return SimpleNamespace(as_json=dict, latency=untuned)
+    def report(lowered, first, *_):
+        return SimpleNamespace(as_json=dict, latency=first.untuned, first=first)
+
+    def read_tuned(*_):
+        done.append("picking")
+        return SimpleNamespace(result=SimpleNamespace(picked=PICKED))
 
     monkeypatch.setattr(pipeline, "build_untuned", lambda lowered, folder: None)
     monkeypatch.setattr(
@@ -59,7 +64,7 @@ def stages(monkeypatch):
     monkeypatch.setattr(pipeline, "check_untuned", check_untuned)
     monkeypatch.setattr(pipeline, "check_tuned", lambda *_: check("tuned", None))
     monkeypatch.setattr(pipeline, "tune_tasks", lambda *_: done.append("tuning"))
-    monkeypatch.setattr(pipeline, "read_tuned", lambda *_: done.append("picking"))
+    monkeypatch.setattr(pipeline, "read_tuned", read_tuned)
     monkeypatch.setattr(pipeline, "_report", report)
     monkeypatch.setattr(pipeline, "add_facts", lambda *_: None)
     monkeypatch.setattr(pipeline, "publish_folder", lambda *_: None)
@@ -88,6 +93,15 @@ def test_the_first_build_is_one_that_is_soon_there(
     report = deploy(monkeypatch, tmp_path / "bundle", network, source)
     assert done == [*first, "tuning", "tuned"]
     assert (report.latency is not None) == (first == ["untuned"])
+
+
+@pytest.mark.parametrize(("flops", "picked"), [(LARGE, PICKED), (SMALL, None)])
+def test_tuning_begins_with_what_was_picked(stages, monkeypatch, tmp_path, flops, picked):
+    begun = []
+    monkeypatch.setattr(pipeline, "tune_tasks", lambda *given: begun.append(given[-1]))
+    report = deploy(monkeypatch, tmp_path / "bundle", lowered(flops))
+    assert begun == [picked]
+    assert bool(report.first.picked) == bool(picked), "its latency is told"
 
 
 @pytest.mark.parametrize("trials", [None, 0])
