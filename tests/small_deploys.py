@@ -1,11 +1,12 @@
 """Deployments that do no more than there is to test.
 
 Engines take one turn each in comparisons, where users' take twenty, and one child builds. As a
-program it is `hetfeat` of that kind, which also chooses of a few candidates for what nothing was
-measured of: python small_deploys.py COMMAND ...
+program it is `hetfeat` of that kind: python small_deploys.py [--few] COMMAND ... With `--few` it
+also chooses of a few candidates for what nothing was measured of.
 """
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -52,5 +53,7 @@ def _checked_so(function: Callable[..., Any], check: CheckOptions) -> Callable[.
 if __name__ == "__main__":
     alone = pytest.MonkeyPatch()
     deploy_small(alone, "registry.jobs.deploy", peers=None)
-    alone.setattr("hetfeat.deploy.tuned.TuningOptions", partial(TuningOptions, evolution=FEW))
+    if sys.argv[1:2] == ["--few"]:
+        del sys.argv[1]
+        alone.setattr("hetfeat.deploy.tuned.TuningOptions", partial(TuningOptions, evolution=FEW))
     mlproject.main()

@@ -213,7 +213,7 @@ local_name() {
 """
 HETFEAT = """#!/bin/sh
 case "$1" in
-deploy) exec "{python}" "{tests}/small_deploys.py" "$@" ;;
+deploy) exec "{python}" "{tests}/small_deploys.py" --few "$@" ;;
 *) exec "{python}" -m mlproject "$@" ;;
 esac
 """
