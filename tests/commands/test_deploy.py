@@ -16,6 +16,7 @@ import trained
 from door import hetfeat
 from small_deploys import deploy_small
 
+from hetfeat.dataset.store import RecordStore
 from hetfeat.deploy.pipeline import count_leaked
 from hetfeat.deploy.request import DeployRequest, SourceModel, existing
 from hetfeat.errors import DataError, RequestError
