@@ -111,8 +111,8 @@ def tune(
 ) -> TuningResult:
     """Tunes tasks within a budget; `_Tuning.run` says how.
 
-    A model's picks are measured before anything else: what comes of the network is never behind
-    them, however few programs a slow machine measures.
+    A model's picks are measured before anything else: no kernel ends behind its pick, however few
+    programs a slow machine measures.
 
     Args:
         tasks: Tasks, known to the measurer, each with the number of its occurrences.

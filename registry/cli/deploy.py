@@ -33,9 +33,8 @@ def render(result: app.Value) -> str:
         return output.table(result["deployments"])
     report = parse_report(result, what="the report", action="deploy the network anew")
     tuned = report.latency_ms
-    latencies_ms = {"tuned": tuned, "untuned": report.untuned_ms, **report.peers_ms}
-    if report.picked_ms:
-        latencies_ms["picked, nothing measured"] = report.picked_ms
+    picked = {"picked, nothing measured": report.picked_ms} if report.picked_ms else {}
+    latencies_ms = {"tuned": tuned, "untuned": report.untuned_ms, **picked, **report.peers_ms}
     rows = [
         {"": name, "ms": ms, "tuned is faster by": ms / tuned if ms and name != "tuned" else None}
         for name, ms in latencies_ms.items()

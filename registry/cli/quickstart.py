@@ -1,7 +1,7 @@
 """What `make quickstart` runs: train, promote, deploy ResNet-18, and show what came of it.
 
-All of it takes seven minutes on two slow cores. Nothing is done twice: a version trained on the
-packaged data set is used as it is, and so is a bundle made with it.
+Nothing is done twice: a version trained on the packaged data set is used as it is, and so is a
+bundle made with it.
 """
 
 import os
