@@ -216,7 +216,8 @@ def _with_interval(figures: dict[str, float], name: str) -> str:
 
 def quick_start_block() -> str:
     run, by_256 = copied("quick-start")
-    table = "\n".join(f"    {name:<18} {value}" for name, value in run["shown"].items())
+    width = max(map(len, run["shown"]))
+    table = "\n".join(f"    {name:<{width}}  {value}" for name, value in run["shown"].items())
     said = "`top1` is of tasks with fewer than 256 programs, where chance comes far."
     linked = f"[{by_256['top1']}](docs/accuracy.md#by-split)"
     return f"{table}\n\n{said} On tasks\nof 256 it is {linked}."

@@ -122,7 +122,7 @@ def test_an_experiment_has_its_five_parts_and_stands_in_the_index(page: str):
 
 def test_what_the_readme_shows_of_the_quick_start_is_the_experiments():
     """Typed nowhere but there."""
-    experiment = text("docs/experiments/2026-11-22-the-quick-start.md")
+    experiment = text("docs/experiments/2026-11-28-the-quick-start.md")
     [block] = re.findall(r"(?:^    \w.* {2,}\S.*\n){5,}", experiment, re.MULTILINE)
     assert block in text("README.md")
 
