@@ -293,6 +293,7 @@ def test_a_new_store_goes_to_a_new_table_alone(uri, table):
         pass
 
 
+@pytest.mark.slow
 def test_collectors_killed_at_random_lose_nothing_and_repeat_nothing(uri, tmp_path):
     assert killed_collectors.run(str(uri), tmp_path, collectors=4, count=12, kills=4)
     killed_collectors.check(str(uri), tmp_path, collectors=4, count=12)

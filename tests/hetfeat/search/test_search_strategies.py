@@ -18,7 +18,10 @@ class TestConformance(SearchConformance):
     """Of every strategy of the table."""
 
 
-@pytest.mark.parametrize("name", ["annealing", "gbfs", "evolution", "surrogate"])
+@pytest.mark.parametrize(
+    "name",
+    ["annealing", "gbfs", "evolution", pytest.param("surrogate", marks=pytest.mark.slow)],
+)
 def test_downhill_is_found(name):
     """Those that follow measured times; what the others learn is tested one by one."""
     space = spaces.TimedTiles(2**9, 2**9, 2**6, (4, 2, 4)).space

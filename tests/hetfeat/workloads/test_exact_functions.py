@@ -117,7 +117,7 @@ def test_an_average_of_windows_is_one_of_integers(pads):
 
 
 @pytest.mark.tvm
-@pytest.mark.parametrize("cpu", [AVX2, AVX512])
+@pytest.mark.parametrize("cpu", [AVX2, pytest.param(AVX512, marks=pytest.mark.slow)])
 def test_no_function_is_contracted_or_called_from_a_library(cpu):
     for kind in ("Gelu", "LayerNormalization", "Softmax"):
         text = quantised.assembly(compiled(imported(network(kind)), cpu))

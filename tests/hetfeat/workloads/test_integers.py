@@ -20,6 +20,11 @@ from integer_networks import (
 pytestmark = [pytest.mark.tvm]
 
 
+def others(*values):
+    """Of one kind with those that `make test` runs."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
 class Drawn:
     """A network of a few operators, drawn."""
 
@@ -115,13 +120,14 @@ def test_what_is_written_computes_the_same_bits(data):
         np.testing.assert_array_equal(value, wanted)
 
 
+@pytest.mark.slow
 @settings(max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.data())
 def test_what_is_compiled_computes_the_same_bits(data):
     assert_same_bits(Drawn(data).made())
 
 
-@pytest.mark.parametrize("opset", [13, 17, 19, 21])
+@pytest.mark.parametrize("opset", [13, 21, *others(17, 19)])
 def test_each_opset(opset):
     (output,) = assert_same_bits(quantised.small_network(opset=opset), cpus=(AVX2,))
     assert np.ptp(output) > 0
@@ -180,7 +186,7 @@ def test_numpy_agrees_with_the_operators_of_onnx():
     assert np.abs(found - expected).max() < 0.01 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("cpu", [AVX2, VNNI, AVX512])
+@pytest.mark.parametrize("cpu", [AVX2, *others(VNNI, AVX512)])
 def test_no_sum_saturates_and_no_product_is_contracted(cpu):
     """`vpmaddubsw` saturates in 16 bits, on unsigned inputs of full range."""
     assembly = quantised.assembly(compiled(imported(quantised.small_network()), cpu))

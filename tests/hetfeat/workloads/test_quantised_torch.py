@@ -56,7 +56,7 @@ def saved(folder, most=255):
     return path
 
 
-@pytest.mark.parametrize("most", [255, 127])
+@pytest.mark.parametrize("most", [255, pytest.param(127, marks=pytest.mark.slow)])
 def test_a_program_is_computed_in_integers(tmp_path, most):
     from hetfeat.deploy.verify import reference_of
     from hetfeat.workloads.integer_reference import run_integers

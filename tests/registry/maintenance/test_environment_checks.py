@@ -262,7 +262,7 @@ TRAPS = [
     ("memory", little_memory),
     ("binding", confined),
     pytest.param("profile", profile_of_another_cpu, marks=pytest.mark.tvm),
-    pytest.param("profile", profile_of_more_cores, marks=pytest.mark.tvm),
+    pytest.param("profile", profile_of_more_cores, marks=[pytest.mark.tvm, pytest.mark.slow]),
     ("tracking", no_server),
     ("tracking", damaged_database),
     ("tracking", shared_with_optuna),

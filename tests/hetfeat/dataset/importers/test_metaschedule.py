@@ -276,6 +276,7 @@ class TestThroughTvm:
         assert profile.vector_unit_bytes == through_tvm.devices()["here"].vector_unit_bytes
 
 
+@pytest.mark.slow
 def test_features_are_extracted_here_of_devices_elsewhere(through_tvm):
     elsewhere = replace(through_tvm.devices()["here"], route={"kind": "rpc", "key": "k"})
     records = through_tvm.read()
