@@ -34,7 +34,9 @@ def start(folder: Path) -> dict:
     )
     options = (
         f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories='' "
-        "-c max_connections=200"
+        "-c max_connections=200 "
+        # What it holds need outlive a process that is killed, not this machine.
+        "-c fsync=off -c full_page_writes=off"
     )
     _run(
         [programs / "pg_ctl", "-D", data, "-l", folder / "log", "-o", options]
