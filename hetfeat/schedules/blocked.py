@@ -8,7 +8,7 @@ a kernel, so that what a core writes, the same core reads.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -27,6 +27,10 @@ APART = "pragma_loop_partition_hint"
 """TVM's annotation of a loop whose last iteration is compiled apart: the others need no tests."""
 MOST_PADDED = 1.05
 """Largest number of rows computed for each that is stored, as `pad_rows` has it."""
+LONG_STEPS = (8, 16, 32, 64)
+"""Innermost steps of a sum whose rows are tested for: in short ones LLVM tests each time."""
+LEAST_SHARES = 4
+"""Fewest pieces of work that the pixels of an image are divided into, for several cores."""
 _REDUCTION = 2
 """TVM's `IterVar.CommReduce`."""
 
@@ -49,9 +53,12 @@ def fills_registers(schedule: Any, lanes: int, *, uneven: bool = False) -> bool:
         return False
     axes = [axis for axis in sums[0].iter_vars if int(axis.iter_type) != _REDUCTION]
     rows, channels = (int(axis.dom.extent) for axis in axes[-2:])
-    floats = all(str(read.source.dtype) == "float32" for read in sums[0].reads)
-    fits = _have_tiles(rows) or (uneven and floats and _needs_uneven(rows))
+    fits = _have_tiles(rows) or (uneven and _is_float32(sums[0]) and _needs_uneven(rows))
     return channels % lanes == 0 and fits
+
+
+def _is_float32(block: Any) -> bool:
+    return all(str(read.source.dtype) == "float32" for read in block.reads)
 
 
 def _have_tiles(rows: int) -> bool:
@@ -91,9 +98,17 @@ SKETCHES: tuple[Sketch, ...] = (by_rows, by_channels)
 
 def _blocked(schedule: Any, unit: VectorUnit, across_channels: bool) -> None:
     anchor, pads, output = _arranged(schedule)
+    flat = unit.is_small and _is_pointwise(schedule, anchor, pads, output)
+    if flat:
+        _flatten(schedule, anchor, pads, output)
+        pads = []
     *rows, channels = schedule.get_loops(output)
     computed = _computed(schedule, anchor, [*rows, channels])
-    wide, y0, between, tile = _tile_rows(schedule, rows, computed[:-1], unit)
+    wide, y0, between, tile = (
+        _tile_pixels(schedule, rows[0], across_channels)
+        if flat
+        else _tile_rows(schedule, rows, computed[:-1], unit)
+    )
     vectors, vector = vectorized(schedule, channels, unit)
     c0, c1, c2 = tile_loop(schedule, vectors, 3, REGISTER_VECTORS)
     inside = [*between, c1, *tile, c2, vector]
@@ -107,7 +122,7 @@ def _blocked(schedule: Any, unit: VectorUnit, across_channels: bool) -> None:
         schedule.unroll(row)
     schedule.compute_at(anchor, c1, preserve_unit_loops=True)
     schedule.parallel(loop)
-    _accumulated(schedule, anchor, unit, len(tile) > 1)
+    _accumulated(schedule, anchor, unit, len(tile) > 1, flat)
     for pad in pads:
         if not across_channels:
             schedule.compute_at(pad, loop, preserve_unit_loops=True)
@@ -115,6 +130,53 @@ def _blocked(schedule: Any, unit: VectorUnit, across_channels: bool) -> None:
         vectorized(schedule, depth, unit)
         if across_channels:
             schedule.parallel(schedule.fuse(*around))
+
+
+def _is_pointwise(schedule: Any, anchor: Any, pads: list[Any], output: Any) -> bool:
+    """Whether it is a convolution of many pixels, each output of one, and none of them padding."""
+    block = schedule.get(anchor)
+    axes = block.iter_vars
+    outer = [int(axis.dom.extent) for axis in axes if int(axis.iter_type) != _REDUCTION]
+    *window, _ = (int(axis.dom.extent) for axis in axes if int(axis.iter_type) == _REDUCTION)
+    copied = [(pad.reads[0].source, pad.writes[0].source) for pad in map(schedule.get, pads)]
+    pads_nothing = all(list(read.shape) == list(write.shape) for read, write in copied)
+    many = len(outer) == 4 and math.prod(outer[:3]) > REGISTER_ROWS
+    in_order = outer == [extent(schedule, loop) for loop in schedule.get_loops(output)]
+    return many and in_order and window == [1, 1] and pads_nothing and _is_float32(block)
+
+
+def _flatten(schedule: Any, anchor: Any, pads: list[Any], output: Any) -> None:
+    """Makes the pixels of all images one loop, as of a matrix product.
+
+    Rows of 7, 14, 28 and 56 pixels have no tiles of six, and all pixels together need none that
+    divides them: only the last block has fewer.
+    """
+    for pad in pads:
+        schedule.compute_inline(pad)
+    _, height, width = (extent(schedule, loop) for loop in schedule.get_loops(output)[:3])
+
+    def flat(image: Any, y: Any, x: Any, channel: Any) -> list[Any]:
+        return [(image * height + y) * width + x, channel]
+
+    def summed(image: Any, y: Any, x: Any, channel: Any, _: Any, __: Any, at: Any) -> list[Any]:
+        return [*flat(image, y, x, channel), at]
+
+    schedule.transform_layout(anchor, ("write", 0), flat)
+    schedule.transform_block_layout(anchor, summed)
+    schedule.transform_block_layout(output, flat)
+
+
+def _tile_pixels(
+    schedule: Any, pixels: Any, across_channels: bool
+) -> tuple[list[Any], Any, list[Any], list[Any]]:
+    """The loop over pixels, tiled as `_tile_rows` has it; the last block has what is left."""
+    whole, pixel = _uneven(schedule, pixels)
+    if across_channels:
+        return [], whole, [], [pixel]
+    most = max(1, extent(schedule, whole) // LEAST_SHARES)
+    of_each = _one_of(schedule, [2**power for power in range(most.bit_length())])
+    y0, y1 = schedule.split(whole, [None, of_each])
+    return [], y0, [y1], [pixel]
 
 
 def _tile_rows(
@@ -182,8 +244,16 @@ def _computed(schedule: Any, anchor: Any, loops: list[Any]) -> list[Any]:
     return list(schedule.get_loops(anchor))[: len(loops)] if padded else loops
 
 
-def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool) -> None:
-    """The sum of one block of registers: over the depth innermost, or over a window unrolled."""
+def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool, tested: bool) -> None:
+    """The sum of one block of registers: over the depth innermost, or over a window unrolled.
+
+    Args:
+        schedule: Schedule of the kernel.
+        block: Block of the sum.
+        unit: The CPU's registers.
+        tall: Whether a block of registers is of several rows of an image.
+        tested: Whether rows are tested for, as the last block has fewer.
+    """
     kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
     own = schedule.get_loops(block)[-len(kinds) :]
     *outer, x, channels = [
@@ -194,7 +264,11 @@ def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool) -> Non
         for loop in window:
             schedule.unroll(loop)
     vectors, vector = vectorized(schedule, channels, unit)
-    d0, d1 = tile_loop(schedule, depth, 2, LARGEST_TILE)
+    steps = [step for step in LONG_STEPS if extent(schedule, depth) % step == 0]
+    if tested and steps:
+        d0, d1 = schedule.split(depth, [None, _one_of(schedule, steps)])
+    else:
+        d0, d1 = tile_loop(schedule, depth, 2, LARGEST_TILE)
     rows = [outer.pop(), x] if tall else [x]
     schedule.reorder(*outer, d0, *window, d1, *rows, vectors, vector)
     for loop in (*rows, vectors):
@@ -220,10 +294,13 @@ def tile_loop(
 
 def _uneven(schedule: Any, loop: Any) -> tuple[Any, Any]:
     """The loop split into blocks of as many rows as are drawn; the last one has what is left."""
-    shares = [1 / len(UNEVEN_ROWS)] * len(UNEVEN_ROWS)
-    rows = schedule.sample_categorical(list(UNEVEN_ROWS), shares)
-    blocks_of_rows, row = schedule.split(loop, [None, rows])
+    blocks_of_rows, row = schedule.split(loop, [None, _one_of(schedule, UNEVEN_ROWS)])
     return blocks_of_rows, row
+
+
+def _one_of(schedule: Any, values: Sequence[int]) -> Any:
+    """One of the values, drawn at random, each as likely."""
+    return schedule.sample_categorical(list(values), [1 / len(values)] * len(values))
 
 
 def vectorized(schedule: Any, loop: Any, unit: VectorUnit) -> tuple[Any, Any]:

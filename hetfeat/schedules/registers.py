@@ -9,6 +9,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.schedules.threads import first_kept
@@ -55,8 +56,8 @@ class VectorUnit:
     def holds(self, trace: Trace, fewest: int = 0) -> bool:
         """Whether the sums of a trace's innermost block leave room for their operands.
 
-        True where there are 32 registers, which models have learnt of, and of MetaSchedule's
-        sketches, which unroll nothing that is drawn.
+        False where one core would do all the work, too. True where there are 32 registers, which
+        models have learnt of, and of MetaSchedule's sketches, which unroll nothing that is drawn.
 
         Args:
             trace: Trace with its decisions.
@@ -66,7 +67,8 @@ class VectorUnit:
         if block is None:
             return True
         sums, vectors = block
-        return fewest <= sums <= self.registers - max(self.operands, vectors + 1)
+        fits = fewest <= sums <= self.registers - max(self.operands, vectors + 1)
+        return fits and is_shared(trace)
 
     def fewest_of(self, sketches: Sequence[Trace]) -> int:
         """Sums that every program must have: as wanted, or as few as will do, or none.
@@ -119,10 +121,31 @@ def block_of(trace: Trace, lanes: int) -> tuple[int, int] | None:
 
     None of another sketch.
     """
+    instructions, extents = _extents(trace)
+    vector, unrolled = lanes, list[int]()
+    for kind, inputs, *_ in instructions:
+        if kind == "Vectorize" and not unrolled:
+            vector = extents.get(inputs[0], vector)
+        elif kind == "Unroll" and inputs[0] in extents:
+            unrolled.append(extents[inputs[0]])
+    if not unrolled:
+        return None
+    of_each = math.ceil(vector / lanes)
+    *rows, vectors = unrolled if len(unrolled) > 1 else (*unrolled, 1)
+    return math.prod(rows) * vectors * of_each, vectors * of_each
+
+
+def is_shared(trace: Trace) -> bool:
+    """Whether a second core has something to do: no loop for all cores is known to run once."""
+    instructions, extents = _extents(trace)
+    return not any(kind == "Parallel" and extents.get(of[0]) == 1 for kind, of, *_ in instructions)
+
+
+def _extents(trace: Trace) -> tuple[list[Any], dict[object, int]]:
+    """Instructions of a trace but post-processing, and the iterations of loops that it decides."""
     instructions, decisions = without_postproc(trace)
     chosen = dict(decisions)
     extents: dict[object, int] = {}
-    vector, unrolled = lanes, list[int]()
     for index, (kind, inputs, attributes, outputs) in enumerate(instructions):
         if kind == TILE and index in chosen:
             extents |= zip(outputs, chosen[index], strict=True)
@@ -132,12 +155,6 @@ def block_of(trace: Trace, lanes: int) -> tuple[int, int] | None:
             factors = [extents.get(factor, factor) for factor in inputs[1:]]
             known = zip(outputs, factors, strict=True)
             extents |= {loop: factor for loop, factor in known if isinstance(factor, int)}
-        elif kind == "Vectorize" and not unrolled:
-            vector = extents.get(inputs[0], vector)
-        elif kind == "Unroll" and inputs[0] in extents:
-            unrolled.append(extents[inputs[0]])
-    if not unrolled:
-        return None
-    of_each = math.ceil(vector / lanes)
-    *rows, vectors = unrolled if len(unrolled) > 1 else (*unrolled, 1)
-    return math.prod(rows) * vectors * of_each, vectors * of_each
+        elif kind == "Fuse" and all(loop in extents for loop in inputs):
+            extents[outputs[0]] = math.prod(extents[loop] for loop in inputs)
+    return instructions, extents

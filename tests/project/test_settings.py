@@ -100,6 +100,7 @@ STAY: dict[str, dict[str, str]] = {
     "hetfeat/report/drawings.py": {"_WIDTH": "drawing", "_BAR": "drawing"},
     "hetfeat/schedules/blocked.py": {
         "LARGEST_TILE": "protocol",
+        "LEAST_SHARES": "definition",
         "MOST_PADDED": "definition",
         "REGISTER_ROWS": "definition",
         "REGISTER_VECTORS": "definition",

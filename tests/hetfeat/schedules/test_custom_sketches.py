@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from types import SimpleNamespace
 
 import kernels
@@ -98,6 +99,8 @@ def parallel_loops(schedule) -> int:
         ((1, 9, 9, 1), (3, 3, 1, 48), 2, True),
         ((2, 17, 17, 12), (3, 3, 12, 16), 1, True),  # no tile divides the rows
         ((1, 3, 19, 12), (1, 1, 12, 24), 1, False),
+        ((2, 7, 7, 24), (1, 1, 24, 48), 1, True),  # 98 pixels, of two images
+        ((1, 14, 13, 16), (1, 1, 16, 32), 2, True),  # every other one of 14 rows of 13
     ],
 )
 def test_convolutions(sketch, unit, data, weights, stride, epilogue):
@@ -107,6 +110,31 @@ def test_convolutions(sketch, unit, data, weights, stride, epilogue):
     if epilogue:
         wanted = np.maximum(wanted + inputs[2], 0)
     assert_close(run(scheduled(tensors, sketch, unit), inputs, wanted.shape), wanted)
+
+
+@pytest.mark.parametrize(
+    ("data", "weights", "stride", "flat"),
+    [
+        ((1, 7, 7, 16), (1, 1, 16, 32), 1, True),
+        ((1, 14, 14, 16), (1, 1, 16, 32), 2, True),
+        ((1, 4, 4, 16), (1, 1, 16, 32), 1, False),  # no more pixels than a block of registers
+        ((1, 7, 7, 16), (3, 3, 16, 32), 1, False),
+    ],
+)
+def test_pixels_are_one_loop_where_each_output_is_of_one(data, weights, stride, flat):
+    tensors = convolution(data, weights, stride)
+    for sketch in blocked.SKETCHES:
+        few, many = (scheduled(tensors, sketch, unit).mod.script() for unit in (AVX2, AVX512))
+        assert ("pad_temp" in few) is not flat
+        assert "pad_temp" in many
+
+
+def test_steps_of_a_sum_whose_rows_are_tested_for_are_long():
+    for seed in range(8):
+        tensors = convolution((1, 7, 7, 96), (1, 1, 96, 32))
+        found = scheduled(tensors, blocked.by_channels, AVX2, seed + 1).mod.script()
+        (step,) = re.findall(r"T.axis.reduce\(96, \w+ \* (\d+) \+", found)
+        assert int(step) in blocked.LONG_STEPS
 
 
 @both(blocked.SKETCHES)
@@ -364,7 +392,7 @@ class TestInATask:
         assert max(sums) <= 4
 
     def test_what_would_be_spilled_is_not_applied(self):
-        space = self.space(convolution((1, 14, 14, 64), (1, 1, 64, 128)), HASWELL)
+        space = self.space(convolution((1, 14, 14, 64), (3, 3, 64, 128)), HASWELL)
         trace = next(trace for trace, _ in space.sample(1, 0))
         instructions, decisions = json.loads(trace)
         sizes = iter(([7, 1, 2], [2, 7], [4, 2, 2], [1, 64]))

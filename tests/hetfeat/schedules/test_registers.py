@@ -3,7 +3,7 @@
 import pytest
 
 from hetfeat.devices.profile import DeviceProfile
-from hetfeat.schedules.registers import VectorUnit, sums_of, unit_of
+from hetfeat.schedules.registers import VectorUnit, is_shared, sums_of, unit_of
 
 AVX2, AVX512 = VectorUnit(8, 16), VectorUnit(16)
 
@@ -67,6 +67,23 @@ def test_sixteen_registers_hold_sums_beside_their_operands(rows, vectors, holds,
     assert AVX512.holds(trace)
 
 
+@pytest.mark.parametrize(("times", "shared"), [(1, False), (2, True)])
+def test_a_loop_for_all_cores_runs_more_than_once(times, shared):
+    instructions, [[at, [_, rows]], vectors] = block(6, 2)
+    decisions = [[at, [times, rows]], vectors]
+    assert is_shared([instructions, decisions]) is shared
+    assert AVX2.holds([instructions, decisions]) is shared
+    fused = [["Fuse", ["l6", "l12"], [True], ["l18"]], ["Parallel", ["l18"], [], []]]
+    of_both = [one for one in instructions if one[0] != "Parallel"][:10] + fused
+    assert is_shared([of_both, [[at, [1, rows]], vectors]])  # five vectors are shared
+
+
+def test_a_loop_of_unknown_length_may_be_for_all_cores():
+    instructions, decisions = block(6, 2)
+    instructions[10] = ["Parallel", ["l3"], [], []]
+    assert is_shared([instructions, decisions])
+
+
 def test_what_is_not_drawn_is_not_judged():
     instructions, decisions = block(16, 4)
     rolled = [one for one in instructions if one[0] != "Unroll"]
@@ -94,7 +111,8 @@ def test_a_profile_tells_the_registers(family, vector_bytes, unit):
 
 def test_sketches_that_can_not_fill_the_registers_ask_no_task_to():
     assert AVX2.fewest_of([block(6, 2)]) == 12
-    assert AVX2.fewest_of([block(6, 2), block(1, 1, vector=4)]) == 6
+    assert AVX2.fewest_of([block(6, 2), block(2, 1, vector=4)]) == 6
+    assert AVX2.fewest_of([block(6, 2), block(1, 1, vector=4)]) == 0  # nine rows: one core's work
     few = [[["SamplePerfectTile", ["l1"], [1, 16], ["v1"]], ["Unroll", ["v1"], [], []]], [[0, [1]]]]
     assert AVX2.fewest_of([block(6, 2), few]) == 0
     assert AVX512.fewest_of([block(6, 2)]) == 0
