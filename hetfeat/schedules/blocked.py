@@ -23,8 +23,6 @@ REGISTER_ROWS, REGISTER_VECTORS = 16, 4
 """Largest block whose sums are held in registers; not all of their products fit."""
 UNEVEN_ROWS = (4, 5, 6, 9)
 """Rows of a block where none divide those of the output, whose last block then has fewer."""
-APART = "pragma_loop_partition_hint"
-"""TVM's annotation of a loop whose last iteration is compiled apart: the others need no tests."""
 MOST_PADDED = 1.05
 """Largest number of rows computed for each that is stored, as `pad_rows` has it."""
 LONG_STEPS = (8, 16, 32, 64)
@@ -199,7 +197,6 @@ def _tile_rows(
         if not wide:
             y0, y1 = tile_loop(schedule, x0, 2, LARGEST_TILE)
             return wide, y0, [y1], [x1]
-        schedule.annotate(x0, APART, 1)
         y0, y1 = tile_loop(schedule, wide.pop(), 2, LARGEST_TILE, of=of.pop())
         return wide, y0, [y1, x0], [x1]
     if not wide:
