@@ -26,7 +26,7 @@ UNEVEN_ROWS = (4, 5, 6, 9)
 MOST_PADDED = 1.05
 """Largest number of rows computed for each that is stored, as `pad_rows` has it."""
 LONG_STEPS = (8, 16, 32, 64)
-"""Innermost steps of a sum whose rows are tested for: in short ones LLVM tests each time."""
+"""Innermost steps of a sum over pixels: one at a time took twice as long, each tested for."""
 LEAST_SHARES = 4
 """Fewest pieces of work that the pixels of an image are divided into, for several cores."""
 _REDUCTION = 2
@@ -241,7 +241,7 @@ def _computed(schedule: Any, anchor: Any, loops: list[Any]) -> list[Any]:
     return list(schedule.get_loops(anchor))[: len(loops)] if padded else loops
 
 
-def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool, tested: bool) -> None:
+def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool, flat: bool) -> None:
     """The sum of one block of registers: over the depth innermost, or over a window unrolled.
 
     Args:
@@ -249,7 +249,8 @@ def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool, tested
         block: Block of the sum.
         unit: The CPU's registers.
         tall: Whether a block of registers is of several rows of an image.
-        tested: Whether rows are tested for, as the last block has fewer.
+        flat: Whether its rows are pixels, of which the last block has fewer: in each innermost step
+            it is tested which there are, so these steps are long.
     """
     kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
     own = schedule.get_loops(block)[-len(kinds) :]
@@ -261,8 +262,8 @@ def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool, tested
         for loop in window:
             schedule.unroll(loop)
     vectors, vector = vectorized(schedule, channels, unit)
-    steps = [step for step in LONG_STEPS if extent(schedule, depth) % step == 0]
-    if tested and steps:
+    steps = [step for step in LONG_STEPS if flat and extent(schedule, depth) % step == 0]
+    if steps:
         d0, d1 = schedule.split(depth, [None, _one_of(schedule, steps)])
     else:
         d0, d1 = tile_loop(schedule, depth, 2, LARGEST_TILE)

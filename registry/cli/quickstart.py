@@ -26,14 +26,14 @@ def main() -> int:
     from hetfeat.devices.probe import local_profile
 
     os.environ.setdefault("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
-    _say("1/4  this machine; on two cores all takes some seven minutes")
+    _say("1/4  this machine; the first time all takes some seven minutes")
     profile = local_profile()
     _say(f"     {profile.name}: {profile.threads} threads, {profile.peak_gflops:.0f} GFLOP/s")
     _say("2/4  a cost model: mlflow run . -e train")
     version = _trained_version() or _train()
     _say(f"3/4  {version.uri} to staging and production")
     _promote(version)
-    _say(f"4/4  {NETWORK} for this machine, tuned with it; some five minutes to go")
+    _say(f"4/4  {NETWORK} for this machine, tuned with it; some five minutes the first time")
     _say(_table(version, _deploy(version)))
     return 0
 

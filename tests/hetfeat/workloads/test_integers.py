@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.tvm]
 
 
 def others(*values):
-    """Of one kind with those that `make test` runs."""
+    """Of one kind with those that `make test` runs, and left to `make test-rest`."""
     return [pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
