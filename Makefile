@@ -83,7 +83,7 @@ services-stop: env ## Ends what `make services` started
 
 test-services: env ## The tests that need `make services`
 	@test -f .services/env || { echo "no servers; run \`make services\` first" >&2; exit 2; }
-	. .services/env && $(VENV_PYTHON) -m pytest -m services $(ARGS)
+	. .services/env && $(PYTEST_ON_TWO) -m services $(ARGS)
 
 races: env ## 200 races of 8 promoters; ARGS="--on postgresql" or "--on server" for `make services`
 	$(VENV_PYTHON) benchmarks/registry/races.py --rounds 200 $(ARGS)

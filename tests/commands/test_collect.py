@@ -18,7 +18,7 @@ from registry.models.mlflow_client import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.tvm]
 
-PROGRAMS_PER_TASK = 24
+PROGRAMS_PER_TASK = 12
 ENOUGH = 12
 """Records in the store before the process is stopped."""
 DECIDING = ("programs", "programs_per_s")

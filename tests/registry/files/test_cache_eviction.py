@@ -90,8 +90,8 @@ def test_finding_a_copy_is_using_it(models):
     assert kept.stat().st_mtime > time.time() - HOUR
 
 
-def test_what_went_is_fetched_again(models, client, make_version, capfd):
-    version = make_version("costmodel.cpu-x86")
+def test_what_went_is_fetched_again(models, client, make_version, model_name, capfd):
+    version = make_version(model_name)
     first = pull(version.uri, client=client)
     os.utime(first.folder, (0, 0))
     assert pruned(capfd, "0")["removed"] == 1
