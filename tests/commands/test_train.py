@@ -205,6 +205,7 @@ print(json.dumps(model.predict(frame).to_dict("list")))
 """
 
 
+@pytest.mark.slow
 def test_a_fresh_process_loads_and_uses_it_with_pickles_forbidden(trained, project):
     trained.client.set_registered_model_alias("costmodel.cpu-x86", "staging", "1")
     done = subprocess.run(

@@ -9,7 +9,14 @@ MOST = 150
 TIME_S = 3.0
 
 
-@pytest.mark.parametrize("name", targets.TARGETS)
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.slow] * name.startswith("booster"))
+    for name in targets.TARGETS
+]
+"""Each parser; boosters are loaded by a process of their own."""
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_others_bytes_are_read_or_refused(name):
     tried, found = run.fuzz(name, TIME_S, seed=1, most=MOST)
     assert tried

@@ -49,8 +49,9 @@ FILES = {
     "mlp": "weights.safetensors",
     "attention": "weights.safetensors",
 }
-KINDS = [pytest.param(name, marks=[pytest.mark.slow] * (name == "attention")) for name in MODELS]
-"""Each model; attention takes as long as the others together."""
+NETWORKS = {"mlp", "attention"}
+KINDS = [pytest.param(name, marks=[pytest.mark.slow] * (name in NETWORKS)) for name in MODELS]
+"""Each model; networks take many times as long as trees."""
 
 ROUNDING = 1e-4
 """Sums of a network in float32 depend on how many programs are scored at once."""

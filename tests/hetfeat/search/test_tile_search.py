@@ -70,7 +70,9 @@ def searched(search: TileSearch, rounds: int) -> list[Program]:
     return asked
 
 
-@pytest.mark.parametrize("strategy", TILES)
+@pytest.mark.parametrize(
+    "strategy", [pytest.param(name, marks=[pytest.mark.slow] * (name == "xgb")) for name in TILES]
+)
 def test_every_strategy_finds_the_best_split_and_asks_for_none_twice(strategy):
     search = TileSearch(strategy, TASK, Device(), seed=0)
     asked = searched(search, 60)

@@ -261,7 +261,7 @@ TRAPS = [
     ("disk", disk_of_another),
     ("memory", little_memory),
     ("binding", confined),
-    pytest.param("profile", profile_of_another_cpu, marks=pytest.mark.tvm),
+    pytest.param("profile", profile_of_another_cpu, marks=[pytest.mark.tvm, pytest.mark.slow]),
     pytest.param("profile", profile_of_more_cores, marks=[pytest.mark.tvm, pytest.mark.slow]),
     ("tracking", no_server),
     ("tracking", damaged_database),
