@@ -39,8 +39,7 @@ def over_fastest(rows: Sequence[Shares]) -> tuple[str, bytes]:
     axis.invert_yaxis()
     axis.grid(axis="x", color="#dddddd", linewidth=0.6)
     axis.set_axisbelow(True)
-    axis.set_xlabel("time / fastest peer's time (left of 1: faster)", fontsize=8.5)
-    axis.xaxis.set_label_coords(0.2, -0.09)
+    figure.supxlabel("time / fastest peer's time (left of 1: faster)", fontsize=8.5)
     figure.legend(fontsize=8.5, frameon=False, loc="outside upper center", ncols=4)
     told = (
         f"{network} on {machine}, {way}: {span(shares)}" for network, machine, way, shares in rows
