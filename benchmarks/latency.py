@@ -1,6 +1,6 @@
 """Tuned networks beside torch, torch.compile, ONNX Runtime and OpenVINO, in turns.
 
-    python benchmarks/latency.py BUNDLE [BUNDLE ...] [--rounds 24]
+    python benchmarks/latency.py BUNDLE [BUNDLE ...] [--rounds 24] [--beside BUNDLE]
 
 Batch 1, each engine in a process of its own, equal threads, a pause before each turn. Prints a row
 of Markdown for each bundle of `hetfeat deploy`: medians, and the tuned network's share of each
@@ -21,17 +21,19 @@ from hetfeat.deploy.bundle import read_manifest
 ENGINES = (*PEERS, *MORE_PEERS)
 
 
-def row(bundle: Path, rounds: int) -> list[str]:
+def row(bundle: Path, rounds: int, beside: Path | None) -> list[str]:
     manifest = read_manifest(bundle)
     request = manifest["request"]
     settings = {"network": request["network"], "batch": 1, "seed": request["seed"]}
     engines = {"tuned": {"engine": "bundle", "bundle": str(bundle)}}
     engines |= {peer: {"engine": peer, **settings} for peer in ENGINES}
+    if beside is not None:
+        engines["beside"] = {"engine": "bundle", "bundle": str(beside)}
     timed = compare(engines, manifest["threads"], rounds)
     tuned = timed["tuned"]
     assert tuned is not None
     cells = [request["network"], f"{tuned.median_ms:.2f}"]
-    for peer in ENGINES:
+    for peer in list(engines)[1:]:
         latency = timed[peer]
         if latency is None:
             cells.append("-")
@@ -45,11 +47,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bundle", type=Path, nargs="+")
     parser.add_argument("--rounds", type=int, default=24)
+    parser.add_argument("--beside", type=Path, help="another bundle of the network")
     given = parser.parse_args()
-    head = ["network", "tuned, ms", *(f"{peer}, ms: tuned / it" for peer in ENGINES)]
+    others = [*ENGINES, "beside"] if given.beside else ENGINES
+    head = ["network", "tuned, ms", *(f"{peer}, ms: tuned / it" for peer in others)]
     print(f"| {' | '.join(head)} |\n|{' --- |' * len(head)}")
     for bundle in given.bundle:
-        print(f"| {' | '.join(row(bundle, given.rounds))} |", flush=True)
+        print(f"| {' | '.join(row(bundle, given.rounds, given.beside))} |", flush=True)
 
 
 if __name__ == "__main__":
