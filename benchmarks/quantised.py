@@ -1,64 +1,171 @@
-"""A network in float32 and in int8, ours and other engines', in turns of one run.
+"""Networks in float32 and in int8, ours and other engines', in turns: one command for any machine.
 
-    python benchmarks/quantised.py --network NET.onnx --float BUNDLE --int8 BUNDLE [--rounds 8]
+    python benchmarks/quantised.py --work DIR [--networks resnet50,bert_base] [--way quick]
+    python benchmarks/quantised.py --table
 
-`--int8` is a bundle of `hetfeat deploy NET.onnx --precision int8`, whose journal has the network
-that the other engines run, too; `--float` one of `hetfeat deploy NET.onnx`. Beside the time in int8
-stands how far an engine's outputs are from exact integers, on the sample of the bundle.
+Each network is deployed twice by the public command, in a folder below DIR: as it is, and with
+`--precision int8`, calibrated with random rows. Then all engines take turns, other engines on the
+network in float32 and on the one that was quantised. A line of
+benchmarks/results/quantised/PROFILE.jsonl names the machine and the versions. What has a line is
+passed over. Beside a time in int8 stands how far the engine is from exact integers, on the sample
+of the bundle. Nothing else may run.
 """
 
 import argparse
+import dataclasses
 import json
-import sys
+import time
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import everywhere
+import numpy as np
 
 from hetfeat.deploy.bench import compare
+from hetfeat.deploy.peer_files import write_onnx
 from hetfeat.deploy.precision import QUANTISED
+from hetfeat.devices.probe import find_profile
+from hetfeat.workloads.networks import load_network
 
+RESULTS = everywhere.HERE / "results" / "quantised"
+NETWORKS = everywhere.NETWORKS[:5]
 PEERS = ("onnxruntime", "openvino")
+OURS = "hetfeat"
+FLOAT, INT8 = "float32", "int8"
 
 
-def engines_of(network: Path, of_float: Path, of_int8: Path, quantised: Path) -> dict[str, dict]:
+def calibration_rows(inputs: list[Any], rows: int, seed: int) -> list[Any]:
+    """Random rows of each input: normal numbers, or integers from what the input has."""
+    draw = np.random.default_rng(seed)
+    made = []
+    for value in inputs:
+        shape = (rows, *value.shape[1:])
+        if np.issubdtype(value.dtype, np.floating):
+            made.append(draw.standard_normal(shape).astype(value.dtype))
+        else:
+            made.append(draw.integers(value.min(), value.max() + 1, shape).astype(value.dtype))
+    return made
+
+
+def engines_of(network: Path, of_float: Path, of_int8: Path) -> dict[str, dict[str, Any]]:
     """Settings of each engine, by its name and precision."""
     inputs = sorted(map(str, of_int8.glob("sample_input_*.npy")))
     expected = sorted(map(str, of_int8.glob("sample_output*.npy")))
+    quantised = of_int8.with_name(f"{of_int8.name}.journal") / QUANTISED
     engines = {
-        "hetfeat, float32": {"engine": "bundle", "bundle": str(of_float)},
-        "hetfeat, int8": {"engine": "bundle", "bundle": str(of_int8)},
+        f"{OURS}, {FLOAT}": {"engine": "bundle", "bundle": str(of_float)},
+        f"{OURS}, {INT8}": {"engine": "bundle", "bundle": str(of_int8)},
     }
     for peer in PEERS:
         given = {"engine": peer, "inputs": inputs}
-        engines[f"{peer}, float32"] = {**given, "onnx": str(network)}
-        engines[f"{peer}, int8"] = {**given, "onnx": str(quantised), "expected": expected}
+        engines[f"{peer}, {FLOAT}"] = {**given, "onnx": str(network)}
+        engines[f"{peer}, {INT8}"] = {**given, "onnx": str(quantised), "expected": expected}
     return engines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--network", type=Path, required=True)
-    parser.add_argument("--float", type=Path, required=True, dest="of_float")
-    parser.add_argument("--int8", type=Path, required=True)
-    parser.add_argument("--quantised", type=Path, help="default: that of the journal of --int8")
-    parser.add_argument("--rounds", type=int, default=8)
-    given = parser.parse_args()
-    quantised = given.quantised or given.int8.with_name(f"{given.int8.name}.journal") / QUANTISED
-    threads = json.loads((given.int8 / "bundle.json").read_text())["threads"]
-    engines = engines_of(given.network, given.of_float, given.int8, quantised)
+def measured(network: str, folder: Path, device: str, given: argparse.Namespace) -> dict[str, Any]:
+    """Both reports of a network, and the latencies of all engines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    loaded = load_network(network)
+    calibration = folder / "calibration.npz"
+    np.savez(calibration, *calibration_rows(loaded.arrays(), given.rows, given.seed))
+    write_onnx(loaded, folder / "network.onnx")
+    asked = [network, *everywhere.WAYS[given.way]]
+    in_int8 = [*asked, "--precision", INT8, "--calibration", str(calibration)]
+    reports = {
+        precision: everywhere.deployed(folder / precision, device, words, {})
+        for precision, words in {FLOAT: asked, INT8: in_int8}.items()
+    }
+    engines = engines_of(folder / "network.onnx", folder / FLOAT, folder / INT8)
+    threads = json.loads((folder / INT8 / "bundle.json").read_text())["threads"]
     found = compare(engines, threads, given.rounds)
-    float_ms = found["hetfeat, float32"].median_ms
-    print("| engine | ms | of our float32 | off by at most |\n| --- | --- | --- | --- |")
-    for name, latency in found.items():
-        if latency is None:
-            print(f"| {name} | does not run | | |")
+    engines_ms = {name: each and dataclasses.asdict(each) for name, each in found.items()}
+    return {"reports": reports, "engines": engines_ms}
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Measures what has no line yet."""
+    profile = find_profile("local")
+    known = {
+        (line["machine"]["profile"], line["network"], line["way"])
+        for line in everywhere.lines_of(given.results)
+    }
+    for network in given.networks:
+        if (profile.name, network, given.way) in known:
             continue
-        off = "" if latency.error is None else f"{latency.error:.2g}"
-        share = latency.median_ms / float_ms
-        low, high = latency.low_ms, latency.high_ms
-        print(
-            f"| {name} | {latency.median_ms:.1f} ({low:.1f} to {high:.1f}) | {share:.2f} | {off} |"
-        )
+        folder = given.work.resolve() / f"{profile.name}-{network.replace('/', '-')}-{given.way}"
+        line = {
+            "machine": everywhere.machine_of(profile, None),
+            "versions": {package: version(package) for package in everywhere.PACKAGES},
+            "unix_s": round(time.time()),
+            "network": network,
+            "way": given.way,
+            **measured(network, folder, "local", given),
+        }
+        given.results.mkdir(parents=True, exist_ok=True)
+        with (given.results / f"{profile.name}.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def in_turns(line: dict[str, Any], of: str, beside: str) -> list[float]:
+    """The time of one engine over that of another, one ratio a turn."""
+    engines = line["engines"]
+    turns = zip(engines[of]["turns_ms"], engines[beside]["turns_ms"], strict=True)
+    return [one / other for one, other in turns]
+
+
+def ratio(line: dict[str, Any], beside: str) -> str:
+    """The median of our int8 over another engine, and the least and most of a turn."""
+    if line["engines"][beside] is None:
+        return "does not run"
+    found = in_turns(line, f"{OURS}, {INT8}", beside)
+    return f"{np.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+
+
+def peer_ratio(line: dict[str, Any], peer: str) -> str:
+    """The same beside a peer in int8, with how far that is from exact integers."""
+    name = f"{peer}, {INT8}"
+    error = (line["engines"][name] or {}).get("error")
+    off = "" if error is None else ", exact" if error == 0 else f", off by {error:.2g}"
+    return ratio(line, name) + off
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """Our int8 in milliseconds, and over our float32 and each peer's int8."""
+    head = ["machine", "network", "way", "our int8, ms", "of our float32"]
+    head += [f"of {peer} in int8" for peer in PEERS]
+    rows = [
+        [
+            line["machine"]["profile"],
+            line["network"],
+            line["way"],
+            f"{line['engines'][f'{OURS}, {INT8}']['median_ms']:.2f}",
+            ratio(line, f"{OURS}, {FLOAT}"),
+            *(peer_ratio(line, peer) for peer in PEERS),
+        ]
+        for line in lines
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--networks", type=lambda text: text.split(","), default=[*NETWORKS])
+    options.add_argument("--way", choices=everywhere.WAYS, default="one-shot")
+    options.add_argument("--rows", type=int, default=8, help="of calibration; 8")
+    options.add_argument("--rounds", type=int, default=8, help="turns of each engine; 8")
+    options.add_argument("--seed", type=int, default=0, help="of the calibration; 0")
+    options.add_argument("--work", type=Path, help="folder of bundles")
+    options.add_argument("--results", type=Path, default=RESULTS)
+    options.add_argument("--table", action="store_true")
+    given = options.parse_args()
+    if given.table:
+        print(table(everywhere.lines_of(given.results)))
+    elif given.work is None:
+        options.error("no --work; name a folder for bundles")
+    else:
+        measure(given)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     python tools/package_records.py WHOLE OUT --more STORE STORE [--programs 48]
     python tools/package_records.py WHOLE --family gpu-nvidia [--more STORE STORE]
+    python tools/package_records.py WHOLE --append cpu-x86 [--more STORE STORE]
 
 Of each task of WHOLE come at most so many programs, evenly from the fastest to the slowest on the
 first device, and the same ones on the others. Left out are programs that did not run on every
@@ -13,6 +14,9 @@ reports, and none that nothing was measured of.
 With `--family` the records are those of its devices, each balanced by itself. They take the place
 of the family's packaged ones (give these as `--more` to add to them). Their card, a README.md, is
 written, too. What would make the whole data set larger than MOST_BYTES is refused.
+
+With `--append` all records of the stores that ran become shards beside the family's packaged ones,
+which stay as they are, with their card.
 """
 
 import argparse
@@ -238,6 +242,16 @@ def add_family(
     print(f"{target}: the whole data set has {size / 1e6:.1f} MB")
 
 
+def append(stores: Sequence[RecordStore], family: str, networks: Sequence[str], root: Path) -> None:
+    """Adds what ran of some stores to a family's packaged records, but for tasks of `networks`."""
+    out = RecordStore(packaged.packaged_store(family, root), SMALL)
+    profiles = dict(ChainMap(*(store.devices() for store in (out, *stores))))
+    anchors = anchors_of(networks, next(iter(profiles.values())).target)
+    without = {task for store in stores for task in tasks_of(store, anchors)}
+    ran = pc.field("error").is_null() & ~pc.field("task").isin(texts(without))
+    written(out, [(store, ran) for store in stores], profiles, without)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -245,18 +259,22 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("whole", type=Path)
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--family")
+    parser.add_argument("--append", metavar="FAMILY")
     parser.add_argument("--more", type=Path, nargs="*", default=[])
     parser.add_argument("--programs", type=int, default=48)
     parser.add_argument("--without", nargs="*", default=WITHOUT)
     given = parser.parse_args()
-    if (given.out is None) == (given.family is None):
-        parser.error("OUT or --family")
+    if [given.out, given.family, given.append].count(None) != 2:
+        parser.error("OUT, --family or --append")
     return given
 
 
 def main(root: Path = packaged.HERE) -> None:
     given = arguments()
     whole, more = RecordStore.open(given.whole), [RecordStore.open(path) for path in given.more]
+    if given.append:
+        append([whole, *more], given.append, given.without, root)
+        return
     profiles = dict(ChainMap(*(store.devices() for store in (whole, *more))))
     if given.family:
         profiles = {name: profiles[name] for name in devices_of_family(profiles, given.family)}

@@ -1,9 +1,11 @@
 """Networks of float32 quantised to 8 bits by ONNX Runtime's quantiser, and what that changes."""
 
+import logging
 import math
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,13 +124,21 @@ def worst_layers(
     return [(name, round(ratio, 2)) for ratio, name in worst[:most]]
 
 
-def _refusals(network: Network) -> Any:
-    return refusals(
-        network.name,
-        "which ONNX Runtime does not quantise",
-        "operators of float32 that ONNX has",
-        "leave --precision out",
-    )
+@contextmanager
+def _refusals(network: Network) -> Iterator[None]:
+    """The quantiser's errors as ours, and none of its handlers left on the root logger."""
+    root = logging.getLogger()
+    before = root.handlers[:]
+    try:
+        with refusals(
+            network.name,
+            "which ONNX Runtime does not quantise",
+            "operators of float32 that ONNX has",
+            "leave --precision out",
+        ):
+            yield
+    finally:
+        root.handlers[:] = before
 
 
 def _write_onnx(network: Network, path: Path) -> None:

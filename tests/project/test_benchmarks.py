@@ -22,6 +22,7 @@ import final_figures
 import loop_nests
 import model_baselines
 import model_losses
+import quantised
 import recorded_devices
 
 LEFT, RIGHT, OUT = [64, 16], [16, 32], [64, 32]
@@ -329,3 +330,34 @@ def test_a_table_of_machines_names_the_fastest_peer_that_counts():
         "| zen3 | resnet50 | 1.50 (60 s) | not run | 0.95 (60 s, 3 leaked) |",
         "| zen5-avx2 | resnet50 | not run | 0.90 (60 s) | not run |",
     ]
+
+
+def test_a_table_of_quantised_networks_has_ratios_in_turns():
+    def engine(error, *turns_ms):
+        return {"median_ms": turns_ms[1], "turns_ms": turns_ms, "error": error}
+
+    line = {
+        "machine": {"profile": "zen4"},
+        "network": "resnet50",
+        "way": "quick",
+        "engines": {
+            "hetfeat, float32": engine(None, 40.0, 50.0, 30.0),
+            "hetfeat, int8": engine(None, 20.0, 20.0, 21.0),
+            "onnxruntime, int8": engine(0.0, 25.0, 40.0, 42.0),
+            "openvino, int8": None,
+        },
+    }
+    assert quantised.table([line]).splitlines()[2:] == [
+        "| zen4 | resnet50 | quick | 20.00 | 0.50 (0.40 to 0.70) | 0.50 (0.50 to 0.80), exact "
+        "| does not run |"
+    ]
+    line["engines"]["openvino, int8"] = engine(0.125, 10.0, 10.0, 10.5)
+    assert quantised.table([line]).endswith("| 2.00 (2.00 to 2.00), off by 0.12 |")
+
+
+def test_calibration_rows_are_like_the_inputs_of_a_network():
+    tokens, pixels = np.array([[3, 7]]), np.zeros((1, 3, 4, 4), np.float32)
+    drawn_tokens, drawn_pixels = quantised.calibration_rows([tokens, pixels], 6, seed=1)
+    assert drawn_tokens.shape == (6, 2) and drawn_tokens.dtype == tokens.dtype
+    assert drawn_tokens.min() >= 3 and drawn_tokens.max() <= 7
+    assert drawn_pixels.shape == (6, 3, 4, 4) and drawn_pixels.dtype == np.float32

@@ -148,6 +148,28 @@ def test_a_family_is_packaged_beside_the_first(tool, packaged, tmp_path, monkeyp
     assert RecordStore.open(added.path).digest() != before and not draft.exists()
 
 
+def test_what_ran_is_added_to_a_family(tool, packaged, tmp_path, monkeypatch):
+    before = RecordStore.open(packaged).shards()
+    new, left_out = stores.task(3), stores.task(5)
+    store = RecordStore.create(tmp_path / "new")
+    store.add_device(stores.profile("c"))
+    for of, error in ((new, None), (new, "timeout"), (left_out, None)):
+        (program,) = stores.programs(of, 1, seed=len(error or ""))
+        latencies_s = () if error else (1e-3,)
+        store.append([Measurement(program, "c", latencies_s, error, 1e9, "tvm")])
+    store.add_network("net_int8", {new.hash: 2, left_out.hash: 1}, {new.hash: "module"})
+    store.compact()
+    command = ["package_records.py", str(store.path), "--append", "cpu-x86"]
+    monkeypatch.setattr(sys, "argv", command)
+    tool.main(packaged)
+    found = RecordStore.open(packaged)
+    assert found.shards()[: len(before)] == before and not found.damaged_shards()
+    (added,) = found.read(["device", "task", "error"], device="c").to_pylist()
+    assert added == {"device": "c", "task": new.hash, "error": None}
+    assert found.networks()["net_int8"] == {new.hash: 2}
+    assert found.workloads()[new.hash] == "module" and set(found.devices()) == {"a", "b", "c"}
+
+
 def test_the_model_of_one_family_is_trained_anew(project, packaged, tmp_path):
     folder = tmp_path / "models"
     folder.mkdir()

@@ -1,6 +1,7 @@
 """Networks of float32 that are quantised on their way into a bundle."""
 
 import json
+import logging
 
 import nets
 import numpy as np
@@ -96,6 +97,13 @@ def test_a_journal_of_a_network_that_nobody_compared_is_refused(made, tmp_path):
     onnx.save(quantised.small_network(), str(tmp_path / QUANTISED))
     with pytest.raises(DataError, match="a network that `hetfeat deploy` has quantised"):
         import_kept(tmp_path, request)
+
+
+def test_the_quantiser_leaves_no_handler_behind_that_prints_lines_twice(monkeypatch):
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    quantised_network(tiny(), of_arrays([PIXELS]))
+    assert root.handlers == []
 
 
 class Residual(torch.nn.Module):
