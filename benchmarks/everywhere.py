@@ -66,6 +66,12 @@ def device_of(work: Path, isa: str | None, threads: int | None) -> str:
     return str(path)
 
 
+def kept_to(isa: str | None) -> dict[str, str]:
+    """The environment that keeps `KEPT_TO_ISA` to an instruction set."""
+    name = ONEDNN_NAMES.get(isa or "")
+    return {"ONEDNN_MAX_CPU_ISA": name} if name else {}
+
+
 def deployed(out: Path, device: str, asked: list[str], environment: dict[str, str]) -> Any:
     """The report of a deployment to a folder, and the seconds that its command took."""
     line = [sys.executable, DOOR, "deploy", *asked, "--device", device, "--out", out, "--json"]
@@ -116,8 +122,7 @@ def measure(given: argparse.Namespace) -> None:
         (line["machine"]["profile"], line["network"], line["way"])
         for line in lines_of(given.results)
     }
-    name = ONEDNN_NAMES.get(given.isa or "")
-    environment = {"ONEDNN_MAX_CPU_ISA": name} if name else {}
+    environment = kept_to(given.isa)
     options = ["--model", given.model] if given.model else []
     path = given.results / f"{profile.name}.jsonl"
     for network in given.networks:

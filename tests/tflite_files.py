@@ -69,6 +69,85 @@ def save_two_outputs(path: Path) -> Path:
     return save_convolution(path, pooled=True)
 
 
+def _quantised(tensor, scales, zero_point: int = 0, axis: int = 0):
+    """The same tensor, its integers with one scale or one for each index of an axis."""
+    tensor.quantization = schema.QuantizationParametersT()
+    tensor.quantization.scale = np.atleast_1d(np.asarray(scales, np.float32))
+    zero_points = np.full(tensor.quantization.scale.size, zero_point, np.int64)
+    tensor.quantization.zeroPoint = zero_points
+    tensor.quantization.quantizedDimension = axis
+    return tensor
+
+
+def save_quantised(path: Path, kind: int = schema.TensorType.INT8, scale: float = 0.05) -> Path:
+    """A classifier in int8: convolution, depthwise convolution, mean and fully connected layer.
+
+    Args:
+        path: Path of the file.
+        kind: Type of tensors, `INT8` by default; weights have that, too.
+        scale: Scale of the input, 0.05 by default.
+    """
+    rng = np.random.default_rng(0)
+    classes, deep = 5, SHAPE[-1]
+    half = (SHAPE[0], SHAPE[1] // 2, SHAPE[2] // 2, CHANNELS)
+    first, each, last = rng.uniform(0.005, 0.02, (3, CHANNELS)).astype(np.float32)
+    last = last[:classes]
+    wide, of_mean, int32 = 0.04, 0.02, schema.TensorType.INT32
+
+    def weights(*shape: int):
+        return rng.integers(-127, 128, shape, np.int8)
+
+    def bias(count: int):
+        return rng.integers(-500, 500, count, np.int32)
+
+    buffers = [
+        None,
+        *(weights(CHANNELS, 3, 3, deep), bias(CHANNELS)),
+        *(weights(1, 3, 3, CHANNELS), bias(CHANNELS)),
+        np.array([1, 2], np.int32),
+        *(weights(classes, CHANNELS), bias(classes)),
+    ]
+    graph = schema.SubGraphT()
+    graph.tensors = [
+        _quantised(_tensor("x", SHAPE, 0, kind), scale, 3),
+        _quantised(_tensor("weights", buffers[1].shape, 1, kind), first),
+        _quantised(_tensor("bias", (CHANNELS,), 2, int32), scale * first),
+        _quantised(_tensor("y", (*SHAPE[:-1], CHANNELS), 0, kind), wide, -20),
+        _quantised(_tensor("each", buffers[3].shape, 3, kind), each, axis=3),
+        _quantised(_tensor("bias of each", (CHANNELS,), 4, int32), wide * each),
+        _quantised(_tensor("z", half, 0, kind), wide, 5),
+        _tensor("axes", (2,), 5, int32),
+        _quantised(_tensor("mean", (1, CHANNELS), 0, kind), of_mean, -4),
+        _quantised(_tensor("last", buffers[6].shape, 6, kind), last),
+        _quantised(_tensor("bias of last", (classes,), 7, int32), of_mean * last),
+        _quantised(_tensor("classes", (1, classes), 0, kind), 0.03, 7),
+    ]
+    graph.inputs, graph.outputs = [0], [11]
+    convolution = schema.Conv2DOptionsT()
+    convolution.fusedActivationFunction = schema.ActivationFunctionType.RELU6
+    depthwise = schema.DepthwiseConv2DOptionsT()
+    depthwise.depthMultiplier = 1
+    for options, stride in ((convolution, 1), (depthwise, 2)):
+        options.padding = schema.Padding.SAME
+        options.strideW = options.strideH = stride
+        options.dilationWFactor = options.dilationHFactor = 1
+    mean = schema.ReducerOptionsT()
+    steps = [
+        ("CONV_2D", [0, 1, 2], 3, "Conv2DOptions", convolution),
+        ("DEPTHWISE_CONV_2D", [3, 4, 5], 6, "DepthwiseConv2DOptions", depthwise),
+        ("MEAN", [6, 7], 8, "ReducerOptions", mean),
+        ("FULLY_CONNECTED", [8, 9, 10], 11, "FullyConnectedOptions", None),
+    ]
+    graph.operators = []
+    for place, (_, inputs, output, name, options) in enumerate(steps):
+        step = schema.OperatorT()
+        step.opcodeIndex, step.inputs, step.outputs = place, inputs, [output]
+        step.builtinOptionsType = getattr(schema.BuiltinOptions, name)
+        step.builtinOptions = options or schema.FullyConnectedOptionsT()
+        graph.operators.append(step)
+    return _saved(path, graph, [name for name, *_ in steps], buffers)
+
+
 def save_unknown(path: Path) -> Path:
     """Two operators that LiteRT knows and TVM does not: DYNAMIC_UPDATE_SLICE, then RNN."""
     float32, units, width = schema.TensorType.FLOAT32, 3, 4

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
-import quantised
+import quantised_everywhere
 
 from hetfeat.deploy.calibration import of_arrays
 from hetfeat.deploy.peer_files import write_onnx
@@ -33,7 +33,7 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.networks:
         network = load_network(name)
-        rows = quantised.calibration_rows(network.arrays(), given.rows, given.seed)
+        rows = quantised_everywhere.calibration_rows(network.arrays(), given.rows, given.seed)
         made, accuracy = quantised_network(network, of_arrays(rows, "random rows"))
         path = given.out / f"{slug_in(network_slug(name), INT8)}.onnx"
         write_onnx(made, path)

@@ -23,7 +23,7 @@ REGISTER_ROWS, REGISTER_VECTORS = 16, 4
 """Largest block whose sums are held in registers; not all of their products fit."""
 UNEVEN_ROWS = (4, 5, 6, 9)
 """Rows of a block where none divide those of the output, whose last block then has fewer."""
-MOST_PADDED = 1.05
+MOST_PADDED = 1.06
 """Largest number of rows computed for each that is stored, as `pad_rows` has it."""
 LONG_STEPS = (8, 16, 32, 64)
 """Innermost steps of a sum over pixels: one at a time took twice as long, each tested for."""
@@ -33,26 +33,23 @@ _REDUCTION = 2
 """TVM's `IterVar.CommReduce`."""
 
 
-def fills_registers(schedule: Any, lanes: int, *, uneven: bool = False) -> bool:
+def fills_registers(schedule: Any, lanes: int) -> bool:
     """Whether a kernel has one sum, of products of two arrays that both are read again and again.
 
     Elsewhere registers have nothing to hold: each weight of a product with one row is read once,
     and each value of a depthwise convolution's input for one channel alone. Nor is there much
-    where channels are no whole vectors, or no tile that fits divides the rows, such as 17.
+    where channels are no whole vectors, or of few rows that no tile divides, such as 13.
 
     Args:
         schedule: Schedule of the kernel.
         lanes: Elements of a vector register.
-        uneven: Whether a last block of fewer rows will do, of products in float32; False by
-            default.
     """
     sums = [schedule.get(schedule.get_sblock(name)) for name in _sums(schedule)]
     if len(sums) != 1 or len(sums[0].reads) != 2 or not all(_rereads(sums[0])):
         return False
     axes = [axis for axis in sums[0].iter_vars if int(axis.iter_type) != _REDUCTION]
     rows, channels = (int(axis.dom.extent) for axis in axes[-2:])
-    fits = _have_tiles(rows) or (uneven and _is_float32(sums[0]) and _needs_uneven(rows))
-    return channels % lanes == 0 and fits
+    return channels % lanes == 0 and (_have_tiles(rows) or needs_uneven(rows))
 
 
 def _is_float32(block: Any) -> bool:
@@ -63,7 +60,8 @@ def _have_tiles(rows: int) -> bool:
     return any(rows % tile == 0 for tile in range(2, REGISTER_ROWS + 1))
 
 
-def _needs_uneven(rows: int) -> bool:
+def needs_uneven(rows: int) -> bool:
+    """Whether there are many rows, and no tile that fits divides them: the last one has fewer."""
     return rows > REGISTER_ROWS and not _have_tiles(rows)
 
 
@@ -101,7 +99,7 @@ def _blocked(schedule: Any, unit: VectorUnit, across_channels: bool) -> None:
         _flatten(schedule, anchor, pads, output)
         pads = []
     *rows, channels = schedule.get_loops(output)
-    computed = _computed(schedule, anchor, [*rows, channels])
+    computed = computed_loops(schedule, anchor, [*rows, channels])
     wide, y0, between, tile = (
         _tile_pixels(schedule, rows[0], across_channels)
         if flat
@@ -168,7 +166,7 @@ def _tile_pixels(
     schedule: Any, pixels: Any, across_channels: bool
 ) -> tuple[list[Any], Any, list[Any], list[Any]]:
     """The loop over pixels, tiled as `_tile_rows` has it; the last block has what is left."""
-    whole, pixel = _uneven(schedule, pixels)
+    whole, pixel = uneven(schedule, pixels)
     if across_channels:
         return [], whole, [], [pixel]
     most = max(1, extent(schedule, whole) // LEAST_SHARES)
@@ -192,8 +190,8 @@ def _tile_rows(
     *of, rows = computed
     of = [loop for loop in of if extent(schedule, loop) > 1]
     wide = [loop for loop in outer if extent(schedule, loop) > 1]
-    if unit.is_small and _needs_uneven(extent(schedule, rows)):
-        x0, x1 = _uneven(schedule, x)
+    if needs_uneven(extent(schedule, rows)):
+        x0, x1 = uneven(schedule, x)
         if not wide:
             y0, y1 = tile_loop(schedule, x0, 2, LARGEST_TILE)
             return wide, y0, [y1], [x1]
@@ -226,7 +224,7 @@ def _arranged(schedule: Any) -> tuple[Any, list[Any], Any]:
     return block, [schedule.get_sblock(name) for name in pads], output
 
 
-def _computed(schedule: Any, anchor: Any, loops: list[Any]) -> list[Any]:
+def computed_loops(schedule: Any, anchor: Any, loops: list[Any]) -> list[Any]:
     """For each of the output's loops, the loop whose divisors tile it: the sum's, or itself.
 
     `workloads.passes.pad_rows` computes a few rows that are not stored. The output's rows have no
@@ -290,7 +288,7 @@ def tile_loop(
     return list(schedule.split(loop, factors))
 
 
-def _uneven(schedule: Any, loop: Any) -> tuple[Any, Any]:
+def uneven(schedule: Any, loop: Any) -> tuple[Any, Any]:
     """The loop split into blocks of as many rows as are drawn; the last one has what is left."""
     blocks_of_rows, row = schedule.split(loop, [None, _one_of(schedule, UNEVEN_ROWS)])
     return blocks_of_rows, row

@@ -104,8 +104,7 @@ class TaskSpace:
         if winograd.is_winograd(kernel):
             own = winograd.SKETCHES
         own = own or integer.sketches(kernel, target)
-        unit = self._unit
-        if not own and blocked.fills_registers(kernel, unit.lanes, uneven=unit.is_small):
+        if not own and blocked.fills_registers(kernel, self._unit.lanes):
             own = blocked.SKETCHES
         for sketch in own:
             with contextlib.suppress(*REFUSALS):  # what follows a sum may not be for them

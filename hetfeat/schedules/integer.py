@@ -65,13 +65,14 @@ def _grouped(
     _pack(schedule, anchor, instruction)
     *outer, x, channels = schedule.get_loops(output)
     wide = [loop for loop in outer if blocked.extent(schedule, loop) > 1]
+    *_, of, _ = blocked.computed_loops(schedule, anchor, [*outer, x, channels])
     most_rows = MOST_ROWS if unit.is_small else ROWS_OF_MANY
     if wide:
         y0, y1 = blocked.tile_loop(schedule, wide.pop(), 2, blocked.LARGEST_TILE)
-        x0, x1 = blocked.tile_loop(schedule, x, 2, most_rows)
+        x0, x1 = blocked.tile_loop(schedule, x, 2, most_rows, of=of)
         inside = [y1, x0]
     else:
-        y0, x0, x1 = blocked.tile_loop(schedule, x, 3, most_rows)
+        y0, x0, x1 = blocked.tile_loop(schedule, x, 3, most_rows, of=of)
         inside = [x0]
     vectors, vector = schedule.split(channels, [None, instruction.lanes])
     c0, c1 = blocked.tile_loop(schedule, vectors, 2, MOST_VECTORS)

@@ -116,9 +116,11 @@ def _in_shape(call: Any, value: Any, *_: Any) -> Any:
 
 
 def _permute_dims(call: Any, value: Any) -> Any:
-    axes = call.attrs.axes
-    order = None if axes is None else [int(axis) for axis in axes]
-    return _moved(value, lambda array: np.transpose(array, order))
+    order = rules.order_of(call)
+    if isinstance(value, Scaled):
+        integers, scale = (np.transpose(array, order) for array in (value.integers, value.scale))
+        return replace(value, integers=integers, scale=scale)
+    return np.transpose(value, order)
 
 
 def _moved(value: Any, move: Callable[[Array], Array]) -> Any:
@@ -265,7 +267,9 @@ def _relu(_: Any, value: Any) -> Any:
 
 
 def _clip(_: Any, value: Any, low: float, high: float) -> Any:
-    return value.cut(low, high) if isinstance(value, Scaled) else cut_off(value, low, high)
+    if isinstance(value, Scaled):
+        return value.cut(low, high)
+    return cut_off(value, low, high).astype(value.dtype)
 
 
 def _elementwise(operator: Callable[..., Array]) -> Callable[..., Any]:
@@ -275,7 +279,8 @@ def _elementwise(operator: Callable[..., Array]) -> Callable[..., Any]:
     return apply
 
 
-MOVES = ("expand_dims", "flatten", "permute_dims", "reshape", "squeeze")
+RESHAPES = ("expand_dims", "flatten", "reshape", "squeeze")
+MOVES = (*RESHAPES, "permute_dims")
 """Operators that give elements other places."""
 BOUNDS = ("maximum", "minimum")
 OPERATORS: dict[str, Callable[..., Any]] = {

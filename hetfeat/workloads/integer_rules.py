@@ -65,6 +65,12 @@ def largest_count(count: int) -> int:
     return NARROW * count
 
 
+def order_of(permutation: Any) -> list[int] | None:
+    """The axes of `permute_dims`; None for all in reverse."""
+    axes = permutation.attrs.axes
+    return None if axes is None else [int(axis) for axis in axes]
+
+
 def is_usual_layout(convolution: Any) -> bool:
     """Whether a convolution is laid out as importers do it."""
     attributes = convolution.attrs

@@ -166,6 +166,8 @@ def of_float32(network: Network) -> Network:
         dtypes |= _types_of([*network.module.parameters(), *network.module.buffers()])
         if is_quantised_program(network.module):
             dtypes -= set(QUANTISED)
+    elif network.kind == "TFLite":
+        dtypes -= set(QUANTISED)  # other types were refused where the file was read
     if refused := sorted(dtypes & OTHER_TYPES):
         raise RequestError(
             f"network '{network.name}' of {', '.join(refused)}",

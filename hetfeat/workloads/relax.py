@@ -29,7 +29,7 @@ from hetfeat.workloads.passes.halve_products import halve_products
 from hetfeat.workloads.passes.integers import make_integers
 from hetfeat.workloads.passes.keep_roundings import keep_roundings
 from hetfeat.workloads.passes.lay_out_pads import lay_out_pads
-from hetfeat.workloads.passes.pad_rows import pad_rows
+from hetfeat.workloads.passes.pad_rows import pad_integer_rows, pad_rows
 from hetfeat.workloads.passes.simplify import operator_of, simplify, static_shape
 from hetfeat.workloads.passes.vectorise_functions import vectorise_functions
 from hetfeat.workloads.passes.widen_integers import widen_integers
@@ -220,6 +220,7 @@ def into_kernels(
 
     with target:
         apply = [pad_rows, with_winograd, vectorise_functions, keep_roundings, widen_integers]
+        apply.append(pad_integer_rows)
         module = _where_they_can(module, apply)
         return tvm.ir.transform.Sequential(kernels)(module)
 

@@ -1,17 +1,25 @@
 """Networks in TFLite's files, run by LiteRT where their right answer is wanted."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hetfeat.errors import DataError, RequestError
+from hetfeat.parsing import printable
 from hetfeat.workloads.network import Array, Network
 
 MAGIC, MAGIC_AT = b"TFL3", slice(4, 8)
 EXTRA = "pip install 'hetfeat[tflite]'"
+AGAIN = "convert it anew"
+USUAL_LAYOUTS = {
+    "relax.nn.conv2d": ["NCHW", "OIHW"],
+    "relax.nn.avg_pool2d": ["NCHW"],
+    "relax.nn.max_pool2d": ["NCHW"],
+}
+"""Layouts of ONNX and torch, of which integers are made."""
 
 
 class TfliteModel:
@@ -42,7 +50,7 @@ class TfliteModel:
             raise DataError(
                 f"a TFLite model that LiteRT refuses ({_first_line(error)})",
                 "a model of TFLite's own operators with fixed shapes",
-                "convert it anew",
+                AGAIN,
             ) from error
         return interpreter
 
@@ -61,11 +69,12 @@ def tflite_network(path: Path, content: bytes, name: str, batch: int, seed: int)
 
     Raises:
         RequestError: LiteRT is not installed, or the file has another batch size.
-        DataError: The file is no TFLite model, or is quantised.
+        DataError: The file is no TFLite model, or is quantised in a way that is not computed.
     """
     if content[MAGIC_AT] != MAGIC:
-        raise DataError(f"network '{path}'", "a TFLite model", "convert it anew")
+        raise DataError(f"network '{path}'", "a TFLite model", AGAIN)
     module = TfliteModel(content)
+    _check_quantised(path, module.interpreter.get_tensor_details())
     inputs, rng = [], np.random.default_rng(seed)
     for place in module.interpreter.get_input_details():
         shape, dtype = tuple(int(n) for n in place["shape"]), np.dtype(place["dtype"])
@@ -78,15 +87,36 @@ def tflite_network(path: Path, content: bytes, name: str, batch: int, seed: int)
             )
         if dtype == np.float32:
             inputs.append(rng.standard_normal(shape, np.float32))
-        elif dtype in (np.int32, np.int64):
+        elif dtype in (np.int8, np.uint8, np.int32, np.int64):
             inputs.append(np.ones(shape, dtype))  # until they are drawn
         else:
             raise DataError(
                 f"network '{path}' with an input of {dtype}",
-                "float32, or indices",
-                "convert it anew",
+                "float32, int8 or uint8, or indices",
+                AGAIN,
             )
     return Network(name, module, tuple(inputs), kind="TFLite")
+
+
+def _check_quantised(path: Path, tensors: Sequence[Mapping[str, Any]]) -> None:
+    """Refuses tensors that are quantised to other types than 8 bits, or with scales of no size.
+
+    Args:
+        path: Path of the file.
+        tensors: What LiteRT says of each tensor.
+
+    Raises:
+        DataError: There is one.
+    """
+    for tensor in tensors:
+        scales, dtype = tensor["quantization_parameters"]["scales"], np.dtype(tensor["dtype"])
+        if not scales.size or np.issubdtype(dtype, np.floating):
+            continue
+        name = f"network '{path}' with '{printable(tensor['name'])}' quantised"
+        if dtype not in (np.int8, np.uint8, np.int32):
+            raise DataError(f"{name} to {dtype}", "int8 or uint8, and biases of int32", AGAIN)
+        if not ((scales > 0) & np.isfinite(scales)).all():
+            raise DataError(f"{name} with a scale of {scales.min():g}", "scales above 0", AGAIN)
 
 
 def import_tflite(network: Network) -> Any:
@@ -100,9 +130,13 @@ def import_tflite(network: Network) -> Any:
     except ImportError as error:
         raise RequestError("a TFLite network", "the package tflite installed", EXTRA) from error
     from tvm.relax.frontend.tflite import from_tflite
+    from tvm.relax.transform import ConvertLayout
+
+    from hetfeat.workloads.passes.integers import is_quantised
 
     assert isinstance(network.module, TfliteModel)
-    return from_tflite(tflite.Model.GetRootAsModel(network.module.content, 0))
+    module = from_tflite(tflite.Model.GetRootAsModel(network.module.content, 0))
+    return ConvertLayout(USUAL_LAYOUTS)(module) if is_quantised(module) else module
 
 
 def of_outputs(module: Any, places: Sequence[int]) -> TfliteModel:

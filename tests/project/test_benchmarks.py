@@ -22,7 +22,7 @@ import final_figures
 import loop_nests
 import model_baselines
 import model_losses
-import quantised
+import quantised_everywhere
 import recorded_devices
 
 LEFT, RIGHT, OUT = [64, 16], [16, 32], [64, 32]
@@ -337,7 +337,7 @@ def test_a_table_of_quantised_networks_has_ratios_in_turns():
         return {"median_ms": turns_ms[1], "turns_ms": turns_ms, "error": error}
 
     line = {
-        "machine": {"profile": "zen4"},
+        "machine": {"profile": "zen4", "restricted_to": None},
         "network": "resnet50",
         "way": "quick",
         "engines": {
@@ -347,17 +347,19 @@ def test_a_table_of_quantised_networks_has_ratios_in_turns():
             "openvino, int8": None,
         },
     }
-    assert quantised.table([line]).splitlines()[2:] == [
+    assert quantised_everywhere.table([line]).splitlines()[2:] == [
         "| zen4 | resnet50 | quick | 20.00 | 0.50 (0.40 to 0.70) | 0.50 (0.50 to 0.80), exact "
         "| does not run |"
     ]
     line["engines"]["openvino, int8"] = engine(0.125, 10.0, 10.0, 10.5)
-    assert quantised.table([line]).endswith("| 2.00 (2.00 to 2.00), off by 0.12 |")
+    assert quantised_everywhere.table([line]).endswith("| 2.00 (2.00 to 2.00), off by 0.12 |")
+    line["machine"]["restricted_to"] = "avx2"
+    assert "| not kept to it | 2.00 " in quantised_everywhere.table([line])
 
 
 def test_calibration_rows_are_like_the_inputs_of_a_network():
     tokens, pixels = np.array([[3, 7]]), np.zeros((1, 3, 4, 4), np.float32)
-    drawn_tokens, drawn_pixels = quantised.calibration_rows([tokens, pixels], 6, seed=1)
+    drawn_tokens, drawn_pixels = quantised_everywhere.calibration_rows([tokens, pixels], 6, seed=1)
     assert drawn_tokens.shape == (6, 2) and drawn_tokens.dtype == tokens.dtype
     assert drawn_tokens.min() >= 3 and drawn_tokens.max() <= 7
     assert drawn_pixels.shape == (6, 3, 4, 4) and drawn_pixels.dtype == np.float32

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import stores
 
@@ -164,7 +165,7 @@ def test_what_ran_is_added_to_a_family(tool, packaged, tmp_path, monkeypatch):
     tool.main(packaged)
     found = RecordStore.open(packaged)
     assert found.shards()[: len(before)] == before and not found.damaged_shards()
-    (added,) = found.read(["device", "task", "error"], device="c").to_pylist()
+    (added,) = pa.concat_tables(found.scan(["device", "task", "error"], "c")).to_pylist()
     assert added == {"device": "c", "task": new.hash, "error": None}
     assert found.networks()["net_int8"] == {new.hash: 2}
     assert found.workloads()[new.hash] == "module" and set(found.devices()) == {"a", "b", "c"}

@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from hetfeat.workloads import integer_rules as rules
-from hetfeat.workloads.integer_operators import MOVES
+from hetfeat.workloads.integer_operators import RESHAPES
 from hetfeat.workloads.integer_reference import Evaluator, operation
 from hetfeat.workloads.integer_tensors import Array, InexactError, Scaled
 from hetfeat.workloads.passes.integer_graph import GraphTensor, averaged, stored
@@ -64,8 +64,9 @@ MAKERS = {
     "nn.conv2d": "conv2d",
     "nn.max_pool2d": "max_pool2d",
     "nn.relu": "relu",
+    "permute_dims": "permute",
     "quantize": "quantize",
-    **dict.fromkeys(MOVES, "move"),
+    **dict.fromkeys(RESHAPES, "move"),
 }
 """Method that makes integers of a call, by Relax's names without their first part."""
 
@@ -344,6 +345,19 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
             scale=tensor.scale.reshape(shape),
             offset=tensor.offset.reshape(shape),
         )
+
+    def permute(self, call: Any, value: Any) -> Any:
+        """Elements in other places, and what is said of each channel with them."""
+        if (tensor := self._tensor(value)) is None:
+            return None
+        integers = self._pooled(tensor.integers, tensor.pools)
+        moved = self.builder_.emit(relax.Call(call.op, [integers], call.attrs))
+        ones = (1,) * len(moved.ty.shape)
+        scale, offset = (
+            array.reshape(ones) if array.size == 1 else array.transpose(rules.order_of(call))
+            for array in (tensor.scale, tensor.offset)
+        )
+        return replace(tensor, integers=moved, scale=scale, offset=offset, pools=())
 
     def max_pool2d(self, call: Any, value: Any) -> Any:
         tensor = self._tensor(value)

@@ -1,15 +1,16 @@
-"""Products of matrices whose number of rows has no divisor to tile by: 197, the tokens of a ViT.
+"""Products whose number of rows has no divisor to tile by: 197, the tokens of a ViT.
 
 A kernel keeps a tile of its output in registers. Of 197 rows, a prime, a tile has one or all, and
 neither keeps them busy; of 198 it can have 6, 9 or 11. So the product is computed with a few rows
-too many, copies of the last one, which are not stored.
+too many, which are not stored. Convolutions of integers are padded alike: no instruction of theirs
+takes a last block of fewer pixels, as those of float32 do.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import tvm
-from tvm import te
+from tvm import te, tirx, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from hetfeat.workloads.passes import OUT_ELEMENTWISE_FUSABLE
@@ -19,13 +20,27 @@ TILES = range(4, 17)
 """Rows of a register tile: one load of a weight serves so many, and that many fit."""
 
 
+FLOATS, INTEGERS = ("float32",), ("uint8", "int8", "int16")
+OF_A_CONVOLUTION = 0.06
+"""Largest share of pixels that may be added: 17 become 18."""
+
+
 def pad_rows(module: tvm.IRModule) -> tvm.IRModule:
-    """Replaces matrix products whose rows cannot be tiled.
+    """Replaces matrix products of float32 whose rows cannot be tiled.
 
     Args:
         module: Module with its constants folded.
     """
-    return rewritten(module, _RowPadder(module))
+    return rewritten(module, _RowPadder(module, FLOATS))
+
+
+def pad_integer_rows(module: tvm.IRModule) -> tvm.IRModule:
+    """Replaces products and convolutions of integers whose rows cannot be tiled.
+
+    Args:
+        module: Module in its final layout, integers in the type that they are multiplied in.
+    """
+    return rewritten(module, _RowPadder(module, INTEGERS))
 
 
 def tileable(rows: int, spare: float = 0.05) -> int:
@@ -42,11 +57,20 @@ def tileable(rows: int, spare: float = 0.05) -> int:
 
 @mutator
 class _RowPadder(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule, dtypes: Sequence[str]) -> None:
+        super().__init__(module)
+        self._dtypes = dtypes
+
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
-        if operator_of(call) != "relax.matmul":
-            return call
-        left, right = map(_matrices, call.args)
+        if operator_of(call) == "relax.matmul":
+            return self._product(call)
+        if operator_of(call) == "relax.nn.conv2d" and self._dtypes == INTEGERS:
+            return self._convolution(call)
+        return call
+
+    def _product(self, call: Any) -> Any:
+        left, right = (_matrices(value, self._dtypes) for value in call.args)
         if not (left and right) or right[:-2] not in ((), left[:-2]):
             return call
         tall = len(left) - 2 if right[:-2] else left.index(max(left[:-1]))
@@ -58,18 +82,45 @@ class _RowPadder(PyExprMutator):  # type: ignore[misc]
             *call.args,
             tall,
             rows,
+            str(call.ty.dtype),
             primfunc_name_hint="matmul",
             primfunc_attrs={"op_pattern": OUT_ELEMENTWISE_FUSABLE},
         )
 
+    def _convolution(self, call: Any) -> Any:
+        attributes, shape = call.attrs, static_shape(call) or ()
+        layouts = str(attributes.data_layout), str(attributes.kernel_layout)
+        dtypes = {str(value.ty.dtype) for value in call.args}
+        ours = layouts == ("NHWC", "HWIO") and int(attributes.groups) == 1 and shape
+        if not ours or not dtypes <= set(self._dtypes):
+            return call
+        pixels = tileable(shape[2], OF_A_CONVOLUTION)
+        if pixels == shape[2]:
+            return call
+        sides = {
+            name: [int(n) for n in getattr(attributes, name)]
+            for name in ("strides", "padding", "dilation")
+        }
+        return self.builder_.call_te(
+            convolution,
+            *call.args,
+            pixels,
+            str(call.ty.dtype),
+            **sides,
+            primfunc_name_hint="conv2d",
+            primfunc_attrs={"op_pattern": OUT_ELEMENTWISE_FUSABLE},
+        )
 
-def _matrices(value: Any) -> tuple[int, ...]:
-    """The shape of float32 matrices, else ()."""
+
+def _matrices(value: Any, dtypes: Sequence[str]) -> tuple[int, ...]:
+    """The shape of matrices of one of the types, else ()."""
     shape = static_shape(value) or ()
-    return shape if len(shape) >= 2 and str(value.ty.dtype) == "float32" else ()
+    return shape if len(shape) >= 2 and str(value.ty.dtype) in dtypes else ()
 
 
-def product(data: te.Tensor, weights: te.Tensor, tall: int, rows: int) -> te.Tensor:
+def product(
+    data: te.Tensor, weights: te.Tensor, tall: int, rows: int, dtype: str = "float32"
+) -> te.Tensor:
     """`data` [..., depth] times `weights`, computed with `rows` rows.
 
     Args:
@@ -78,17 +129,55 @@ def product(data: te.Tensor, weights: te.Tensor, tall: int, rows: int) -> te.Ten
             last.
         tall: Index of the dimension whose extent becomes `rows`.
         rows: Number of rows to compute, at least as many as there are.
+        dtype: Type of the sums, `float32` by default.
     """
     *many, depth = (int(extent) for extent in data.shape)
     *batch, _, columns = (int(extent) for extent in weights.shape)
     k = te.reduce_axis((0, depth), "k")
 
     def of_data(at: Sequence[Any]) -> Any:
-        return data(*(te.min(a, many[i] - 1) if i == tall else a for i, a in enumerate(at)), k)
+        own = (te.min(a, many[i] - 1) if i == tall else a for i, a in enumerate(at))
+        return cast(data(*own, k))
+
+    def cast(value: Any) -> Any:
+        return value if str(data.dtype) == dtype else tirx.Cast(dtype, value)
 
     whole = te.compute(
         (*many[:tall], rows, *many[tall + 1 :], columns),
-        lambda *at: te.sum(of_data(at[:-1]) * weights(*at[: len(batch)], k, at[-1]), axis=k),
+        lambda *at: te.sum(of_data(at[:-1]) * cast(weights(*at[: len(batch)], k, at[-1])), axis=k),
         name="matmul",
     )
     return te.compute((*many, columns), lambda *at: whole(*at), name="matmul_rows")
+
+
+def convolution(
+    data: te.Tensor,
+    weights: te.Tensor,
+    pixels: int,
+    dtype: str,
+    *,
+    strides: list[int],
+    padding: list[int],
+    dilation: list[int],
+) -> te.Tensor:
+    """A convolution of images [image, row, pixel, channel], rows computed with `pixels` pixels.
+
+    Args:
+        data: Tensor of the images.
+        weights: Tensor [row, pixel, channel, output channel].
+        pixels: Number of pixels of a row to compute, at least as many as there are.
+        dtype: Type of the sums.
+        strides: Steps of the window, down and to the right.
+        padding: Zeros around an image: above, left, below, right.
+        dilation: Steps within the window.
+    """
+    above, left, below, right = padding
+    span = (int(weights.shape[1]) - 1) * dilation[1] + 1
+    there = left + int(data.shape[2]) + right
+    stored = (there - span) // strides[1] + 1
+    right += max(0, (pixels - 1) * strides[1] + span - there)
+    around = [above, left, below, right]
+    whole = topi.nn.conv2d_nhwc(data, weights, strides, around, dilation, out_dtype=dtype)
+    images, rows, _, channels = whole.shape
+    shape = (images, rows, stored, channels)
+    return te.compute(shape, lambda *at: whole(*at), name="conv2d_rows")

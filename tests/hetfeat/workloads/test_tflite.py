@@ -70,11 +70,51 @@ def test_operators_that_tvm_does_not_know_are_named_all_at_once(tmp_path):
     assert "DYNAMIC_UPDATE_SLICE" in str(refused.value) and "'RNN'" in str(refused.value)
 
 
-def test_a_quantised_input_is_refused(tmp_path):
+def test_a_quantised_network_is_exact_and_near_litert(tmp_path):
+    import tvm
+    from tvm import relax
+
+    from hetfeat.deploy.integers import exact_outputs, quantised
+    from hetfeat.workloads.example_inputs import exercised
+    from hetfeat.workloads.relax import as_target, import_network, lower
+
+    path = tflite_files.save_quantised(tmp_path / "q.tflite")
+    network = exercised(load_network(str(path)), seed=0)
+    assert network.inputs[0].dtype == np.int8 and np.ptp(network.inputs[0].astype(int)) > 200
+    module, litert = import_network(network), network.module(*network.inputs)
+    found = quantised(module)
+    assert (found.products, found.in_float) == (3, ())
+    draws, inexact = exact_outputs(network, found, [(list(network.inputs), litert)])
+    ((_, (exact,)),) = draws
+    assert inexact == "" and exact.dtype == np.int8 and np.ptp(exact.astype(int)) > 20
+    assert np.abs(exact.astype(int) - litert[0]).max() <= 1  # it rounds by shifts, and more often
+    target = as_target({"kind": "llvm"})
+    machine = relax.VirtualMachine(tvm.compile(lower(module, target), target), tvm.cpu())
+    computed = machine["main"](tvm.runtime.tensor(network.inputs[0]))
+    computed = computed if hasattr(computed, "numpy") else computed[0]
+    np.testing.assert_array_equal(computed.numpy(), exact)
+
+
+def test_an_input_quantised_without_a_scale_is_refused(tmp_path):
     from ai_edge_litert import schema_py_generated as schema
 
     path = tflite_files.save_convolution(tmp_path / "q.tflite", kind=schema.TensorType.INT8)
     with pytest.raises(HetfeatError):
+        load_network(str(path))
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.5, float("nan"), float("inf")])
+def test_a_scale_that_is_no_size_is_refused(tmp_path, scale):
+    path = tflite_files.save_quantised(tmp_path / "q.tflite", scale=scale)
+    with pytest.raises(DataError):
+        load_network(str(path))
+
+
+def test_tensors_of_16_bits_are_refused_by_name(tmp_path):
+    from ai_edge_litert import schema_py_generated as schema
+
+    path = tflite_files.save_quantised(tmp_path / "q.tflite", kind=schema.TensorType.INT16)
+    with pytest.raises(DataError):
         load_network(str(path))
 
 

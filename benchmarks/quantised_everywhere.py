@@ -1,19 +1,21 @@
 """Networks in float32 and in int8, ours and other engines', in turns: one command for any machine.
 
-    python benchmarks/quantised.py --work DIR [--networks resnet50,bert_base] [--way quick]
-    python benchmarks/quantised.py --table
+    python benchmarks/quantised_everywhere.py --work DIR [--networks resnet50,bert_base] [--way quick]
+                                   [--isa avx2]
+    python benchmarks/quantised_everywhere.py --table
 
 Each network is deployed twice by the public command, in a folder below DIR: as it is, and with
 `--precision int8`, calibrated with random rows. Then all engines take turns, other engines on the
 network in float32 and on the one that was quantised. A line of
 benchmarks/results/quantised/PROFILE.jsonl names the machine and the versions. What has a line is
 passed over. Beside a time in int8 stands how far the engine is from exact integers, on the sample
-of the bundle. Nothing else may run.
+of the bundle. `--isa` is as in benchmarks/everywhere.py. Nothing else may run.
 """
 
 import argparse
 import dataclasses
 import json
+import os
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -64,7 +66,13 @@ def engines_of(network: Path, of_float: Path, of_int8: Path) -> dict[str, dict[s
     return engines
 
 
-def measured(network: str, folder: Path, device: str, given: argparse.Namespace) -> dict[str, Any]:
+def measured(
+    network: str,
+    folder: Path,
+    device: str,
+    environment: dict[str, str],
+    given: argparse.Namespace,
+) -> dict[str, Any]:
     """Both reports of a network, and the latencies of all engines."""
     folder.mkdir(parents=True, exist_ok=True)
     loaded = load_network(network)
@@ -74,11 +82,12 @@ def measured(network: str, folder: Path, device: str, given: argparse.Namespace)
     asked = [network, *everywhere.WAYS[given.way]]
     in_int8 = [*asked, "--precision", INT8, "--calibration", str(calibration)]
     reports = {
-        precision: everywhere.deployed(folder / precision, device, words, {})
+        precision: everywhere.deployed(folder / precision, device, words, environment)
         for precision, words in {FLOAT: asked, INT8: in_int8}.items()
     }
     engines = engines_of(folder / "network.onnx", folder / FLOAT, folder / INT8)
     threads = json.loads((folder / INT8 / "bundle.json").read_text())["threads"]
+    os.environ.update(environment)
     found = compare(engines, threads, given.rounds)
     engines_ms = {name: each and dataclasses.asdict(each) for name, each in found.items()}
     return {"reports": reports, "engines": engines_ms}
@@ -86,7 +95,11 @@ def measured(network: str, folder: Path, device: str, given: argparse.Namespace)
 
 def measure(given: argparse.Namespace) -> None:
     """Measures what has no line yet."""
-    profile = find_profile("local")
+    given.work.mkdir(parents=True, exist_ok=True)
+    work = given.work.resolve()
+    device = everywhere.device_of(work, given.isa, None)
+    environment = everywhere.kept_to(given.isa)
+    profile = find_profile(device)
     known = {
         (line["machine"]["profile"], line["network"], line["way"])
         for line in everywhere.lines_of(given.results)
@@ -94,14 +107,14 @@ def measure(given: argparse.Namespace) -> None:
     for network in given.networks:
         if (profile.name, network, given.way) in known:
             continue
-        folder = given.work.resolve() / f"{profile.name}-{network.replace('/', '-')}-{given.way}"
+        folder = work / f"{profile.name}-{network.replace('/', '-')}-{given.way}"
         line = {
-            "machine": everywhere.machine_of(profile, None),
+            "machine": everywhere.machine_of(profile, given.isa),
             "versions": {package: version(package) for package in everywhere.PACKAGES},
             "unix_s": round(time.time()),
             "network": network,
             "way": given.way,
-            **measured(network, folder, "local", given),
+            **measured(network, folder, device, environment, given),
         }
         given.results.mkdir(parents=True, exist_ok=True)
         with (given.results / f"{profile.name}.jsonl").open("a") as file:
@@ -125,6 +138,8 @@ def ratio(line: dict[str, Any], beside: str) -> str:
 
 def peer_ratio(line: dict[str, Any], peer: str) -> str:
     """The same beside a peer in int8, with how far that is from exact integers."""
+    if line["machine"]["restricted_to"] and peer not in everywhere.KEPT_TO_ISA:
+        return "not kept to it"
     name = f"{peer}, {INT8}"
     error = (line["engines"][name] or {}).get("error")
     off = "" if error is None else ", exact" if error == 0 else f", off by {error:.2g}"
@@ -153,6 +168,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--networks", type=lambda text: text.split(","), default=[*NETWORKS])
     options.add_argument("--way", choices=everywhere.WAYS, default="one-shot")
+    options.add_argument("--isa", choices=everywhere.ONEDNN_NAMES)
     options.add_argument("--rows", type=int, default=8, help="of calibration; 8")
     options.add_argument("--rounds", type=int, default=8, help="turns of each engine; 8")
     options.add_argument("--seed", type=int, default=0, help="of the calibration; 0")
