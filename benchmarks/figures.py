@@ -3,8 +3,9 @@
     python benchmarks/figures.py [--check]
 
 Figures come from the files below benchmarks/results/, and stand between two markers of a page. With
-`--check` nothing is written, and pages that differ are named. A file of `everywhere/` is what
-benchmarks/everywhere.py wrote. The others are copied from an experiment, which they name: its
+`--check` nothing is written, and pages that differ are named. Files of `everywhere/` and of
+`quantised/` are what benchmarks/everywhere.py and benchmarks/quantised_everywhere.py wrote. The
+others are copied from an experiment, which they name: its
 page has the machine, the day, the versions where they were noted, and the command.
 """
 
@@ -20,6 +21,7 @@ from typing import Any
 
 import everywhere
 import figure_charts
+import quantised_everywhere as quantised
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -132,6 +134,22 @@ def conditions_block() -> str:
         dates = " to ".join(dict.fromkeys((str(days[0]), str(days[-1]))))
         rows.append([zen(profile), described, dates, "; ".join(of)])
     return markdown(["machine", "what it is", "day", "versions"], rows)
+
+
+def quantised_block() -> str:
+    """The newest figures of int8 of each network on each machine in each way."""
+    newest = {}
+    for line in everywhere.lines_of(RESULTS / "quantised"):
+        network, machine = NETWORKS[line["network"]], zen(line["machine"]["profile"])
+        newest[machine, network, WAYS[line["way"]]] = [
+            f"{quantised.ours_ms(line):.1f}",
+            quantised.ratio(line, f"{quantised.OURS}, {quantised.FLOAT}"),
+            *(quantised.peer_ratio(line, peer) for peer in quantised.PEERS),
+        ]
+    rows = [[network, machine, way, *cells] for (machine, network, way), cells in newest.items()]
+    peers = [f"of {PACKAGES[peer]}'s int8" for peer in quantised.PEERS]
+    head = ["network", "machine", "tuning", "int8, ms", "of our float32", *peers]
+    return markdown(head, rows)
 
 
 def versions(of: dict[str, str] | None) -> str:
@@ -251,6 +269,7 @@ def blocks(page: str, alts: dict[str, str]) -> dict[str, str]:
         "quick-start": quick_start_block(),
         "latency": f"{shown['tuned-over-fastest']}\n\n{latency_block()}",
         "conditions": conditions_block(),
+        "quantised": quantised_block(),
         "time-to-tvm": f"{shown['time-to-tvm']}\n\n{tvm_block()}",
         "few-measurements": f"{few_block()}\n\n{shown['few-measurements']}",
         "final": final_block(),

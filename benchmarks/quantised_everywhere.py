@@ -1,7 +1,7 @@
 """Networks in float32 and in int8, ours and other engines', in turns: one command for any machine.
 
-    python benchmarks/quantised_everywhere.py --work DIR [--networks resnet50,bert_base] [--way quick]
-                                   [--isa avx2]
+    python benchmarks/quantised_everywhere.py --work DIR [--networks resnet50,bert_base]
+                                              [--way quick] [--isa avx2]
     python benchmarks/quantised_everywhere.py --table
 
 Each network is deployed twice by the public command, in a folder below DIR: as it is, and with
@@ -136,6 +136,11 @@ def ratio(line: dict[str, Any], beside: str) -> str:
     return f"{np.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
 
 
+def ours_ms(line: dict[str, Any]) -> float:
+    """Milliseconds of our int8."""
+    return float(line["engines"][f"{OURS}, {INT8}"]["median_ms"])
+
+
 def peer_ratio(line: dict[str, Any], peer: str) -> str:
     """The same beside a peer in int8, with how far that is from exact integers."""
     if line["machine"]["restricted_to"] and peer not in everywhere.KEPT_TO_ISA:
@@ -155,7 +160,7 @@ def table(lines: list[dict[str, Any]]) -> str:
             line["machine"]["profile"],
             line["network"],
             line["way"],
-            f"{line['engines'][f'{OURS}, {INT8}']['median_ms']:.2f}",
+            f"{ours_ms(line):.2f}",
             ratio(line, f"{OURS}, {FLOAT}"),
             *(peer_ratio(line, peer) for peer in PEERS),
         ]

@@ -31,6 +31,7 @@ from hetfeat.workloads.passes.keep_roundings import keep_roundings
 from hetfeat.workloads.passes.lay_out_pads import lay_out_pads
 from hetfeat.workloads.passes.pad_rows import pad_integer_rows, pad_rows
 from hetfeat.workloads.passes.simplify import operator_of, simplify, static_shape
+from hetfeat.workloads.passes.unsigned_integers import make_unsigned
 from hetfeat.workloads.passes.vectorise_functions import vectorise_functions
 from hetfeat.workloads.passes.widen_integers import widen_integers
 from hetfeat.workloads.qoperators import as_imported
@@ -219,8 +220,8 @@ def into_kernels(
         return use_winograd(module, winograd)
 
     with target:
-        apply = [pad_rows, with_winograd, vectorise_functions, keep_roundings, widen_integers]
-        apply.append(pad_integer_rows)
+        apply = [pad_rows, with_winograd, vectorise_functions, keep_roundings]
+        apply += [widen_integers, make_unsigned, pad_integer_rows]
         module = _where_they_can(module, apply)
         return tvm.ir.transform.Sequential(kernels)(module)
 

@@ -38,6 +38,7 @@ TVM_AT_MODULE_LEVEL = {
     "hetfeat/workloads/passes/lay_out_pads.py",
     "hetfeat/workloads/passes/pad_rows.py",
     "hetfeat/workloads/passes/simplify.py",
+    "hetfeat/workloads/passes/unsigned_integers.py",
     "hetfeat/workloads/passes/vectorise_functions.py",
     "hetfeat/workloads/passes/widen_integers.py",
     "hetfeat/workloads/relax.py",

@@ -44,12 +44,17 @@ def widen_integers(module: tvm.IRModule) -> tvm.IRModule:
 
 def multiplies_wide(target: tvm.target.Target) -> bool:
     """Whether a target is an x86 without VNNI."""
-    if target.kind.name != "llvm" or not target_has_features("sse2", target):
-        return False
-    return not any(target_has_features(name, target) for name in ("avx512vnni", "avxvnni"))
+    is_x86 = target.kind.name == "llvm" and target_has_features("sse2", target)
+    return is_x86 and not multiplies_unsigned(target)
 
 
-def _is_of_constants(convolution: Any) -> bool:
+def multiplies_unsigned(target: tvm.target.Target) -> bool:
+    """Whether a target has VNNI, which multiplies uint8 by int8."""
+    names = ("avx512vnni", "avxvnni")
+    return target.kind.name == "llvm" and any(target_has_features(name, target) for name in names)
+
+
+def is_of_constants(convolution: Any) -> bool:
     """Whether a convolution is one of integers with constant weights, in the final layout."""
     attributes, weights = convolution.attrs, convolution.args[1]
     layouts = str(attributes.data_layout), str(attributes.kernel_layout)
@@ -78,7 +83,7 @@ class _Widener(PyExprMutator):  # type: ignore[misc]
             arguments = [self._argument(argument, keep) for argument in value.args]
             if name in PRODUCTS and str(arguments[0].ty.dtype) in QUANTISED:
                 arguments[0] = self._cast(arguments[0], WIDE)
-            if name == "relax.nn.conv2d" and _is_of_constants(value):
+            if name == "relax.nn.conv2d" and is_of_constants(value):
                 made = self._convolved(value.attrs, *arguments)
             else:
                 made = relax.Call(value.op, arguments, value.attrs, value.ty_args)

@@ -1,11 +1,12 @@
 """Our sketches of integer products: numpy's bits, by instructions that do not saturate."""
 
-import platform
 import re
 
+import digested
 import numpy as np
 import pytest
 import quantised
+from integer_networks import AVX2, VNNI
 
 from hetfeat.records import Program
 from hetfeat.schedules import integer
@@ -18,19 +19,20 @@ def on(cpu):
     return {"kind": "llvm", "mcpu": cpu, "num-cores": 1}
 
 
-def products(side=8):
+def products(side=8, dtype="uint8"):
     """Convolutions of 3x3, one of 1x1 and stride 2, a product: of whole groups and vectors."""
     from tvm.relax.frontend.onnx import from_onnx
 
     net = quantised.Qdq((1, 4, side, side), seed=6)
-    value = net.qdq("x", scale=0.03, zero=0)
+    value = net.qdq("x", dtype, scale=0.03, zero=0)
     for shape, attributes, zero in (
         ((16, 4, 3, 3), {"pads": [1] * 4}, 0),
         ((16, 16, 3, 3), {"pads": [1] * 4}, 7),
         ((16, 16, 1, 1), {"strides": [2, 2]}, 90),
     ):
         weights, _ = net.filters(shape)
-        value = net.qdq(net.node("Conv", value, weights, **attributes), scale=2.0, zero=zero)
+        value = net.node("Conv", value, weights, **attributes)
+        value = net.qdq(value, dtype, scale=2.0, zero=zero)
     rows = net.constant(np.asarray([-1, 16]))
     weights, _ = net.filters((16, 32), axis=1)
     product = net.node("MatMul", net.node("Reshape", value, rows), weights)
@@ -63,16 +65,26 @@ def compiled(module, cpu):
     return compile_network(lowered, profile, tasks, programs)
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="runs AVX2")
-@pytest.mark.parametrize("side", [8, 17])  # of 17 rows the last block has fewer
-def test_the_sketches_have_the_bits_of_numpy(side):
+@pytest.mark.parametrize(
+    ("cpu", "side", "dtype"),
+    [
+        (AVX2, 8, "uint8"),
+        (AVX2, 17, "uint8"),  # 18 rows are computed
+        (VNNI, 17, "uint8"),
+        (VNNI, 8, "int8"),
+        (VNNI, 17, "int8"),
+    ],
+)
+def test_the_sketches_have_the_bits_of_numpy(cpu, side, dtype):
     import tvm
     from tvm import relax
 
     from hetfeat.workloads.integer_reference import run_integers
 
-    module = products(side)
-    made = compiled(module, "znver3")
+    if cpu not in digested.cpus_here():
+        pytest.skip(f"runs what {cpu} has")
+    module = products(side, dtype)
+    made = compiled(module, cpu)
     x = np.random.default_rng(0).normal(size=(1, 4, side, side)).astype(np.float32) * 3
     main = relax.VirtualMachine(made.executable, tvm.cpu())["main"]
     found = main(*map(tvm.runtime.tensor, [x, *made.parameters])).numpy()
@@ -81,6 +93,7 @@ def test_the_sketches_have_the_bits_of_numpy(side):
     assert np.ptp(expected) > 0
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize(
     ("cpu", "instruction", "register"),
     [
@@ -90,8 +103,8 @@ def test_the_sketches_have_the_bits_of_numpy(side):
         ("alderlake", "vpdpbusd", "ymm"),
     ],
 )
-def test_each_cpu_has_its_instruction_and_none_saturates(cpu, instruction, register):
-    assembly = quantised.assembly(compiled(products(), cpu).executable)
+def test_each_cpu_has_its_instruction_and_none_saturates(cpu, instruction, register, dtype):
+    assembly = quantised.assembly(compiled(products(dtype=dtype), cpu).executable)
     assert re.search(rf"{instruction}\s.*{register}", assembly)
     assert "vpmaddubsw" not in assembly
 
