@@ -23,15 +23,19 @@ _REDUCTION = 2
 
 
 def sketches(kernel: Any, target: Target) -> tuple[blocked.Sketch, ...]:
-    """Our sketches of a kernel that an instruction of a target is for; of others, none.
+    """Our sketches of a kernel, by the widest instruction of a target that is for it, if any.
 
     Args:
         kernel: Schedule of the kernel.
         target: Target of TVM.
     """
-    own = (one for one in INSTRUCTIONS if target_has_features(one.feature, target))
-    instruction = next(own, None)
-    if instruction is None or not _computes(instruction, kernel):
+    own = (
+        one
+        for one in INSTRUCTIONS
+        if any(target_has_features(name, target) for name in one.features)
+    )
+    instruction = next((one for one in own if _computes(one, kernel)), None)
+    if instruction is None:
         return ()
     return partial(by_rows, instruction), partial(by_channels, instruction)
 

@@ -28,7 +28,7 @@ class DotProducts:
     Attributes:
         name: Name of the tensor intrinsic.
         llvm_name: Name of LLVM's intrinsic.
-        feature: Feature of a CPU that has it.
+        features: Features of CPUs, each of which brings it.
         lanes: Number of sums.
         deep: Number of products of each.
         of_data: Type of what all sums have in common; that of the weights is int8.
@@ -36,7 +36,7 @@ class DotProducts:
 
     name: str
     llvm_name: str
-    feature: str
+    features: tuple[str, ...]
     lanes: int
     deep: int
     of_data: str
@@ -44,13 +44,18 @@ class DotProducts:
 
 INSTRUCTIONS = (
     DotProducts(
-        "hetfeat_dot_16x4_vnni", "llvm.x86.avx512.vpdpbusd.512", "avx512vnni", 16, 4, "uint8"
+        "hetfeat_dot_16x4_vnni", "llvm.x86.avx512.vpdpbusd.512", ("avx512vnni",), 16, 4, "uint8"
     ),
-    DotProducts("hetfeat_dot_8x4_vnni", "llvm.x86.avx512.vpdpbusd.256", "avxvnni", 8, 4, "uint8"),
     DotProducts(
-        "hetfeat_dot_16x2_avx512", "llvm.x86.avx512.pmaddw.d.512", "avx512bw", 16, 2, "int16"
+        "hetfeat_dot_8x4_vnni",
+        "llvm.x86.avx512.vpdpbusd.256",
+        ("avxvnni", "avx512vnni"),
+        *(8, 4, "uint8"),
     ),
-    DotProducts("hetfeat_dot_8x2_avx2", "llvm.x86.avx2.pmadd.wd", "avx2", 8, 2, "int16"),
+    DotProducts(
+        "hetfeat_dot_16x2_avx512", "llvm.x86.avx512.pmaddw.d.512", ("avx512bw",), 16, 2, "int16"
+    ),
+    DotProducts("hetfeat_dot_8x2_avx2", "llvm.x86.avx2.pmadd.wd", ("avx2",), 8, 2, "int16"),
 )
 """The best first."""
 WMMA = {

@@ -31,8 +31,8 @@ from hetfeat.workloads.passes.keep_roundings import keep_roundings
 from hetfeat.workloads.passes.lay_out_pads import lay_out_pads
 from hetfeat.workloads.passes.pad_rows import pad_integer_rows, pad_rows
 from hetfeat.workloads.passes.simplify import operator_of, simplify, static_shape
-from hetfeat.workloads.passes.unsigned_integers import make_unsigned
 from hetfeat.workloads.passes.vectorise_functions import vectorise_functions
+from hetfeat.workloads.passes.vnni_products import for_vnni
 from hetfeat.workloads.passes.widen_integers import widen_integers
 from hetfeat.workloads.qoperators import as_imported
 from hetfeat.workloads.quantised_torch import converters, is_quantised_program
@@ -221,7 +221,7 @@ def into_kernels(
 
     with target:
         apply = [pad_rows, with_winograd, vectorise_functions, keep_roundings]
-        apply += [widen_integers, make_unsigned, pad_integer_rows]
+        apply += [widen_integers, for_vnni, pad_integer_rows]
         module = _where_they_can(module, apply)
         return tvm.ir.transform.Sequential(kernels)(module)
 

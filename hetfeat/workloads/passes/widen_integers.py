@@ -45,11 +45,11 @@ def widen_integers(module: tvm.IRModule) -> tvm.IRModule:
 def multiplies_wide(target: tvm.target.Target) -> bool:
     """Whether a target is an x86 without VNNI."""
     is_x86 = target.kind.name == "llvm" and target_has_features("sse2", target)
-    return is_x86 and not multiplies_unsigned(target)
+    return is_x86 and not has_vnni(target)
 
 
-def multiplies_unsigned(target: tvm.target.Target) -> bool:
-    """Whether a target has VNNI, which multiplies uint8 by int8."""
+def has_vnni(target: tvm.target.Target) -> bool:
+    """Whether a target has VNNI, of 512 bits or of 256."""
     names = ("avx512vnni", "avxvnni")
     return target.kind.name == "llvm" and any(target_has_features(name, target) for name in names)
 

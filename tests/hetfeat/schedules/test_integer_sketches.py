@@ -6,7 +6,7 @@ import digested
 import numpy as np
 import pytest
 import quantised
-from integer_networks import AVX2, VNNI
+from integer_networks import AVX2, AVX512, VNNI
 
 from hetfeat.records import Program
 from hetfeat.schedules import integer
@@ -19,14 +19,14 @@ def on(cpu):
     return {"kind": "llvm", "mcpu": cpu, "num-cores": 1}
 
 
-def products(side=8, dtype="uint8"):
+def products(side=8, dtype="uint8", deep=4):
     """Convolutions of 3x3, one of 1x1 and stride 2, a product: of whole groups and vectors."""
     from tvm.relax.frontend.onnx import from_onnx
 
-    net = quantised.Qdq((1, 4, side, side), seed=6)
+    net = quantised.Qdq((1, deep, side, side), seed=6)
     value = net.qdq("x", dtype, scale=0.03, zero=0)
     for shape, attributes, zero in (
-        ((16, 4, 3, 3), {"pads": [1] * 4}, 0),
+        ((16, deep, 3, 3), {"pads": [1] * 4}, 0),
         ((16, 16, 3, 3), {"pads": [1] * 4}, 7),
         ((16, 16, 1, 1), {"strides": [2, 2]}, 90),
     ):
@@ -66,16 +66,17 @@ def compiled(module, cpu):
 
 
 @pytest.mark.parametrize(
-    ("cpu", "side", "dtype"),
+    ("cpu", "side", "dtype", "deep"),
     [
-        (AVX2, 8, "uint8"),
-        (AVX2, 17, "uint8"),  # 18 rows are computed
-        (VNNI, 17, "uint8"),
-        (VNNI, 8, "int8"),
-        (VNNI, 17, "int8"),
+        (AVX2, 8, "uint8", 4),
+        (AVX2, 17, "uint8", 4),  # 18 rows are computed
+        (VNNI, 17, "uint8", 4),
+        (VNNI, 8, "uint8", 3),
+        (VNNI, 8, "int8", 3),
+        (VNNI, 17, "int8", 4),
     ],
 )
-def test_the_sketches_have_the_bits_of_numpy(cpu, side, dtype):
+def test_the_sketches_have_the_bits_of_numpy(cpu, side, dtype, deep):
     import tvm
     from tvm import relax
 
@@ -83,9 +84,9 @@ def test_the_sketches_have_the_bits_of_numpy(cpu, side, dtype):
 
     if cpu not in digested.cpus_here():
         pytest.skip(f"runs what {cpu} has")
-    module = products(side, dtype)
+    module = products(side, dtype, deep)
     made = compiled(module, cpu)
-    x = np.random.default_rng(0).normal(size=(1, 4, side, side)).astype(np.float32) * 3
+    x = np.random.default_rng(0).normal(size=(1, deep, side, side)).astype(np.float32) * 3
     main = relax.VirtualMachine(made.executable, tvm.cpu())["main"]
     found = main(*map(tvm.runtime.tensor, [x, *made.parameters])).numpy()
     (expected,) = run_integers(module, [x])
@@ -107,6 +108,26 @@ def test_each_cpu_has_its_instruction_and_none_saturates(cpu, instruction, regis
     assembly = quantised.assembly(compiled(products(dtype=dtype), cpu).executable)
     assert re.search(rf"{instruction}\s.*{register}", assembly)
     assert "vpmaddubsw" not in assembly
+
+
+@pytest.mark.parametrize(
+    ("cpu", "narrow"), [(VNNI, "hetfeat_dot_8x4"), (AVX512, "hetfeat_dot_8x2")]
+)
+def test_images_and_half_vectors_of_channels_have_the_sketches_too(cpu, narrow):
+    """Three channels become four, and 24 are three registers of half the width."""
+    from tvm.relax.frontend.onnx import from_onnx
+
+    from hetfeat.workloads.relax import as_target, extract_tasks, lower
+
+    net = quantised.Qdq((1, 3, 16, 16), seed=7)
+    value = net.qdq("x", scale=0.03, zero=9)
+    for shape in ((24, 3, 3, 3), (32, 24, 1, 1)):
+        weights, _ = net.filters(shape)
+        value = net.qdq(net.node("Conv", value, weights, pads=[shape[-1] // 2] * 4), scale=2.0)
+    target = as_target(on(cpu))
+    tasks = extract_tasks(lower(from_onnx(net.model(value)), target), target)
+    traces = [drawn(task, target).trace for task in tasks if task.task.operator == "conv2d"]
+    assert sorted(narrow in trace for trace in traces) == [False, True]
 
 
 def test_what_is_rounded_is_rounded_in_whole_vectors():
