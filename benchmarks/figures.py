@@ -5,8 +5,8 @@
 Figures come from the files below benchmarks/results/, and stand between two markers of a page. With
 `--check` nothing is written, and pages that differ are named. Files of `everywhere/` and of
 `quantised/` are what benchmarks/everywhere.py and benchmarks/quantised_everywhere.py wrote. The
-others are copied from an experiment, which they name: its
-page has the machine, the day, the versions where they were noted, and the command.
+others are copied from an experiment, which they name: its page has the machine, the day, the
+versions where they were noted, and the command.
 """
 
 import json

@@ -280,8 +280,7 @@ def _elementwise(operator: Callable[..., Array]) -> Callable[..., Any]:
 
 
 RESHAPES = ("expand_dims", "flatten", "reshape", "squeeze")
-MOVES = (*RESHAPES, "permute_dims")
-"""Operators that give elements other places."""
+"""Operators that give elements other places, in other dimensions."""
 BOUNDS = ("maximum", "minimum")
 OPERATORS: dict[str, Callable[..., Any]] = {
     **FUNCTIONS,

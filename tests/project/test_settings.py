@@ -130,6 +130,7 @@ STAY: dict[str, dict[str, str]] = {
     "hetfeat/workloads/onnx_static.py": {"OPSET": "protocol"},
     "hetfeat/workloads/passes/__init__.py": {"OUT_ELEMENTWISE_FUSABLE": "protocol"},
     "hetfeat/workloads/passes/keep_roundings.py": {"ELEMENTWISE": "protocol"},
+    "hetfeat/workloads/passes/vnni_products.py": {"DEEP": "protocol", "SHIFT": "formula"},
     "hetfeat/workloads/qoperators.py": {"OPSET": "protocol"},
     "hetfeat/workloads/seeded_resnet18.py": {
         "BLOCKS": "definition",

@@ -18,29 +18,27 @@ from hetfeat.workloads.passes.simplify import operator_of, rewritten, static_sha
 
 TILES = range(4, 17)
 """Rows of a register tile: one load of a weight serves so many, and that many fit."""
-
-
 FLOATS, INTEGERS = ("float32",), ("uint8", "int8", "int16")
-OF_A_CONVOLUTION = 0.06
-"""Largest share of pixels that may be added: 17 become 18."""
 
 
-def pad_rows(module: tvm.IRModule) -> tvm.IRModule:
+def pad_rows(module: tvm.IRModule, spare: float = 0.05) -> tvm.IRModule:
     """Replaces matrix products of float32 whose rows cannot be tiled.
 
     Args:
         module: Module with its constants folded.
+        spare: Largest share of rows that may be added, 0.05 by default.
     """
-    return rewritten(module, _RowPadder(module, FLOATS))
+    return rewritten(module, _RowPadder(module, FLOATS, spare))
 
 
-def pad_integer_rows(module: tvm.IRModule) -> tvm.IRModule:
+def pad_integer_rows(module: tvm.IRModule, spare: float = 0.06) -> tvm.IRModule:
     """Replaces products and convolutions of integers whose rows cannot be tiled.
 
     Args:
         module: Module in its final layout, integers in the type that they are multiplied in.
+        spare: Largest share of rows that may be added; 0.06 by default: 17 become 18.
     """
-    return rewritten(module, _RowPadder(module, INTEGERS))
+    return rewritten(module, _RowPadder(module, INTEGERS, spare))
 
 
 def tileable(rows: int, spare: float = 0.05) -> int:
@@ -57,9 +55,9 @@ def tileable(rows: int, spare: float = 0.05) -> int:
 
 @mutator
 class _RowPadder(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, module: tvm.IRModule, dtypes: Sequence[str]) -> None:
+    def __init__(self, module: tvm.IRModule, dtypes: Sequence[str], spare: float) -> None:
         super().__init__(module)
-        self._dtypes = dtypes
+        self._dtypes, self._spare = dtypes, spare
 
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
@@ -74,7 +72,7 @@ class _RowPadder(PyExprMutator):  # type: ignore[misc]
         if not (left and right) or right[:-2] not in ((), left[:-2]):
             return call
         tall = len(left) - 2 if right[:-2] else left.index(max(left[:-1]))
-        rows = tileable(left[tall])
+        rows = tileable(left[tall], self._spare)
         if rows == left[tall]:
             return call
         return self.builder_.call_te(
@@ -94,7 +92,7 @@ class _RowPadder(PyExprMutator):  # type: ignore[misc]
         ours = layouts == ("NHWC", "HWIO") and int(attributes.groups) == 1 and shape
         if not ours or not dtypes <= set(self._dtypes):
             return call
-        pixels = tileable(shape[2], OF_A_CONVOLUTION)
+        pixels = tileable(shape[2], self._spare)
         if pixels == shape[2]:
             return call
         sides = {
