@@ -24,18 +24,23 @@ DARK = (
 
 
 def over_fastest(rows: Sequence[Shares]) -> tuple[str, bytes]:
-    """A dot for each run, a row for each network, machine and way."""
+    """A dot for each run, a row for each network and way, a colour for each machine."""
     machines = [*dict.fromkeys(machine for _, machine, _, _ in rows)]
-    figure, (axis,) = new_figure(1, width=WIDTH, height=1.2 + 0.24 * len(rows))
-    for place, (_, machine, _, shares) in enumerate(rows):
+    networks = [*dict.fromkeys(network for network, *_ in rows)]
+    kinds = sorted(
+        {(network, way) for network, _, way, _ in rows},
+        key=lambda kind: (networks.index(kind[0]), kind[1]),
+    )
+    figure, (axis,) = new_figure(1, width=WIDTH, height=1.2 + 0.24 * len(kinds))
+    for network, machine, way, shares in rows:
+        place = kinds.index((network, way))
         colour = COLOURS[machines.index(machine) % len(COLOURS)]
         known = {line.get_label() for line in axis.lines}
         label = machine if machine not in known else None
         axis.plot([min(shares), max(shares)], [place] * 2, color=colour, linewidth=1)
         axis.plot(shares, [place] * len(shares), "o", color=colour, markersize=6, label=label)
     axis.axvline(1, color="black", linewidth=1)
-    names = [f"{network}, {way}" for network, _, way, _ in rows]
-    axis.set_yticks(range(len(rows)), names, fontsize=8.5)
+    axis.set_yticks(range(len(kinds)), map(", ".join, kinds), fontsize=8.5)
     axis.invert_yaxis()
     axis.grid(axis="x", color="#dddddd", linewidth=0.6)
     axis.set_axisbelow(True)

@@ -33,7 +33,7 @@ NETWORKS = {
     "resnet50": "ResNet-50",
     "mobilenet_v3_large": "MobileNetV3-Large",
     "inception_v3": "InceptionV3",
-    "bert_base": "BERT-base",
+    "bert_base": "BERT-base, 128 tokens",
     "vit_b_16": "ViT-B/16",
     "efficientnet_b0": "EfficientNet-B0",
     "densenet121": "DenseNet-121",
