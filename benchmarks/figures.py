@@ -1,4 +1,4 @@
-"""Writes figures of README.md, docs/performance.md and docs/accuracy.md, and draws their charts.
+"""Writes figures of README.md and of three pages of docs/, and draws their charts.
 
     python benchmarks/figures.py [--check]
 
@@ -26,6 +26,7 @@ import quantised_everywhere as quantised
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PICTURES = ROOT / "docs" / "pictures"
+PAGES = ("performance", "accuracy", "quantised")
 BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
 WAYS = {"one-shot": "no measurement", "quick": "quick", "standard": "standard"}
@@ -286,7 +287,7 @@ def remade() -> Iterator[tuple[Path, bytes]]:
     """Pages and pictures as they should be."""
     drawn = charts()
     alts = {name: alt for name, (alt, _) in drawn.items()}
-    for page in ("README.md", "docs/performance.md", "docs/accuracy.md"):
+    for page in ("README.md", *(f"docs/{name}.md" for name in PAGES)):
         yield ROOT / page, filled((ROOT / page).read_text(), blocks(page, alts)).encode()
     for name, (_, picture) in drawn.items():
         yield PICTURES / f"{name}.svg", picture
