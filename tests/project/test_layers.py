@@ -37,6 +37,7 @@ TVM_AT_MODULE_LEVEL = {
     "hetfeat/workloads/passes/keep_roundings.py",
     "hetfeat/workloads/passes/lay_out_pads.py",
     "hetfeat/workloads/passes/pad_rows.py",
+    "hetfeat/workloads/passes/pads_apart.py",
     "hetfeat/workloads/passes/simplify.py",
     "hetfeat/workloads/passes/vectorise_functions.py",
     "hetfeat/workloads/passes/vnni_products.py",

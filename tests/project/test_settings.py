@@ -128,7 +128,10 @@ STAY: dict[str, dict[str, str]] = {
     "hetfeat/workloads/integer_rules.py": {"NARROW": "unit", "LARGEST_INT32": "unit"},
     "hetfeat/workloads/network.py": {"DIGEST_DIGITS": "format"},
     "hetfeat/workloads/onnx_static.py": {"OPSET": "protocol"},
-    "hetfeat/workloads/passes/__init__.py": {"OUT_ELEMENTWISE_FUSABLE": "protocol"},
+    "hetfeat/workloads/passes/__init__.py": {
+        "INJECTIVE": "protocol",
+        "OUT_ELEMENTWISE_FUSABLE": "protocol",
+    },
     "hetfeat/workloads/passes/keep_roundings.py": {"ELEMENTWISE": "protocol"},
     "hetfeat/workloads/passes/vnni_products.py": {"DEEP": "protocol", "SHIFT": "formula"},
     "hetfeat/workloads/qoperators.py": {"OPSET": "protocol"},

@@ -95,6 +95,35 @@ def test_a_quantised_network_is_exact_and_near_litert(tmp_path):
     np.testing.assert_array_equal(computed.numpy(), exact)
 
 
+def test_each_program_of_a_quantised_network_has_the_bits_of_numpy(tmp_path, device):
+    """Its stride of 2 is padded below and to the right alone."""
+    import tvm
+    from tvm import relax
+
+    from hetfeat.deploy.compile import compile_network
+    from hetfeat.records import Program
+    from hetfeat.schedules.design_space import TaskSpace
+    from hetfeat.workloads.integer_reference import run_integers
+    from hetfeat.workloads.relax import as_target, extract_tasks, import_network, lower
+
+    module = import_network(load_network(str(tflite_files.save_quantised(tmp_path / "q.tflite"))))
+    target = as_target(device.target)
+    lowered = lower(module, target)
+    tasks = extract_tasks(lowered, target)
+    pixels = np.random.default_rng(1).integers(-128, 128, tflite_files.SHAPE, np.int8)
+    (expected,) = run_integers(module, [pixels])
+    for seed in range(3):
+        traces = {task: next(TaskSpace(task.module, target, 64).sample(1, seed)) for task in tasks}
+        programs = {
+            task.task.hash: Program(task.task, trace) for task, (trace, _) in traces.items()
+        }
+        made = compile_network(lowered, device, tasks, programs)
+        main = relax.VirtualMachine(made.executable, tvm.cpu())["main"]
+        found = main(*map(tvm.runtime.tensor, [pixels, *made.parameters]))
+        found = found if hasattr(found, "numpy") else found[0]
+        np.testing.assert_array_equal(found.numpy(), expected)
+
+
 def test_an_input_quantised_without_a_scale_is_refused(tmp_path):
     from ai_edge_litert import schema_py_generated as schema
 
