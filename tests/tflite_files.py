@@ -79,12 +79,11 @@ def _quantised(tensor, scales, zero_point: int = 0, axis: int = 0):
     return tensor
 
 
-def save_quantised(path: Path, kind: int = schema.TensorType.INT8, scale: float = 0.05) -> Path:
+def save_quantised(path: Path, scale: float = 0.05) -> Path:
     """A classifier in int8: convolution, depthwise convolution, mean and fully connected layer.
 
     Args:
         path: Path of the file.
-        kind: Type of tensors, `INT8` by default; weights have that, too.
         scale: Scale of the input, 0.05 by default.
     """
     rng = np.random.default_rng(0)
@@ -92,7 +91,7 @@ def save_quantised(path: Path, kind: int = schema.TensorType.INT8, scale: float 
     half = (SHAPE[0], SHAPE[1] // 2, SHAPE[2] // 2, CHANNELS)
     first, each, last = rng.uniform(0.005, 0.02, (3, CHANNELS)).astype(np.float32)
     last = last[:classes]
-    wide, of_mean, int32 = 0.04, 0.02, schema.TensorType.INT32
+    wide, of_mean, kind, int32 = 0.04, 0.02, schema.TensorType.INT8, schema.TensorType.INT32
 
     def weights(*shape: int):
         return rng.integers(-127, 128, shape, np.int8)

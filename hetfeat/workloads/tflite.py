@@ -115,8 +115,9 @@ def _check_quantised(path: Path, tensors: Sequence[Mapping[str, Any]]) -> None:
         name = f"network '{path}' with '{printable(tensor['name'])}' quantised"
         if dtype not in (np.int8, np.uint8, np.int32):
             raise DataError(f"{name} to {dtype}", "int8 or uint8, and biases of int32", AGAIN)
-        if not ((scales > 0) & np.isfinite(scales)).all():
-            raise DataError(f"{name} with a scale of {scales.min():g}", "scales above 0", AGAIN)
+        wrong = scales[~((scales > 0) & np.isfinite(scales))]
+        if wrong.size:
+            raise DataError(f"{name} with a scale of {wrong[0]:g}", "finite scales above 0", AGAIN)
 
 
 def import_tflite(network: Network) -> Any:
