@@ -8,7 +8,7 @@ DIR/sealed.jsonl           the journal while `compact` moves it into shards
 DIR/devices/NAME.yaml      profile of each device that has records
 DIR/networks.json          network -> task hash -> occurrences, 0 for another way of computing what
                            counts already
-DIR/workloads.jsonl.gz     task hash -> the task's TVM module, serialised
+DIR/workloads.jsonl.gz     task hash -> the task's TVM module as JSON, in base64 in older stores
 DIR/damaged/FILE.DIGEST    what `records repair` took out
 
 One process writes at a time, see `writing`; any number may read, and is told to begin anew where
@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, StringConstraints
 
+from hetfeat.dataset import serialised
 from hetfeat.dataset.files import RESTORE, append_lines, json_lines, repair_hint, sha256
 from hetfeat.dataset.readers import Piece, journal_parts, row_groups
 from hetfeat.dataset.schema import SCHEMA, to_row, to_table
@@ -332,7 +333,8 @@ class RecordStore:
         """
         known = self.workloads()
         if new := {task: module for task, module in modules.items() if task not in known}:
-            lines = "".join(json.dumps(pair) + "\n" for pair in (known | new).items()).encode()
+            pairs = ((task, serialised.to_text(module)) for task, module in (known | new).items())
+            lines = "".join(json.dumps(pair) + "\n" for pair in pairs).encode()
             if len(lines) > (most := self.options.max_unpacked_bytes):
                 raise DataError(
                     f"'{self.path / WORKLOADS}' of {len(lines)} bytes unpacked",
@@ -362,7 +364,7 @@ class RecordStore:
         what, action = f"'{path}' with a line that is no workload", repair_hint(self.path)
         for line in json_lines(path, action=action, options=self.options):
             task, module = parse(line, WORKLOAD, what=what, action=action)
-            found[task] = module
+            found[task] = serialised.of_text(module)
         return found
 
     def _store_sealed(self) -> None:

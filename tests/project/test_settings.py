@@ -39,10 +39,10 @@ STAY: dict[str, dict[str, str]] = {
     "hetfeat/dataset/importers/kernel_tuner.py": {"FAILED_MS": "protocol"},
     "hetfeat/dataset/importers/metaschedule.py": {"FAILED_S": "protocol"},
     "hetfeat/dataset/importers/metaschedule_targets.py": {"_NO_LIMIT": "protocol"},
-    "hetfeat/dataset/importers/metaschedule_workloads.py": {"HEADER_BYTES": "format"},
     "hetfeat/dataset/pack_records.py": {"LONGEST_LINE_BYTES": "bound", "RECORDS_FORMAT": "format"},
     "hetfeat/dataset/prune.py": {"LEAST_QUOTA": "default"},
     "hetfeat/dataset/schema.py": {"FEATURES_PER_STORE": "format"},
+    "hetfeat/dataset/serialised.py": {"HEADER_BYTES": "format"},
     "hetfeat/dataset/tables/upkeep.py": {"LEAST_HOURS": "bound"},
     "hetfeat/dataset/tables/uri.py": {"MAX_CHARACTERS": "bound"},
     "hetfeat/deploy/runtime.py": {

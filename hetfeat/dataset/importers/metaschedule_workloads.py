@@ -11,12 +11,10 @@ from typing import Any
 from pydantic import JsonValue
 
 from hetfeat.dataset.importers.metaschedule_legacy import describe_graph
+from hetfeat.dataset.serialised import HEADER_BYTES
 from hetfeat.errors import DataError
 from hetfeat.parsing import Count, Schema, decode
 from hetfeat.records import Task
-
-HEADER_BYTES = 8
-"""Before a module's JSON comes its length."""
 
 
 @dataclass(frozen=True)
