@@ -41,8 +41,8 @@ from registry.files.pull import pull
 from registry.models.names import cost_model_name
 
 
-def largest(network: str, profile: DeviceProfile, count: int) -> list[NetworkTask]:
-    """Tasks of a network, each convolution in every way, those with the most FLOPs first."""
+def largest(network: str, profile: DeviceProfile, count: int | None = None) -> list[NetworkTask]:
+    """Tasks of a network, each convolution in every way, the most FLOPs first; at most `count`."""
     target = as_target(profile.target)
     prepared = in_layout(import_network(load_network(network, 1, 0)), target)
     tasks = extract_variant_tasks(prepared, target, TRANSFORMS)

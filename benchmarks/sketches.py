@@ -1,6 +1,7 @@
 """Random programs of MetaSchedule's sketches beside those of ours.
 
     python benchmarks/sketches.py [--network resnet50] [--tasks 12] [--programs 16]
+                                  [--operator conv2d] [--device avx2.yaml]
 
 Of the tasks of a network with the most FLOPs, each convolution in every way, so many random
 programs of each kind are measured in turn on this machine, and the fastest and the median told: how
@@ -17,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from generations import largest
 
-from hetfeat.devices.probe import local_profile
+from hetfeat.devices.probe import find_profile
 from hetfeat.measure.local import LocalMeasurer
 from hetfeat.schedules.trace import is_custom_sketch
 from hetfeat.workloads.relax import save_workload
@@ -31,9 +32,11 @@ def main() -> None:
     options.add_argument("--network", default="resnet50")
     options.add_argument("--tasks", type=int, default=12)
     options.add_argument("--programs", type=int, default=16)
+    options.add_argument("--operator", help="by default all of them")
+    options.add_argument("--device", default="local", help="this machine, or a part of it")
     options.add_argument("--seed", type=int, default=0)
     given = options.parse_args()
-    profile = local_profile()
+    profile = find_profile(given.device)
     rows = [
         "| task | MetaSchedule's: programs, fastest, median, ms | ours | "
         "ours / theirs: fastest, median |",
@@ -41,7 +44,9 @@ def main() -> None:
     ]
     ratios = []
     with LocalMeasurer(profile) as measurer:
-        for found in largest(given.network, profile, given.tasks):
+        tasks = largest(given.network, profile)
+        wanted = (t for t in tasks if given.operator in (None, t.task.operator))
+        for found in islice(wanted, given.tasks):
             task = found.task
             measurer.add_task(task, save_workload(found.module))
             drawn = measurer.sample(task, DRAWN_PER_PROGRAM * given.programs, given.seed)

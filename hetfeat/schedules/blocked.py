@@ -19,8 +19,10 @@ Sketch = Callable[[Any, VectorUnit], None]
 
 LARGEST_TILE = 64
 """MetaSchedule's limit of an innermost tile, too."""
-REGISTER_ROWS, REGISTER_VECTORS = 16, 4
-"""Largest block whose sums are held in registers; not all of their products fit."""
+REGISTER_BLOCK = REGISTER_ROWS, REGISTER_VECTORS = 16, 4
+"""Largest block whose sums are held in registers, in rows and vectors; not all of them fit."""
+DEPTHWISE_BLOCK = 8, 2
+"""The same of a depthwise convolution, whose rows share little but the weights."""
 UNEVEN_ROWS = (4, 5, 6, 9)
 """Rows of a block where none divide those of the output, whose last block then has fewer."""
 MOST_PADDED = 1.06
@@ -92,28 +94,64 @@ def by_channels(schedule: Any, unit: VectorUnit) -> None:
 SKETCHES: tuple[Sketch, ...] = (by_rows, by_channels)
 
 
-def _blocked(schedule: Any, unit: VectorUnit, across_channels: bool) -> None:
+def by_rows_of_channels(schedule: Any, unit: VectorUnit) -> None:
+    """Each core computes some rows of some channels of an image.
+
+    What pads the input is asked for where it is read. Copying it took half as long again.
+    """
+    _blocked(schedule, unit, across_channels=False, depthwise=True)
+
+
+DEPTHWISE: tuple[Sketch, ...] = (by_rows_of_channels,)
+
+
+def is_depthwise(schedule: Any, lanes: int) -> bool:
+    """Whether a kernel is a depthwise convolution whose channels fill vectors.
+
+    Each value of its input is read for one channel alone, but for several outputs of a window.
+
+    Args:
+        schedule: Schedule of the kernel.
+        lanes: Elements of a vector.
+    """
+    sums = [schedule.get(schedule.get_sblock(name)) for name in _sums(schedule)]
+    if len(sums) != 1 or len(sums[0].reads) != 2:
+        return False
+    axes = sums[0].iter_vars
+    outer = [int(axis.dom.extent) for axis in axes if int(axis.iter_type) != _REDUCTION]
+    *window, depth = (int(axis.dom.extent) for axis in axes if int(axis.iter_type) == _REDUCTION)
+    is_window = len(outer) == 4 and len(window) == 2 and math.prod(window) > 1
+    return is_window and depth == 1 and outer[-1] % lanes == 0 and not all(_rereads(sums[0]))
+
+
+def _blocked(
+    schedule: Any, unit: VectorUnit, across_channels: bool, depthwise: bool = False
+) -> None:
     anchor, pads, output = _arranged(schedule)
     flat = unit.is_small and _is_pointwise(schedule, anchor, pads, output)
-    if flat:
-        _flatten(schedule, anchor, pads, output)
+    most_rows, most_vectors = DEPTHWISE_BLOCK if depthwise else REGISTER_BLOCK
+    if flat or depthwise:
+        for pad in pads:
+            schedule.compute_inline(pad)
         pads = []
+    if flat:
+        _flatten(schedule, anchor, output)
     *rows, channels = schedule.get_loops(output)
     computed = computed_loops(schedule, anchor, [*rows, channels])
     wide, y0, between, tile = (
         _tile_pixels(schedule, rows[0], across_channels)
         if flat
-        else _tile_rows(schedule, rows, computed[:-1], unit)
+        else _tile_rows(schedule, rows, computed[:-1], unit, most_rows)
     )
     vectors, vector = vectorized(schedule, channels, unit)
-    c0, c1, c2 = tile_loop(schedule, vectors, 3, REGISTER_VECTORS)
+    c0, c1, c2 = tile_loop(schedule, vectors, 3, most_vectors)
     inside = [*between, c1, *tile, c2, vector]
     if across_channels:
         schedule.reorder(c0, *wide, y0, *inside)
         loop = c0
     else:
         schedule.reorder(*wide, y0, c0, *inside)
-        loop = schedule.fuse(*wide, y0)
+        loop = schedule.fuse(*wide, y0, *([c0] if depthwise else []))
     for row in (*tile, c2):
         schedule.unroll(row)
     schedule.compute_at(anchor, c1, preserve_unit_loops=True)
@@ -141,14 +179,12 @@ def _is_pointwise(schedule: Any, anchor: Any, pads: list[Any], output: Any) -> b
     return many and in_order and window == [1, 1] and pads_nothing and _is_float32(block)
 
 
-def _flatten(schedule: Any, anchor: Any, pads: list[Any], output: Any) -> None:
+def _flatten(schedule: Any, anchor: Any, output: Any) -> None:
     """Makes the pixels of all images one loop, as of a matrix product.
 
     Rows of 7, 14, 28 and 56 pixels have no tiles of six, and all pixels together need none that
     divides them: only the last block has fewer.
     """
-    for pad in pads:
-        schedule.compute_inline(pad)
     _, height, width = (extent(schedule, loop) for loop in schedule.get_loops(output)[:3])
 
     def flat(image: Any, y: Any, x: Any, channel: Any) -> list[Any]:
@@ -176,7 +212,11 @@ def _tile_pixels(
 
 
 def _tile_rows(
-    schedule: Any, loops: list[Any], computed: list[Any], unit: VectorUnit
+    schedule: Any,
+    loops: list[Any],
+    computed: list[Any],
+    unit: VectorUnit,
+    most: int = REGISTER_ROWS,
 ) -> tuple[list[Any], Any, list[Any], list[Any]]:
     """The loops over rows, tiled: whole ones, the outermost of a tile, others, those of a block.
 
@@ -185,6 +225,7 @@ def _tile_rows(
         loops: The output's loops but that over channels.
         computed: Loops whose divisors tile those, one for each.
         unit: The CPU's registers.
+        most: Most rows of a block; 16 by default.
     """
     *outer, x = loops
     *of, rows = computed
@@ -198,14 +239,14 @@ def _tile_rows(
         y0, y1 = tile_loop(schedule, wide.pop(), 2, LARGEST_TILE, of=of.pop())
         return wide, y0, [y1, x0], [x1]
     if not wide:
-        y0, y1, x1 = tile_loop(schedule, x, 3, REGISTER_ROWS, of=rows)
+        y0, y1, x1 = tile_loop(schedule, x, 3, most, of=rows)
         return wide, y0, [y1], [x1]
     if unit.is_small:  # few rows fit: of 14, two of each of two rows of an image
-        y0, y1, y2 = tile_loop(schedule, wide.pop(), 3, REGISTER_ROWS, of=of.pop())
-        x0, x1 = tile_loop(schedule, x, 2, REGISTER_ROWS, of=rows)
+        y0, y1, y2 = tile_loop(schedule, wide.pop(), 3, most, of=of.pop())
+        x0, x1 = tile_loop(schedule, x, 2, most, of=rows)
         return wide, y0, [y1, x0], [y2, x1]
     y0, y1 = tile_loop(schedule, wide.pop(), 2, LARGEST_TILE, of=of.pop())
-    x0, x1 = tile_loop(schedule, x, 2, REGISTER_ROWS, of=rows)
+    x0, x1 = tile_loop(schedule, x, 2, most, of=rows)
     return wide, y0, [y1, x0], [x1]
 
 

@@ -48,6 +48,8 @@ class TaskSpace:
         cache_line_bytes: Cache line of the device in bytes.
         tries_per_program: Draws allowed per program wanted; 4 by default: small tasks have fewer
             distinct programs than are asked.
+        repeats_in_a_row: Draws of known programs in a row, after which all are held to be known;
+            16 by default.
     """
 
     def __init__(
@@ -57,8 +59,9 @@ class TaskSpace:
         cache_line_bytes: int,
         *,
         tries_per_program: int = 4,
+        repeats_in_a_row: int = 16,
     ) -> None:
-        self._tries_per_program = tries_per_program
+        self._tries_per_program, self._repeats_in_a_row = tries_per_program, repeats_in_a_row
         load_for_cpu(target.attrs.get("mtriple"))
         self.module = module
         generators = [_rules(target)]
@@ -94,6 +97,9 @@ class TaskSpace:
         given = [json.loads(traces.dump(sketch.as_json())) for sketch in self._sketches]
         return self._unit.fewest_of(given)
 
+    def _is_depthwise(self, kernel: Schedule) -> bool:
+        return blocked.is_depthwise(kernel, self._unit.narrowest)
+
     def _custom_sketches(self) -> Iterator[Schedule]:
         """Our own sketches, of the kernels and targets that they are for."""
         target = self._context.target
@@ -104,8 +110,10 @@ class TaskSpace:
         if winograd.is_winograd(kernel):
             own = winograd.SKETCHES
         own = own or integer.sketches(kernel, target)
-        if not own and blocked.fills_registers(kernel, self._unit.lanes):
+        if not own and blocked.fills_registers(kernel, self._unit.narrowest):
             own = blocked.SKETCHES
+        if not own and self._is_depthwise(kernel):
+            own = blocked.DEPTHWISE
         for sketch in own:
             with contextlib.suppress(*REFUSALS):  # what follows a sum may not be for them
                 schedule = self._unscheduled()
@@ -201,9 +209,9 @@ class TaskSpace:
     def _distinct(
         self, draw: Any, count: int, seen: set[str]
     ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-        found = 0
+        found = repeats = 0
         for _ in range(self._tries_per_program * count):
-            if found == count:
+            if found == count or repeats == self._repeats_in_a_row:
                 return
             try:
                 schedule = draw()
@@ -211,12 +219,13 @@ class TaskSpace:
                     continue
                 trace = traces.dump(schedule.trace.as_json())
                 if trace in seen:
+                    repeats += 1
                     continue
                 features = self._features(as_candidate(schedule))
             except REFUSALS:
                 continue  # a combination of decisions that the primitives refuse
             seen.add(trace)
-            found += 1
+            found, repeats = found + 1, 0
             yield trace, features
 
     def _finish(self, schedule: Schedule) -> bool:

@@ -53,6 +53,11 @@ class VectorUnit:
         """Elements of the widest vector of a custom sketch: two registers where there are 32."""
         return self.lanes if self.is_small else 2 * self.lanes
 
+    @property
+    def narrowest(self) -> int:
+        """Elements of the narrowest vector of a custom sketch: half a register where it is wide."""
+        return self.lanes if self.is_small else self.lanes // 2
+
     def holds(self, trace: Trace, fewest: int = 0) -> bool:
         """Whether the sums of a trace's innermost block leave room for their operands.
 
