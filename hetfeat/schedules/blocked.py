@@ -44,7 +44,7 @@ def fills_registers(schedule: Any, lanes: int) -> bool:
 
     Args:
         schedule: Schedule of the kernel.
-        lanes: Elements of a vector register.
+        lanes: Elements of the narrowest vector.
     """
     sums = [schedule.get(schedule.get_sblock(name)) for name in _sums(schedule)]
     if len(sums) != 1 or len(sums[0].reads) != 2 or not all(_rereads(sums[0])):

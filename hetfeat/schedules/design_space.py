@@ -86,7 +86,7 @@ class TaskSpace:
     @cached_property
     def _sketches(self) -> list[TvmTrace]:
         own = list(self._custom_sketches())
-        if not own or not self._unit.is_small:  # with few registers, next to none of the others fit
+        if not own or not self._keeps_to_own:
             found = [context.generate_design_space() for context in self._contexts]
             own = [*itertools.chain.from_iterable(found), *own]
         return [schedule.trace for schedule in own]
@@ -96,6 +96,16 @@ class TaskSpace:
         """See `VectorUnit.fewest_of`."""
         given = [json.loads(traces.dump(sketch.as_json())) for sketch in self._sketches]
         return self._unit.fewest_of(given)
+
+    @cached_property
+    def _keeps_to_own(self) -> bool:
+        """Whether MetaSchedule's sketches are left out where there are some of ours.
+
+        With few registers next to none of their programs fit. Of depthwise convolutions the
+        median of ours was faster than the fastest of theirs
+        (docs/experiments/2026-11-29-sketches-of-depthwise-convolutions.md).
+        """
+        return self._unit.is_small or self._is_depthwise(self._unscheduled())
 
     def _is_depthwise(self, kernel: Schedule) -> bool:
         return blocked.is_depthwise(kernel, self._unit.narrowest)

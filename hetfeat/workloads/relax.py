@@ -187,6 +187,9 @@ def in_layout(
         lay_out_pads,
         fold_constants,
         step.FoldConstant(),
+        step.DecomposeOpsForInference(),  # what is left of batch_norm, whose numbers are folded
+        step.CanonicalizeBindings(),
+        fold_constants,
     ]
     with target:
         module = _where_they_can(module, passes)

@@ -31,13 +31,13 @@ def both(sketches):
     return pytest.mark.parametrize("sketch", sketches, ids=lambda sketch: sketch.__name__)
 
 
-def exact(data, weights, pads=(1, 1, 1, 1), stride=1):
+def exact(data, weights, pads=(1, 1, 1, 1), stride=1, groups=1):
     """A convolution in float64: NHWC and HWIO; top, left, bottom, right."""
     top, left, bottom, right = pads
     inner = torch.tensor(data.transpose(0, 3, 1, 2)).double()
     filters = torch.tensor(weights.transpose(3, 2, 0, 1)).double()
     inner = nn.functional.pad(inner, (left, right, top, bottom))
-    return nn.functional.conv2d(inner, filters, stride=stride).numpy()
+    return nn.functional.conv2d(inner, filters, stride=stride, groups=groups).numpy()
 
 
 def convolution(data, weights, stride=1, groups=1, epilogue=True):
@@ -241,6 +241,49 @@ def test_products_that_fill_registers(data, weights, groups, found):
     assert blocked.fills_registers(Schedule(kernel), 16) is found
 
 
+@both(blocked.DEPTHWISE)
+@UNITS
+@pytest.mark.parametrize(
+    ("data", "side", "stride", "epilogue"),
+    [
+        ((1, 8, 8, 32), 3, 1, True),
+        ((2, 7, 9, 40), 5, 2, True),  # five halves of a vector of 16
+        ((1, 17, 17, 8), 3, 1, False),  # no tile divides the rows
+        ((1, 1, 12, 16), 3, 1, True),
+    ],
+)
+def test_depthwise_convolutions(sketch, unit, data, side, stride, epilogue):
+    channels = data[-1]
+    tensors = convolution(data, (side, side, 1, channels), stride, channels, epilogue)
+    inputs = drawn(tensors)
+    wanted = exact(*inputs[:2], (side // 2,) * 4, stride, channels).transpose(0, 2, 3, 1)
+    if epilogue:
+        wanted = np.maximum(wanted + inputs[2], 0)
+    found = scheduled(tensors, sketch, unit)
+    assert parallel_loops(found) == 1
+    assert_close(run(found, inputs, wanted.shape), wanted)
+
+
+@pytest.mark.parametrize(
+    ("data", "weights", "groups", "found"),
+    [
+        ((1, 9, 9, 48), (3, 3, 1, 48), 48, True),
+        ((1, 9, 9, 40), (5, 5, 1, 40), 40, True),
+        ((1, 9, 9, 44), (3, 3, 1, 44), 44, False),  # no whole vectors
+        ((1, 9, 9, 48), (1, 1, 1, 48), 48, False),  # no window
+        ((1, 6, 6, 16), (3, 3, 2, 16), 8, False),  # several channels a group
+        ((1, 8, 8, 16), (3, 3, 16, 32), 1, False),
+        ((1, 8, 8, 1), (3, 3, 1, 32), 1, False),  # one channel, which all outputs read
+    ],
+)
+def test_kernels_that_are_depthwise(data, weights, groups, found):
+    from tvm import te
+    from tvm.s_tir import Schedule
+
+    kernel = te.create_prim_func(convolution(data, weights, groups=groups))
+    assert blocked.is_depthwise(Schedule(kernel), 8) is found
+
+
 @pytest.mark.slow
 @both(winograd.SKETCHES)
 @pytest.mark.parametrize("tile", TRANSFORMS)
@@ -323,6 +366,25 @@ class TestInATask:
         drawn = [trace for trace, _ in space.sample(2 * len(skeletons), seed=0)]
         assert sum(map(is_custom_sketch, drawn)) == 4
         assert (len(drawn) > 4) == others
+
+    @pytest.mark.parametrize("target", [ZEN4, HASWELL], ids=["avx512", "avx2"])
+    def test_of_a_depthwise_convolution_there_are_ours_alone(self, target):
+        space = self.space(convolution((1, 9, 9, 40), (3, 3, 1, 40), 1, 40), target)
+        drawn = [trace for trace, _ in space.sample(4, seed=0)]
+        assert drawn
+        assert all(map(is_custom_sketch, drawn))
+
+    def test_half_a_vector_will_do(self):
+        space = self.space(convolution((1, 14, 14, 24), (1, 1, 24, 72)), ZEN4)
+        assert any(is_custom_sketch(trace) for trace, _ in space.sample(8, seed=0))
+
+    def test_a_small_space_is_not_drawn_from_again_and_again(self, monkeypatch):
+        space = self.space(kernels.scaled(2.0), ZEN4)
+        drawn, finish = [], space._finish
+        monkeypatch.setattr(space, "_finish", lambda made: drawn.append(made) or finish(made))
+        found = len(list(space.sample(100, seed=0)))
+        assert 0 < found < 10
+        assert len(drawn) <= 16 * (found + 1) + found
 
     def test_kernels_without_a_custom_sketch_keep_metaschedules(self):
         drawn = [trace for trace, _ in self.space(kernels.scaled(2.0), HASWELL).sample(2, seed=0)]

@@ -40,6 +40,10 @@ def test_sums_are_rows_times_vectors_times_their_registers(rows, vectors, vector
     assert sums_of(block(rows, vectors, vector), 8) == sums
 
 
+def test_half_a_register_is_enough_where_it_is_wide():
+    assert (AVX2.narrowest, AVX512.narrowest) == (8, 8)
+
+
 def test_rows_that_are_drawn_of_a_few_numbers_count():
     instructions, decisions = block(1, 2)
     instructions[2:4] = [

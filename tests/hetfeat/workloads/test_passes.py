@@ -35,6 +35,19 @@ class HardSwish(nn.Module):
         return nn.functional.relu6(self.second(x))
 
 
+class NormalisedFirst(nn.Module):
+    """A batch norm that no convolution takes, as DenseNet's."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.conv = nn.BatchNorm2d(4), nn.Conv2d(4, 8, 1, bias=False)
+        self.norm.running_mean.uniform_(-1, 1)
+        self.norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, x):
+        return torch.relu(self.conv(torch.relu(self.norm(x))))
+
+
 class AddedAcross(nn.Module):
     """What is added before a batch norm is no bias: it differs along the width."""
 
@@ -178,6 +191,7 @@ def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
     ("module", "inputs"),
     [
         (HardSwish(), torch.randn(1, 4, 6, 6)),
+        (NormalisedFirst(), torch.randn(1, 4, 6, 6)),
         pytest.param(AddedAcross(), torch.randn(1, 4, 8, 8), marks=pytest.mark.slow),
         pytest.param(MaskedAfter(), torch.randn(1, 2, 6, 8), marks=pytest.mark.slow),
         (Attention(masked=False), torch.randn(1, 2, 6, 8)),
@@ -200,6 +214,7 @@ def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
     ids=[
         *(
             "hard-swish",
+            "normalised first",
             "added across",
             "masked after",
             "attention",
@@ -299,6 +314,16 @@ def test_a_folded_bias_leaves_one_addition(device):
     text = ir.transform.Sequential(folded)(module)["main"].script()
     assert "batch_norm" not in text
     assert text.count("R.add") == 1
+
+
+def test_the_numbers_of_a_batch_norm_are_folded_once_for_all_variants(device):
+    from hetfeat.workloads.relax import as_target, import_network, in_layout
+
+    network = Network("n", NormalisedFirst().eval(), (torch.randn(1, 4, 6, 6),))
+    text = in_layout(import_network(network), as_target(device.target))["main"].script()
+    assert "batch_norm" not in text
+    assert "sqrt" not in text
+    assert "expand_dims" not in text
 
 
 def test_constants_are_what_tvm_would_make_of_them():
