@@ -30,6 +30,7 @@ PAGES = ("performance", "accuracy", "quantised")
 BLOCK = re.compile(r"(<!-- figures: ([\w-]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
 WAYS = {"one-shot": "no measurement", "quick": "quick", "standard": "standard"}
+NOT_RUN = "-"
 NETWORKS = {
     "resnet50": "ResNet-50",
     "mobilenet_v3_large": "MobileNetV3-Large",
@@ -101,14 +102,15 @@ def latencies() -> list[Latency]:
 
 
 def latency_block() -> str:
+    """A row a network, a column a machine, in each cell the ways in their order."""
     rows = latencies()
-    cells = {(row.machine, row.network, row.way): row.shown for row in rows}
-    named = dict.fromkeys((row.machine, row.network) for row in rows)
-    table = [
-        [network, machine, *(cells.get((machine, network, way), "not run") for way in WAYS)]
-        for machine, network in named
-    ]
-    return markdown(["network", "machine", *WAYS.values()], table)
+    cells = {(row.network, row.machine, row.way): row.shown for row in rows}
+    machines = [*dict.fromkeys(row.machine for row in rows)]
+    table = []
+    for network in dict.fromkeys(row.network for row in rows):
+        of = [[cells.get((network, machine, way), NOT_RUN) for way in WAYS] for machine in machines]
+        table.append([network, *(", ".join(ways) if {*ways} != {NOT_RUN} else "" for ways in of)])
+    return markdown(["network", *machines], table)
 
 
 def conditions_block() -> str:
