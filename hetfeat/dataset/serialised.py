@@ -1,6 +1,6 @@
 """Modules as TVM serialises them: base64 of eight bytes, the length, and of JSON.
 
-Stores keep the JSON: gzip makes a third of it of what base64 leaves.
+Stores keep the JSON, of which gzip leaves two thirds of what it leaves of base64.
 """
 
 import base64

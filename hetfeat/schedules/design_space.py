@@ -48,8 +48,8 @@ class TaskSpace:
         cache_line_bytes: Cache line of the device in bytes.
         tries_per_program: Draws allowed per program wanted; 4 by default: small tasks have fewer
             distinct programs than are asked.
-        repeats_in_a_row: Draws of known programs in a row, after which all are held to be known;
-            16 by default.
+        repeats_in_a_row: Random draws of known programs in a row, after which all are held to be
+            known; 16 by default.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class TaskSpace:
             fits = trace and self._unit.holds(trace, fewest)
             return self._applied(trace if fits else None, rng)
 
-        yield from self._distinct(draw, len(given), set())
+        yield from self._distinct(draw, len(given), set(), most_repeats=len(given))
 
     def _keeps(self, trace: traces.Trace) -> bool:
         """False of what TVM would refuse or spill, as far as decisions alone tell."""
@@ -217,11 +217,12 @@ class TaskSpace:
         return Schedule(self.module, seed=rng.randrange(1, 2**31 - 1), debug_mask="none")
 
     def _distinct(
-        self, draw: Any, count: int, seen: set[str]
+        self, draw: Any, count: int, seen: set[str], most_repeats: int | None = None
     ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        most = self._repeats_in_a_row if most_repeats is None else most_repeats
         found = repeats = 0
         for _ in range(self._tries_per_program * count):
-            if found == count or repeats == self._repeats_in_a_row:
+            if found == count or repeats == most:
                 return
             try:
                 schedule = draw()

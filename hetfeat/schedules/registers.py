@@ -55,8 +55,8 @@ class VectorUnit:
 
     @property
     def narrowest(self) -> int:
-        """Elements of the narrowest vector of a custom sketch: half a register where it is wide."""
-        return self.lanes if self.is_small else self.lanes // 2
+        """Elements of the narrowest vector of a custom sketch: half a register of AVX-512."""
+        return min(self.lanes, WIDEST_BYTES // FLOAT32_BYTES // 2)
 
     def holds(self, trace: Trace, fewest: int = 0) -> bool:
         """Whether the sums of a trace's innermost block leave room for their operands.

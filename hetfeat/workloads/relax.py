@@ -214,7 +214,6 @@ def into_kernels(
     """The second half of `lower`, of what `in_layout` made."""
     step = relax.transform
     kernels = [
-        step.DecomposeOpsForInference(),
         step.CanonicalizeBindings(),
         relax.get_pipeline("zero"),
         step.AttachAttrLayoutFreeBuffers(),

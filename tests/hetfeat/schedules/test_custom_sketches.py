@@ -15,7 +15,7 @@ from torch import nn
 from hetfeat.records import Program
 from hetfeat.schedules import blocked, winograd
 from hetfeat.schedules.registers import VectorUnit, sums_of
-from hetfeat.schedules.trace import is_custom_sketch
+from hetfeat.schedules.trace import is_custom_sketch, without_postproc
 from hetfeat.workloads.winograd import TRANSFORMS, transformed_filters
 
 pytestmark = pytest.mark.tvm
@@ -385,6 +385,13 @@ class TestInATask:
         found = len(list(space.sample(100, seed=0)))
         assert 0 < found < 10
         assert len(drawn) <= 16 * (found + 1) + found
+
+    def test_traces_that_are_given_are_all_applied(self):
+        space = self.space(kernels.matmul(64), ZEN4)
+        first, last = (
+            json.dumps(without_postproc(json.loads(trace))) for trace, _ in space.sample(2, seed=0)
+        )
+        assert len(list(space.apply([first] * 20 + [last]))) == 2
 
     def test_kernels_without_a_custom_sketch_keep_metaschedules(self):
         drawn = [trace for trace, _ in self.space(kernels.scaled(2.0), HASWELL).sample(2, seed=0)]

@@ -42,6 +42,7 @@ def test_sums_are_rows_times_vectors_times_their_registers(rows, vectors, vector
 
 def test_half_a_register_is_enough_where_it_is_wide():
     assert (AVX2.narrowest, AVX512.narrowest) == (8, 8)
+    assert [VectorUnit(lanes).narrowest for lanes in (1, 4)] == [1, 4]  # NEON has 32, too
 
 
 def test_rows_that_are_drawn_of_a_few_numbers_count():
