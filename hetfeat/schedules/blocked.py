@@ -46,10 +46,10 @@ def fills_registers(schedule: Any, lanes: int) -> bool:
         schedule: Schedule of the kernel.
         lanes: Elements of the narrowest vector.
     """
-    sums = [schedule.get(schedule.get_sblock(name)) for name in _sums(schedule)]
-    if len(sums) != 1 or len(sums[0].reads) != 2 or not all(_rereads(sums[0])):
+    found = [schedule.get(schedule.get_sblock(name)) for name in sums(schedule)]
+    if len(found) != 1 or len(found[0].reads) != 2 or not all(_rereads(found[0])):
         return False
-    axes = [axis for axis in sums[0].iter_vars if int(axis.iter_type) != _REDUCTION]
+    axes = [axis for axis in found[0].iter_vars if int(axis.iter_type) != _REDUCTION]
     rows, channels = (int(axis.dom.extent) for axis in axes[-2:])
     return channels % lanes == 0 and (_have_tiles(rows) or needs_uneven(rows))
 
@@ -114,14 +114,14 @@ def is_depthwise(schedule: Any, lanes: int) -> bool:
         schedule: Schedule of the kernel.
         lanes: Elements of a vector.
     """
-    sums = [schedule.get(schedule.get_sblock(name)) for name in _sums(schedule)]
-    if len(sums) != 1 or len(sums[0].reads) != 2:
+    found = [schedule.get(schedule.get_sblock(name)) for name in sums(schedule)]
+    if len(found) != 1 or len(found[0].reads) != 2:
         return False
-    axes = sums[0].iter_vars
+    axes = found[0].iter_vars
     outer = [int(axis.dom.extent) for axis in axes if int(axis.iter_type) != _REDUCTION]
     *window, depth = (int(axis.dom.extent) for axis in axes if int(axis.iter_type) == _REDUCTION)
     is_window = len(outer) == 4 and len(window) == 2 and math.prod(window) > 1
-    return is_window and depth == 1 and outer[-1] % lanes == 0 and not all(_rereads(sums[0]))
+    return is_window and depth == 1 and outer[-1] % lanes == 0 and not all(_rereads(found[0]))
 
 
 def _blocked(
@@ -253,7 +253,7 @@ def _tile_rows(
 def _arranged(schedule: Any) -> tuple[Any, list[Any], Any]:
     """The block of the sum, those that pad its input, and that of the output; others inlined."""
     names = blocks(schedule)
-    (anchor,) = _sums(schedule)
+    (anchor,) = sums(schedule)
     at = names.index(anchor)
     pads = [name for name in names[:at] if "pad" in name]
     after = names[at + 1 :]
@@ -362,7 +362,8 @@ def extent(schedule: Any, loop: Any) -> int:
     return int(schedule.get(loop).extent)
 
 
-def _sums(schedule: Any) -> list[str]:
+def sums(schedule: Any) -> list[str]:
+    """Names of the blocks that reduce, in their order."""
     kinds = {
         name: [int(axis.iter_type) for axis in schedule.get(schedule.get_sblock(name)).iter_vars]
         for name in blocks(schedule)

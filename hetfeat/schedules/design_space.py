@@ -19,7 +19,7 @@ from tvm.target.codegen import target_has_features
 from hetfeat.devices.nvidia import has_tensor_cores
 from hetfeat.devices.target import vector_isa
 from hetfeat.features.per_store import StoreFeatures
-from hetfeat.schedules import blocked, integer, winograd
+from hetfeat.schedules import blocked, concatenated, integer, winograd
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.intrinsics import load_for_cpu, load_for_tensor_cores
 from hetfeat.schedules.registers import FLOAT32_BYTES, VectorUnit
@@ -103,12 +103,20 @@ class TaskSpace:
 
         With few registers next to none of their programs fit. Of depthwise convolutions the
         median of ours was faster than the fastest of theirs
-        (docs/experiments/2026-11-29-sketches-of-depthwise-convolutions.md).
+        (docs/experiments/2026-11-29-sketches-of-depthwise-convolutions.md), of concatenations the
+        only one of ours many times so (docs/experiments/2026-11-29-sketch-of-concatenations.md).
         """
-        return self._unit.is_small or self._is_depthwise(self._unscheduled())
+        few = self._unit.is_small
+        return few or self._is_depthwise(self._unscheduled()) or self._is_concatenation
 
     def _is_depthwise(self, kernel: Schedule) -> bool:
         return blocked.is_depthwise(kernel, self._unit.narrowest)
+
+    @cached_property
+    def _is_concatenation(self) -> bool:
+        with contextlib.suppress(*REFUSALS):  # one of several outputs, which nothing is inlined in
+            return concatenated.is_concatenation(self._unscheduled())
+        return False
 
     def _custom_sketches(self) -> Iterator[Schedule]:
         """Our own sketches, of the kernels and targets that they are for."""
@@ -124,6 +132,8 @@ class TaskSpace:
             own = blocked.SKETCHES
         if not own and self._is_depthwise(kernel):
             own = blocked.DEPTHWISE
+        if not own and self._is_concatenation:
+            own = concatenated.SKETCHES
         for sketch in own:
             with contextlib.suppress(*REFUSALS):  # what follows a sum may not be for them
                 schedule = self._unscheduled()

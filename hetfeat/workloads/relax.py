@@ -23,6 +23,7 @@ from hetfeat.workloads.library_errors import said
 from hetfeat.workloads.network import Network
 from hetfeat.workloads.onnx_static import open_node, static
 from hetfeat.workloads.operators import anchor_operator
+from hetfeat.workloads.passes.batch_norms import scale_and_shift
 from hetfeat.workloads.passes.combine_matmuls import combine_siblings
 from hetfeat.workloads.passes.fold_constants import fold_constants
 from hetfeat.workloads.passes.halve_products import halve_products
@@ -187,7 +188,9 @@ def in_layout(
         lay_out_pads,
         fold_constants,
         step.FoldConstant(),
-        step.DecomposeOpsForInference(),  # what is left of batch_norm, whose numbers are folded
+        scale_and_shift,
+        step.DeadCodeElimination(),
+        step.DecomposeOpsForInference(),  # a batch norm whose numbers the network computes
         step.CanonicalizeBindings(),
         fold_constants,
     ]

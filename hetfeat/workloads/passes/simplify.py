@@ -117,7 +117,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
     def _batch_norm(self, call: Any) -> Any:
         data, gamma, beta, mean, variance = call.args
         biased = self._made_by(data, "relax.add")
-        if biased is None or not _constants(mean, biased.args[1]):
+        if biased is None or not constants(mean, biased.args[1]):
             return call
         if self._made_by(biased.args[0], "relax.nn.conv2d") is None:
             return call
@@ -137,7 +137,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
 
     def _take(self, call: Any, shape: tuple[int, ...]) -> Any:
         value, index = call.args
-        if not _constants(index) or static_shape(index) != ():
+        if not constants(index) or static_shape(index) != ():
             return call
         axis = int(call.attrs.axis or 0) % len(shape)
         index = int(index.value.numpy()) % shape[axis]
@@ -230,7 +230,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
 
 
 def _is_minus_infinity(value: Any) -> bool:
-    return _constants(value) and bool(np.all(value.value.numpy() == -np.inf))
+    return constants(value) and bool(np.all(value.value.numpy() == -np.inf))
 
 
 def operator_of(value: Any) -> str:
@@ -274,5 +274,6 @@ def _same_shape(call: Any) -> bool:
     return None not in shapes and tvm_ffi.structural_equal(*shapes)
 
 
-def _constants(*values: Any) -> bool:
+def constants(*values: Any) -> bool:
+    """Whether all of them are numbers that are known."""
     return all(isinstance(value, tvm.ir.GenericConst) for value in values)

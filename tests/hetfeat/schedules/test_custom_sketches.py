@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from functools import partial
 from types import SimpleNamespace
 
 import kernels
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from hetfeat.records import Program
-from hetfeat.schedules import blocked, winograd
+from hetfeat.schedules import blocked, concatenated, winograd
 from hetfeat.schedules.registers import VectorUnit, sums_of
 from hetfeat.schedules.trace import is_custom_sketch, without_postproc
 from hetfeat.workloads.winograd import TRANSFORMS, transformed_filters
@@ -282,6 +283,73 @@ def test_kernels_that_are_depthwise(data, weights, groups, found):
 
     kernel = te.create_prim_func(convolution(data, weights, groups=groups))
     assert blocked.is_depthwise(Schedule(kernel), 8) is found
+
+
+def concatenation(channels, axis=-1, rows=(2, 3), epilogue=True):
+    """Its kernel: tensors along an axis, a scale for each channel and ReLU after them."""
+    from tvm import te, topi
+
+    parts = [te.placeholder((*rows, count), name=f"part{at}") for at, count in enumerate(channels)]
+    found = topi.concatenate(parts, axis)
+    if not epilogue:
+        return [*parts, found]
+    scale = te.placeholder(found.shape[-1:], name="scale")
+    return [*parts, scale, topi.nn.relu(topi.multiply(found, scale))]
+
+
+@both(concatenated.SKETCHES)
+@UNITS
+@pytest.mark.parametrize("epilogue", [True, False], ids=["scaled", "alone"])
+@pytest.mark.parametrize("channels", [(64, 32, 32), (8, 12), (96, 48), (384, 384), (5, 500)])
+def test_concatenations(sketch, unit, epilogue, channels):
+    tensors = concatenation(channels, epilogue=epilogue)
+    inputs = drawn(tensors)
+    wanted = np.concatenate(inputs[: len(channels)], -1)
+    if epilogue:
+        wanted = np.maximum(wanted * inputs[-1], 0)
+    found = scheduled(tensors, sketch, unit)
+    assert parallel_loops(found) == 1
+    assert np.array_equal(run(found, inputs, wanted.shape), wanted)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "piece"),
+    [
+        (partial(concatenation, (64, 32, 32)), 32),
+        (partial(concatenation, (96, 48)), 48),
+        (partial(concatenation, (384, 384)), 128),  # a longer one LLVM need not see
+        (partial(concatenation, (6, 9)), None),  # too short
+        (partial(concatenation, (1020, 4)), None),  # too many
+        (partial(concatenation, (32, 32), axis=0), None),
+        (partial(concatenation, (32,)), None),
+        (partial(convolution, (1, 4, 4, 8), (3, 3, 8, 16)), None),
+    ],
+)
+def test_kernels_that_are_concatenations(tensors, piece):
+    import tvm
+    from tvm import te
+
+    from hetfeat.schedules.design_space import TaskSpace
+
+    module = tvm.IRModule({"main": te.create_prim_func(tensors())})
+    space = TaskSpace(module, tvm.target.Target(ZEN4), 64)
+    traces = [json.loads(text) for text, _ in space.sample(4, seed=0)]
+    unrolled = [of for kind, of, *_ in traces[0][0] if kind == "Unroll"]
+    assert bool(len(traces) == 1 and unrolled) is bool(piece)
+    if piece:
+        (split,) = (i for i in traces[0][0] if i[0] == "Split" and i[3][0] == unrolled[0][0])
+        assert split[1][-1] == piece
+
+
+def test_a_kernel_of_two_outputs_is_no_concatenation():
+    import tvm
+    from tvm import te, topi
+
+    from hetfeat.schedules.design_space import TaskSpace
+
+    *parts, found = concatenation((32, 32), epilogue=False)
+    module = tvm.IRModule({"main": te.create_prim_func([*parts, found, topi.nn.relu(found)])})
+    assert list(TaskSpace(module, tvm.target.Target(ZEN4), 64).sample(1, seed=0))
 
 
 @pytest.mark.slow

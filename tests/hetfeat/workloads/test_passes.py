@@ -1,5 +1,7 @@
 """Rewrites of the graph: fewer kernels, the same numbers."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -324,6 +326,39 @@ def test_the_numbers_of_a_batch_norm_are_folded_once_for_all_variants(device):
     assert "batch_norm" not in text
     assert "sqrt" not in text
     assert "expand_dims" not in text
+    assert (text.count("R.multiply("), text.count("R.add(")) == (1, 1)
+    assert not re.search("R.(subtract|divide)", text)
+
+
+@pytest.mark.parametrize(
+    ("center", "scale", "axis"), [(True, True, 1), (True, False, 3), (False, True, -1)]
+)
+def test_a_batch_norm_is_a_scale_and_a_shift(center, scale, axis):
+    import tvm
+    from tvm import relax
+
+    from hetfeat.workloads.passes.batch_norms import scale_and_shift
+
+    rng = np.random.default_rng(0)
+    gamma, beta, mean, variance = rng.uniform(0.5, 2, (4, 3)).astype(np.float32)
+    builder = relax.BlockBuilder()
+    data = relax.Var("data", relax.TensorType((2, 3, 4, 3), "float32"))
+    with builder.function("main", [data]):
+        numbers = [relax.const(given) for given in (gamma, beta, mean, variance)]
+        norm = builder.emit(
+            relax.op.nn.batch_norm(data, *numbers, axis, 0.25, center=center, scale=scale)
+        )
+        builder.emit_func_output(builder.emit(relax.TupleGetItem(norm, 0)))
+    module = relax.transform.DeadCodeElimination()(scale_and_shift(builder.get()))
+    assert "batch_norm" not in module.script()
+    given = rng.normal(size=(2, 3, 4, 3)).astype(np.float32)
+    built = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
+    got = built["main"](tvm.runtime.tensor(given)).numpy()
+    along = [3 if at == axis % 4 else 1 for at in range(4)]
+    wanted = (given - mean.reshape(along)) / np.sqrt(variance.reshape(along) + 0.25)
+    wanted = wanted * (gamma.reshape(along) if scale else 1)
+    wanted = wanted + (beta.reshape(along) if center else 0)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_constants_are_what_tvm_would_make_of_them():
