@@ -31,7 +31,7 @@ LONG_STEPS = (8, 16, 32, 64)
 """Innermost steps of a sum over pixels: one at a time took twice as long, each tested for."""
 LEAST_SHARES = 4
 """Fewest pieces of work that the pixels of an image are divided into, for several cores."""
-_REDUCTION = 2
+REDUCTION = 2
 """TVM's `IterVar.CommReduce`."""
 
 
@@ -49,7 +49,7 @@ def fills_registers(schedule: Any, lanes: int) -> bool:
     found = [schedule.get(schedule.get_sblock(name)) for name in sums(schedule)]
     if len(found) != 1 or len(found[0].reads) != 2 or not all(_rereads(found[0])):
         return False
-    axes = [axis for axis in found[0].iter_vars if int(axis.iter_type) != _REDUCTION]
+    axes = [axis for axis in found[0].iter_vars if int(axis.iter_type) != REDUCTION]
     rows, channels = (int(axis.dom.extent) for axis in axes[-2:])
     return channels % lanes == 0 and (_have_tiles(rows) or needs_uneven(rows))
 
@@ -74,7 +74,7 @@ def _rereads(block: Any) -> Iterator[bool]:
     wide = {
         axis.var
         for axis in block.iter_vars
-        if int(axis.iter_type) != _REDUCTION and int(axis.dom.extent) > 1
+        if int(axis.iter_type) != REDUCTION and int(axis.dom.extent) > 1
     }
     for read in block.reads:
         indices = chain.from_iterable(undefined_vars(at.min) for at in read.region)
@@ -118,8 +118,8 @@ def is_depthwise(schedule: Any, lanes: int) -> bool:
     if len(found) != 1 or len(found[0].reads) != 2:
         return False
     axes = found[0].iter_vars
-    outer = [int(axis.dom.extent) for axis in axes if int(axis.iter_type) != _REDUCTION]
-    *window, depth = (int(axis.dom.extent) for axis in axes if int(axis.iter_type) == _REDUCTION)
+    outer = [int(axis.dom.extent) for axis in axes if int(axis.iter_type) != REDUCTION]
+    *window, depth = (int(axis.dom.extent) for axis in axes if int(axis.iter_type) == REDUCTION)
     is_window = len(outer) == 4 and len(window) == 2 and math.prod(window) > 1
     return is_window and depth == 1 and outer[-1] % lanes == 0 and not all(_rereads(found[0]))
 
@@ -170,8 +170,8 @@ def _is_pointwise(schedule: Any, anchor: Any, pads: list[Any], output: Any) -> b
     """Whether it is a convolution of many pixels, each output of one, and none of them padding."""
     block = schedule.get(anchor)
     axes = block.iter_vars
-    outer = [int(axis.dom.extent) for axis in axes if int(axis.iter_type) != _REDUCTION]
-    *window, _ = (int(axis.dom.extent) for axis in axes if int(axis.iter_type) == _REDUCTION)
+    outer = [int(axis.dom.extent) for axis in axes if int(axis.iter_type) != REDUCTION]
+    *window, _ = (int(axis.dom.extent) for axis in axes if int(axis.iter_type) == REDUCTION)
     copied = [(pad.reads[0].source, pad.writes[0].source) for pad in map(schedule.get, pads)]
     pads_nothing = all(list(read.shape) == list(write.shape) for read, write in copied)
     many = len(outer) == 4 and math.prod(outer[:3]) > REGISTER_ROWS
@@ -271,7 +271,7 @@ def computed_loops(schedule: Any, anchor: Any, loops: list[Any]) -> list[Any]:
     `workloads.passes.pad_rows` computes a few rows that are not stored. The output's rows have no
     divisors, the sum's have. Other kernels keep the traces that were recorded of them.
     """
-    axes = [axis for axis in schedule.get(anchor).iter_vars if int(axis.iter_type) != _REDUCTION]
+    axes = [axis for axis in schedule.get(anchor).iter_vars if int(axis.iter_type) != REDUCTION]
     if len(axes) != len(loops):
         return loops
     stored = [extent(schedule, loop) for loop in loops]
@@ -293,10 +293,8 @@ def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool, flat: 
     """
     kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
     own = schedule.get_loops(block)[-len(kinds) :]
-    *outer, x, channels = [
-        loop for loop, kind in zip(own, kinds, strict=True) if kind != _REDUCTION
-    ]
-    *window, depth = [loop for loop, kind in zip(own, kinds, strict=True) if kind == _REDUCTION]
+    *outer, x, channels = [loop for loop, kind in zip(own, kinds, strict=True) if kind != REDUCTION]
+    *window, depth = [loop for loop, kind in zip(own, kinds, strict=True) if kind == REDUCTION]
     if extent(schedule, depth) == 1:
         for loop in window:
             schedule.unroll(loop)
@@ -368,4 +366,4 @@ def sums(schedule: Any) -> list[str]:
         name: [int(axis.iter_type) for axis in schedule.get(schedule.get_sblock(name)).iter_vars]
         for name in blocks(schedule)
     }
-    return [name for name, found in kinds.items() if _REDUCTION in found]
+    return [name for name, found in kinds.items() if REDUCTION in found]

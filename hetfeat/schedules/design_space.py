@@ -19,7 +19,7 @@ from tvm.target.codegen import target_has_features
 from hetfeat.devices.nvidia import has_tensor_cores
 from hetfeat.devices.target import vector_isa
 from hetfeat.features.per_store import StoreFeatures
-from hetfeat.schedules import blocked, concatenated, integer, winograd
+from hetfeat.schedules import blocked, concatenated, integer, row_wise, winograd
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.intrinsics import load_for_cpu, load_for_tensor_cores
 from hetfeat.schedules.registers import FLOAT32_BYTES, VectorUnit
@@ -104,10 +104,13 @@ class TaskSpace:
         With few registers next to none of their programs fit. Of depthwise convolutions the
         median of ours was faster than the fastest of theirs
         (docs/experiments/2026-11-29-sketches-of-depthwise-convolutions.md), of concatenations the
-        only one of ours many times so (docs/experiments/2026-11-29-sketch-of-concatenations.md).
+        only one of ours many times so, and of softmax, too
+        (docs/experiments/2026-11-29-sketch-of-concatenations.md,
+        docs/experiments/2026-11-29-sketch-of-rows.md).
         """
-        few = self._unit.is_small
-        return few or self._is_depthwise(self._unscheduled()) or self._is_concatenation
+        kernel, few = self._unscheduled(), self._unit.is_small
+        known = self._is_depthwise(kernel) or self._is_concatenation
+        return few or known or row_wise.is_row_wise(kernel, self._unit.narrowest)
 
     def _is_depthwise(self, kernel: Schedule) -> bool:
         return blocked.is_depthwise(kernel, self._unit.narrowest)
@@ -132,6 +135,8 @@ class TaskSpace:
             own = blocked.SKETCHES
         if not own and self._is_depthwise(kernel):
             own = blocked.DEPTHWISE
+        if not own and row_wise.is_row_wise(kernel, self._unit.narrowest):
+            own = row_wise.SKETCHES
         if not own and self._is_concatenation:
             own = concatenated.SKETCHES
         for sketch in own:

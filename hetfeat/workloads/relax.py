@@ -31,6 +31,7 @@ from hetfeat.workloads.passes.integers import make_integers
 from hetfeat.workloads.passes.keep_roundings import keep_roundings
 from hetfeat.workloads.passes.lay_out_pads import lay_out_pads
 from hetfeat.workloads.passes.pad_rows import pad_integer_rows, pad_rows
+from hetfeat.workloads.passes.pad_scores import pad_scores
 from hetfeat.workloads.passes.pads_apart import keep_pads_apart
 from hetfeat.workloads.passes.simplify import operator_of, simplify, static_shape
 from hetfeat.workloads.passes.vectorise_functions import vectorise_functions
@@ -226,7 +227,7 @@ def into_kernels(
         return use_winograd(module, winograd)
 
     with target:
-        apply = [pad_rows, with_winograd, vectorise_functions, keep_roundings]
+        apply = [pad_scores, pad_rows, with_winograd, vectorise_functions, keep_roundings]
         apply += [widen_integers, for_vnni, pad_integer_rows, keep_pads_apart]
         module = _where_they_can(module, apply)
         return tvm.ir.transform.Sequential(kernels)(module)

@@ -66,7 +66,7 @@ class _ExactSpeller(PyExprMutator):  # type: ignore[misc]
         if name in formulas.ELEMENTWISE:
             return self._elementwise(call, formulas.ELEMENTWISE[name], name)
         if name == "nn.softmax":
-            return self.builder_.call_te(_softmax, call.args[0], int(call.attrs.axis))
+            return self.builder_.call_te(softmax, call.args[0], int(call.attrs.axis))
         if name == "nn.layer_norm":
             axes, epsilon = [int(axis) for axis in call.attrs.axes], float(call.attrs.epsilon)
             return self.builder_.call_te(_layer_norm, *call.args, axes, epsilon)
@@ -89,10 +89,16 @@ class _ExactSpeller(PyExprMutator):  # type: ignore[misc]
         )
 
 
-def _softmax(data: te.Tensor, axis: int) -> te.Tensor:
-    """With the names that TOPI's has, by which tasks are named."""
+def softmax(data: te.Tensor, axis: int, count: int | None = None) -> te.Tensor:
+    """With the names that TOPI's has, by which tasks are named.
+
+    Args:
+        data: What is asked for shares along an axis.
+        axis: The axis.
+        count: Number of elements along it whose share is not zero at once; all by default.
+    """
     axis %= len(data.shape)
-    count = int(data.shape[axis])
+    count = count or int(data.shape[axis])
     highest = _reduced(data, [axis], te.max, "T_softmax_maxelem")
 
     def share(*at: Any) -> Any:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from hetfeat.records import Program
-from hetfeat.schedules import blocked, concatenated, winograd
+from hetfeat.schedules import blocked, concatenated, row_wise, winograd
 from hetfeat.schedules.registers import VectorUnit, sums_of
 from hetfeat.schedules.trace import is_custom_sketch, without_postproc
 from hetfeat.workloads.winograd import TRANSFORMS, transformed_filters
@@ -350,6 +350,68 @@ def test_a_kernel_of_two_outputs_is_no_concatenation():
     *parts, found = concatenation((32, 32), epilogue=False)
     module = tvm.IRModule({"main": te.create_prim_func([*parts, found, topi.nn.relu(found)])})
     assert list(TaskSpace(module, tvm.target.Target(ZEN4), 64).sample(1, seed=0))
+
+
+def rows_of(kind, shape, axes=(-1,)):
+    """A kernel that reduces rows, and reads none but these."""
+    from tvm import te, topi
+
+    from hetfeat.workloads.passes.exact_kernels import softmax
+
+    data = te.placeholder(shape, name="data")
+    if kind == "softmax":
+        return [data, topi.nn.fast_softmax(data, axes[0])]
+    if kind == "exact softmax":
+        return [data, softmax(data, axes[0], shape[axes[0]] - 3)]
+    if kind == "sum":
+        return [data, topi.sum(data, axes)]
+    scale, shift = (te.placeholder((shape[-1],), name=name) for name in ("scale", "shift"))
+    return [data, scale, shift, topi.nn.layer_norm(data, scale, shift, axes)]
+
+
+@both(row_wise.SKETCHES)
+@UNITS
+@pytest.mark.parametrize("shape", [(3, 5, 48), (9, 40), (1, 2, 8, 8)])
+@pytest.mark.parametrize("kind", ["softmax", "exact softmax", "layer norm"])
+def test_rows_that_are_reduced(sketch, unit, shape, kind):
+    tensors = rows_of(kind, shape)
+    inputs = drawn(tensors)
+    data = torch.tensor(inputs[0]).double()
+    if kind == "layer norm":
+        scale, shift = (torch.tensor(given).double() for given in inputs[1:])
+        wanted = nn.functional.layer_norm(data, shape[-1:], scale, shift).numpy()
+    else:
+        wanted = data.softmax(-1).numpy()
+    found = scheduled(tensors, sketch, unit)
+    assert parallel_loops(found) == 1
+    assert_close(run(found, inputs, wanted.shape), wanted)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "found"),
+    [
+        (partial(rows_of, "softmax", (3, 5, 48)), True),
+        (partial(rows_of, "layer norm", (9, 40)), True),
+        (partial(rows_of, "softmax", (3, 5, 47)), False),  # no whole vectors
+        (partial(rows_of, "softmax", (2, 1000)), False),  # few rows
+        (partial(rows_of, "softmax", (5, 48, 48), (1,)), False),  # columns
+        (partial(rows_of, "sum", (9, 40)), False),  # nothing for each element
+        (partial(concatenation, (32, 32)), False),
+        (partial(convolution, (1, 4, 4, 8), (3, 3, 8, 16)), False),
+    ],
+)
+def test_kernels_that_reduce_rows(tensors, found):
+    import tvm
+    from tvm import te
+    from tvm.s_tir import Schedule
+
+    from hetfeat.schedules.design_space import TaskSpace
+
+    kernel = te.create_prim_func(tensors())
+    assert row_wise.is_row_wise(Schedule(kernel), 8) is found
+    if found:
+        space = TaskSpace(tvm.IRModule({"main": kernel}), tvm.target.Target(ZEN4), 64)
+        assert [is_custom_sketch(text) for text, _ in space.sample(4, seed=0)] == [True]
 
 
 @pytest.mark.slow

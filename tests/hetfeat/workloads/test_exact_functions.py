@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 import quantised
 import torch
-from integer_networks import AVX2, AVX512, SSE, assert_same_bits, compiled, imported, inputs_of
+from integer_networks import (
+    AVX2,
+    AVX512,
+    SSE,
+    assert_same_bits,
+    compiled,
+    imported,
+    inputs_of,
+    lowered,
+)
 
 from hetfeat.workloads import exact_formulas as formulas
 from hetfeat.workloads.integer_functions import FUNCTIONS, OF_NUMPY, exact_mean
@@ -92,6 +101,20 @@ def network(kind, shape=(2, 3, 20), **more):
 def test_each_function_has_the_same_bits_everywhere(kind):
     (output,) = assert_same_bits(network(kind))
     assert np.nanstd(output) > 0
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize("tokens", [16, 61])
+def test_an_attention_of_whole_vectors_has_the_bits_of_what_was_padded(tokens):
+    net = quantised.Qdq((2, tokens, 8), seed=5)
+    x = net.qdq("x", scale=0.05)
+    keys = net.qdq(net.node("Transpose", x, perm=[0, 2, 1]))
+    scores = net.node("Mul", net.node("MatMul", x, keys), net.constant(np.float32(0.3)))
+    shares = net.qdq(net.node("Softmax", scores, axis=-1), scale=0.004, zero=3)
+    model = net.model(net.node("MatMul", shares, x))
+    assert ("int64(64)" in lowered(imported(model), AVX2)[0].script()) == (tokens == 61)
+    (output,) = assert_same_bits(model)
+    assert output.std() > 0
 
 
 @pytest.mark.tvm

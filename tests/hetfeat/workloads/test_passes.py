@@ -209,6 +209,7 @@ def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
         ),
         pytest.param(SelfAttention(), torch.randn(1, ODD_ROWS, 16), marks=pytest.mark.slow),
         (SelfAttention(), torch.randn(3, 6, 16)),
+        (SelfAttention(), torch.randn(2, 61, 16)),  # whose scores are padded to 64
         (Windows(), torch.randn(5, 7, 8)),
         (Taken(), torch.randn(4, 4, 6)),
         (Products(), torch.randn(2, ODD_ROWS, 8)),
@@ -226,7 +227,7 @@ def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
             "encoder layer",
             "two widths",
         ),
-        *("odd rows", "own attention", "batch", "windows", "taken", "products"),
+        *("odd rows", "own attention", "batch", "padded", "windows", "taken", "products"),
     ],
 )
 def test_numbers_are_those_of_torch(module, inputs, device):
@@ -258,6 +259,55 @@ def test_products_of_one_input_are_one(device):
     assert sum("matmul" in name for name in names) == 6, names
     names, _ = lowered(TwoWidths(), torch.randn(6, 8), device.target)
     assert sum("matmul" in name for name in names) == 1, names
+
+
+class Shares(nn.Module):
+    """An attention whose shares are asked for in other ways, too."""
+
+    def __init__(self, way: str):
+        super().__init__()
+        self.way = way
+
+    def forward(self, x):
+        scores = x @ x.transpose(-2, -1)
+        shares = (scores * 0.5).softmax(-2 if self.way == "other axis" else -1)
+        made = shares @ x
+        if self.way == "scores twice":
+            made = made + scores.sum(-1, keepdim=True)
+        if self.way == "right factor":
+            made = x.transpose(-2, -1) @ shares
+        if self.way == "divided":
+            made = (shares / (x[..., :1].transpose(-2, -1) + 9)) @ x
+        return (made, shares) if self.way == "output" else made
+
+
+@pytest.mark.parametrize(
+    ("way", "tokens", "columns"),
+    [
+        ("plain", 61, 64),
+        ("plain", 197, 208),
+        ("plain", 64, 64),
+        ("plain", 6, 6),  # 16 would be many more
+        *((way, 61, 61) for way in ("other axis", "scores twice", "right factor")),
+        *((way, 61, 61) for way in ("divided", "output")),
+    ],
+)
+def test_scores_become_whole_vectors_where_nothing_else_reads_them(device, way, tokens, columns):
+    from hetfeat.workloads.passes.pad_scores import pad_scores
+    from hetfeat.workloads.passes.simplify import operator_of, static_shape
+    from hetfeat.workloads.relax import as_target, import_network, in_layout
+
+    network = Network("n", Shares(way).eval(), (torch.randn(2, tokens, 8),))
+    target = as_target(device.target)
+    with target:
+        found = pad_scores(in_layout(import_network(network), target))
+    softmaxes = [
+        binding.value
+        for block in found["main"].body.blocks
+        for binding in block.bindings
+        if operator_of(binding.value) == "relax.nn.softmax"
+    ]
+    assert [static_shape(each) for each in softmaxes] == [(2, tokens, columns)]
 
 
 @pytest.mark.parametrize("reach", [80.0, 8.0, 0.1])
