@@ -24,8 +24,11 @@ def is_row_wise(schedule: Any, lanes: int) -> bool:
     """
     found = sums(schedule)
     *_, output = blocks(schedule)
-    *rows, row = (extent(schedule, loop) for loop in schedule.get_loops(_get(schedule, output)))
-    if not found or output in found or row % lanes or math.prod(rows) < LEAST_ROWS:
+    loops = schedule.get_loops(_get(schedule, output))
+    if not found or output in found or not loops:
+        return False
+    *rows, row = (extent(schedule, loop) for loop in loops)
+    if row % lanes or math.prod(rows) < LEAST_ROWS:
         return False
     return all(_is_along_rows(schedule, name, rows, row) for name in found)
 
