@@ -50,6 +50,8 @@ class TaskSpace:
             distinct programs than are asked.
         repeats_in_a_row: Random draws of known programs in a row, after which all are held to be
             known; 16 by default.
+        all_sketches: Whether MetaSchedule's sketches stay where they are known to be slower than
+            ours; false by default.
     """
 
     def __init__(
@@ -60,8 +62,10 @@ class TaskSpace:
         *,
         tries_per_program: int = 4,
         repeats_in_a_row: int = 16,
+        all_sketches: bool = False,
     ) -> None:
         self._tries_per_program, self._repeats_in_a_row = tries_per_program, repeats_in_a_row
+        self._all_sketches = all_sketches
         load_for_cpu(target.attrs.get("mtriple"))
         self.module = module
         generators = [_rules(target)]
@@ -86,7 +90,7 @@ class TaskSpace:
     @cached_property
     def _sketches(self) -> list[TvmTrace]:
         own = list(self._custom_sketches())
-        if not own or not self._keeps_to_own:
+        if not own or self._all_sketches or not self._keeps_to_own:
             found = [context.generate_design_space() for context in self._contexts]
             own = [*itertools.chain.from_iterable(found), *own]
         return [schedule.trace for schedule in own]

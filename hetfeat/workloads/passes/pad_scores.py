@@ -77,7 +77,7 @@ def _attentions(module: tvm.IRModule) -> list[_Attention]:
         call = made.get(variable)
         if call is None or not is_passed_on(variable):
             return []
-        if operator_of(call) == "relax.matmul":
+        if _is_product(call):
             return [variable]
         chain = before(call.args[0]) if _keeps_columns(call) else []
         return [*chain, variable] if chain else []
@@ -86,14 +86,12 @@ def _attentions(module: tvm.IRModule) -> list[_Attention]:
         """The chain of what follows this variable to a product that it is the left factor of."""
         if not is_passed_on(variable):
             return []
-        (user,) = users[variable]
+        (user,) = set(users[variable])
         call = made[user]
-        if operator_of(call) not in (*ELEMENTWISE, RESHAPE, "relax.matmul"):
+        if not operator_of(call) or not call.args[0].same_as(variable):
             return []
-        if not call.args[0].same_as(variable):
-            return []
-        if operator_of(call) == "relax.matmul":
-            return [user]
+        if _is_product(call):
+            return [user] if len(users[variable]) == 1 else []
         chain = after(user) if _keeps_columns(call) else []
         return [user, *chain] if chain else []
 
@@ -102,12 +100,21 @@ def _attentions(module: tvm.IRModule) -> list[_Attention]:
         shape = static_shape(variable)
         if operator_of(call) != "relax.nn.softmax" or not shape:
             continue
+        if str(variable.ty.dtype) != "float32":
+            continue
         if int(call.attrs.axis) % len(shape) != len(shape) - 1 or call.args[0] not in made:
             continue
         scores, shares = before(call.args[0]), after(variable)
         if scores and shares:
             found.append(_Attention((*scores, variable, *shares), shape[-1]))
     return found
+
+
+def _is_product(call: Any) -> bool:
+    """Whether it multiplies matrices."""
+    return operator_of(call) == "relax.matmul" and all(
+        len(static_shape(factor) or ()) >= 2 for factor in call.args
+    )
 
 
 def _keeps_columns(call: Any) -> bool:
@@ -143,17 +150,19 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         attention, padded = self._found[binding.var]
         call = binding.value
         arguments = [self.visit_expr(argument) for argument in call.args]
-        made = self._made(call, arguments, attention.tokens, padded)
+        is_first = binding.var.same_as(attention.chain[0])
+        made = self._made(call, arguments, is_first, attention.tokens, padded)
         inside = isinstance(binding.var, relax.DataflowVar)
         emit = self.builder_.emit if inside else self.builder_.emit_output
         self.set_var_remap(binding.var, emit(made))
 
-    def _made(self, call: Any, arguments: list[Any], tokens: int, padded: int) -> Any:
+    def _made(
+        self, call: Any, arguments: list[Any], is_first: bool, tokens: int, padded: int
+    ) -> Any:
         name, more = operator_of(call), padded - tokens
         if name == "relax.matmul":
             left, right = arguments
-            is_last = (static_shape(left) or ())[-1] == padded
-            axis = len(static_shape(right) or ()) - (2 if is_last else 1)
+            axis = len(static_shape(right) or ()) - (1 if is_first else 2)
             arguments = [left, self._longer(right, axis, more)]
         elif name == "relax.nn.softmax":
             (scores,) = arguments

@@ -135,6 +135,28 @@ class SelfAttention(nn.Module):
         return x + self.attention(x, x, x, need_weights=False)[0]
 
 
+class Shares(nn.Module):
+    """An attention whose shares are asked for in other ways, too."""
+
+    def __init__(self, way: str):
+        super().__init__()
+        self.way = way
+
+    def forward(self, x):
+        scores = x @ x.transpose(-2, -1)
+        shares = (scores * 0.5).softmax(-2 if self.way == "other axis" else -1)
+        made = shares @ x
+        if self.way == "squared":
+            made = (shares * shares) @ x
+        if self.way == "scores twice":
+            made = made + scores.sum(-1, keepdim=True)
+        if self.way == "right factor":
+            made = x.transpose(-2, -1) @ shares
+        if self.way == "divided":
+            made = (shares / (x[..., :1].transpose(-2, -1) + 9)) @ x
+        return (made, shares) if self.way == "output" else made
+
+
 class Windows(nn.Module):
     """A Swin's attention: windows and tokens are both rows of the product."""
 
@@ -210,6 +232,8 @@ def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
         pytest.param(SelfAttention(), torch.randn(1, ODD_ROWS, 16), marks=pytest.mark.slow),
         (SelfAttention(), torch.randn(3, 6, 16)),
         (SelfAttention(), torch.randn(2, 61, 16)),  # whose scores are padded to 64
+        (Shares("plain"), torch.randn(2, 61, 64)),  # as many as what is summed of each
+        (Shares("squared"), torch.randn(2, 61, 8)),
         (Windows(), torch.randn(5, 7, 8)),
         (Taken(), torch.randn(4, 4, 6)),
         (Products(), torch.randn(2, ODD_ROWS, 8)),
@@ -227,7 +251,17 @@ def lowered(module: nn.Module, inputs: torch.Tensor, target: dict):
             "encoder layer",
             "two widths",
         ),
-        *("odd rows", "own attention", "batch", "padded", "windows", "taken", "products"),
+        *(
+            "odd rows",
+            "own attention",
+            "batch",
+            "padded",
+            "as deep",
+            "squared",
+            "windows",
+            "taken",
+            "products",
+        ),
     ],
 )
 def test_numbers_are_those_of_torch(module, inputs, device):
@@ -259,26 +293,6 @@ def test_products_of_one_input_are_one(device):
     assert sum("matmul" in name for name in names) == 6, names
     names, _ = lowered(TwoWidths(), torch.randn(6, 8), device.target)
     assert sum("matmul" in name for name in names) == 1, names
-
-
-class Shares(nn.Module):
-    """An attention whose shares are asked for in other ways, too."""
-
-    def __init__(self, way: str):
-        super().__init__()
-        self.way = way
-
-    def forward(self, x):
-        scores = x @ x.transpose(-2, -1)
-        shares = (scores * 0.5).softmax(-2 if self.way == "other axis" else -1)
-        made = shares @ x
-        if self.way == "scores twice":
-            made = made + scores.sum(-1, keepdim=True)
-        if self.way == "right factor":
-            made = x.transpose(-2, -1) @ shares
-        if self.way == "divided":
-            made = (shares / (x[..., :1].transpose(-2, -1) + 9)) @ x
-        return (made, shares) if self.way == "output" else made
 
 
 @pytest.mark.parametrize(
