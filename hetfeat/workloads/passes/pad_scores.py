@@ -41,7 +41,7 @@ def pad_scores(module: tvm.IRModule, spare: float = 0.1) -> tvm.IRModule:
     """
     if tvm.target.Target.current().kind.name != "llvm":
         return module
-    found = {}
+    found: _Found = {}
     for attention in _attentions(module):
         tokens = attention.tokens
         padded = -(-tokens // LANES) * LANES
@@ -59,6 +59,10 @@ class _Attention:
 
     chain: tuple[Any, ...]
     tokens: int
+
+
+_Found = dict[Any, tuple[_Attention, int]]
+"""For each variable of a chain its attention, and the scores that a row is to have."""
 
 
 def _attentions(module: tvm.IRModule) -> list[_Attention]:
@@ -139,7 +143,7 @@ def _columns(value: Any) -> int | None:
 
 @mutator
 class _Padder(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, module: tvm.IRModule, found: dict[Any, Any], exact: bool) -> None:
+    def __init__(self, module: tvm.IRModule, found: _Found, exact: bool) -> None:
         super().__init__(module)
         self._found, self._exact = found, exact
 
