@@ -15,24 +15,22 @@ from hetfeat.schedules.registers import VectorUnit
 
 LARGEST_PIECE = 128
 """Most elements of a piece, which is one vector to LLVM."""
-MOST_PIECES = 64
-"""Most pieces of a row: each is code of its own."""
 
 
-def is_concatenation(schedule: Any) -> bool:
+def is_concatenation(schedule: Any, *, shortest: int = 4, most_pieces: int = 64) -> bool:
     """Whether a kernel sums nothing and reads different tensors for different channels.
-
-    Not where they change so often that no pieces of four elements or more are left, or too many.
 
     Args:
         schedule: Schedule of the kernel, which keeps its blocks.
+        shortest: Fewest elements of a piece; 4 by default.
+        most_pieces: Most pieces of a row, each code of its own; 64 by default.
     """
     if sums(schedule):
         return False
     copied = schedule.copy()
     *_, channels = copied.get_loops(_inlined(copied))
     piece = _piece(copied, extent(copied, channels))
-    return 4 <= piece < extent(copied, channels) <= piece * MOST_PIECES
+    return shortest <= piece < extent(copied, channels) <= piece * most_pieces
 
 
 def by_pieces(schedule: Any, unit: VectorUnit) -> None:

@@ -11,16 +11,14 @@ from typing import Any
 from hetfeat.schedules.blocked import REDUCTION, Sketch, blocks, extent, sums
 from hetfeat.schedules.registers import VectorUnit
 
-LEAST_ROWS = 8
-"""Fewest rows that are shared by cores."""
 
-
-def is_row_wise(schedule: Any, lanes: int) -> bool:
+def is_row_wise(schedule: Any, lanes: int, least_rows: int = 8) -> bool:
     """Whether all sums are over the last axis of the output, which fills vectors, of many rows.
 
     Args:
         schedule: Schedule of the kernel.
         lanes: Elements of the narrowest vector.
+        least_rows: Fewest rows that are many, which cores share; 8 by default.
     """
     found = sums(schedule)
     *_, output = blocks(schedule)
@@ -28,7 +26,7 @@ def is_row_wise(schedule: Any, lanes: int) -> bool:
     if not found or output in found or not loops:
         return False
     *rows, row = (extent(schedule, loop) for loop in loops)
-    if row % lanes or math.prod(rows) < LEAST_ROWS:
+    if row % lanes or math.prod(rows) < least_rows:
         return False
     return all(_is_along_rows(schedule, name, rows, row) for name in found)
 

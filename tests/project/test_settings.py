@@ -104,8 +104,9 @@ STAY: dict[str, dict[str, str]] = {
         "MOST_PADDED": "definition",
         "REGISTER_ROWS": "definition",
         "REGISTER_VECTORS": "definition",
-        "_REDUCTION": "protocol",
+        "REDUCTION": "protocol",
     },
+    "hetfeat/schedules/concatenated.py": {"LARGEST_PIECE": "definition"},
     "hetfeat/schedules/integer.py": {
         "MOST_ROWS": "definition",
         "MOST_VECTORS": "definition",

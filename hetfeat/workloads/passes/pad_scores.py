@@ -24,27 +24,26 @@ ELEMENTWISE = {
 }
 """Operators that may stand between a product and a softmax."""
 RESHAPE = "relax.reshape"
-LANES = 16
-"""Elements that a row of scores becomes a multiple of."""
 MASKED = np.float32(-1e30)
 """What is added to a score that counts for nothing; finite, so that no NaN comes of it."""
 
 
-def pad_scores(module: tvm.IRModule, spare: float = 0.1) -> tvm.IRModule:
-    """Pads the scores of each attention whose number of tokens is no multiple of 16.
+def pad_scores(module: tvm.IRModule, spare: float = 0.1, lanes: int = 16) -> tvm.IRModule:
+    """Pads the scores of each attention whose number of tokens fills no vectors.
 
     The other numbers stay what they were, to the bit: zeros are added to sums.
 
     Args:
         module: Module in its final layout, whose softmaxes are still operators.
         spare: Largest share of scores that may be added; 0.1 by default.
+        lanes: Elements of a vector; 16 by default, whatever the target: its tasks are alike.
     """
     if tvm.target.Target.current().kind.name != "llvm":
         return module
     found: _Found = {}
     for attention in _attentions(module):
         tokens = attention.tokens
-        padded = -(-tokens // LANES) * LANES
+        padded = -(-tokens // lanes) * lanes
         if tokens < padded <= (1 + spare) * tokens:
             found |= dict.fromkeys(attention.chain, (attention, padded))
     return rewritten(module, _Padder(module, found, stores_integers(module))) if found else module
