@@ -90,7 +90,8 @@ class TaskSpace:
     @cached_property
     def _sketches(self) -> list[TvmTrace]:
         own = list(self._custom_sketches())
-        if not own or self._all_sketches or not self._keeps_to_own:
+        _, alone = self._own_sketches
+        if not own or self._all_sketches or not alone:
             found = [context.generate_design_space() for context in self._contexts]
             own = [*itertools.chain.from_iterable(found), *own]
         return [schedule.trace for schedule in own]
@@ -102,48 +103,37 @@ class TaskSpace:
         return self._unit.fewest_of(given)
 
     @cached_property
-    def _keeps_to_own(self) -> bool:
-        """Whether MetaSchedule's sketches are left out where there are some of ours.
+    def _own_sketches(self) -> tuple[tuple[blocked.Sketch, ...], bool]:
+        """Our sketches for this kernel, and whether MetaSchedule's are left out beside them.
 
-        With few registers next to none of their programs fit. Of depthwise convolutions the
-        median of ours was faster than the fastest of theirs
-        (docs/experiments/2026-11-29-sketches-of-depthwise-convolutions.md), of concatenations the
-        only one of ours many times so, and of softmax, too
-        (docs/experiments/2026-11-29-sketch-of-concatenations.md,
+        With few registers next to none of their programs fit. Of depthwise convolutions,
+        concatenations and rows those of ours were faster than the fastest of theirs
+        (docs/experiments/2026-11-29-sketches-of-depthwise-convolutions.md,
+        docs/experiments/2026-11-29-sketch-of-concatenations.md,
         docs/experiments/2026-11-29-sketch-of-rows.md).
         """
-        kernel, few = self._unscheduled(), self._unit.is_small
-        known = self._is_depthwise(kernel) or self._is_concatenation
-        return few or known or row_wise.is_row_wise(kernel, self._unit.narrowest)
-
-    def _is_depthwise(self, kernel: Schedule) -> bool:
-        return blocked.is_depthwise(kernel, self._unit.narrowest)
-
-    @cached_property
-    def _is_concatenation(self) -> bool:
+        target, kernel = self._context.target, self._unscheduled()
+        few, narrowest = self._unit.is_small, self._unit.narrowest
+        if target.kind.name != "llvm":
+            return (), False
+        if winograd.is_winograd(kernel):
+            return winograd.SKETCHES, few
+        if of_integers := integer.sketches(kernel, target):
+            return of_integers, few
+        if blocked.fills_registers(kernel, narrowest):
+            return blocked.SKETCHES, few
+        if blocked.is_depthwise(kernel, narrowest):
+            return blocked.DEPTHWISE, True
+        if row_wise.is_row_wise(kernel, narrowest):
+            return row_wise.SKETCHES, True
         with contextlib.suppress(*REFUSALS):  # one of several outputs, which nothing is inlined in
-            return concatenated.is_concatenation(self._unscheduled())
-        return False
+            if concatenated.is_concatenation(kernel):
+                return concatenated.SKETCHES, True
+        return (), False
 
     def _custom_sketches(self) -> Iterator[Schedule]:
-        """Our own sketches, of the kernels and targets that they are for."""
-        target = self._context.target
-        if target.kind.name != "llvm":
-            return
-        kernel = self._unscheduled()
-        own: tuple[blocked.Sketch, ...] = ()
-        if winograd.is_winograd(kernel):
-            own = winograd.SKETCHES
-        own = own or integer.sketches(kernel, target)
-        if not own and blocked.fills_registers(kernel, self._unit.narrowest):
-            own = blocked.SKETCHES
-        if not own and self._is_depthwise(kernel):
-            own = blocked.DEPTHWISE
-        if not own and row_wise.is_row_wise(kernel, self._unit.narrowest):
-            own = row_wise.SKETCHES
-        if not own and self._is_concatenation:
-            own = concatenated.SKETCHES
-        for sketch in own:
+        """The kernel as each of our sketches schedules it, decisions drawn."""
+        for sketch in self._own_sketches[0]:
             with contextlib.suppress(*REFUSALS):  # what follows a sum may not be for them
                 schedule = self._unscheduled()
                 sketch(schedule, self._unit)
