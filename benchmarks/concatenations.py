@@ -84,7 +84,9 @@ def timed(module: Any, target: Any) -> tuple[float, float]:
     compiled_s = time.perf_counter() - start
     rng = np.random.default_rng(0)
     arguments = [
-        tvm.runtime.tensor(rng.random([int(n) for n in given.shape], np.float32))
+        tvm.runtime.tensor(
+            (3 * rng.standard_normal([int(n) for n in given.shape])).astype(str(given.dtype))
+        )
         for given in ms.arg_info.ArgInfo.from_entry_func(module, remove_preproc=False)
     ]
     timer = built.mod.time_evaluator("main", tvm.cpu(), number=30, repeat=9)
@@ -92,10 +94,12 @@ def timed(module: Any, target: Any) -> tuple[float, float]:
 
 
 def ways(shape: tuple[int, ...], lanes: int, target: Any) -> dict[str, Callable[[], Any]]:
+    from hetfeat.schedules.concatenated import LARGEST_PIECE
+
     module = kernel(*shape)
     _, first, growth, _ = shape
     whole = math.gcd(first, growth)
-    whole = max(size for size in range(1, 129) if whole % size == 0)
+    whole = max(size for size in range(1, LARGEST_PIECE + 1) if whole % size == 0)
     return {
         "MetaSchedule's": lambda: of_metaschedule(module, target),
         "pieces in a loop": lambda: in_pieces(module, whole, False),

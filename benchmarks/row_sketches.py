@@ -15,25 +15,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import numpy as np
+from concatenations import timed
 
 from hetfeat.devices.probe import find_profile
 from hetfeat.schedules.trace import is_custom_sketch
-
-
-def timed_ms(module: Any, target: Any) -> float:
-    import tvm
-    import tvm.s_tir.meta_schedule as ms
-
-    rng = np.random.default_rng(0)
-    arguments = [
-        tvm.runtime.tensor(
-            (rng.standard_normal([int(n) for n in given.shape]) * 3).astype(str(given.dtype))
-        )
-        for given in ms.arg_info.ArgInfo.from_entry_func(module, remove_preproc=False)
-    ]
-    timer = tvm.compile(module, target).mod.time_evaluator("main", tvm.cpu(), number=3, repeat=5)
-    return 1e3 * statistics.median(timer(*arguments).results)
 
 
 def row(task: Any, target: Any, line_bytes: int, programs: int) -> str | None:
@@ -47,11 +32,11 @@ def row(task: Any, target: Any, line_bytes: int, programs: int) -> str | None:
     ((own, _),) = TaskSpace(task.module, target, line_bytes).sample(1, seed=0)
     drawn = TaskSpace(task.module, target, line_bytes, all_sketches=True).sample(programs, seed=0)
     theirs = [
-        timed_ms(replay(task.module, trace).mod, target)
+        timed(replay(task.module, trace).mod, target)[0] / 1e3
         for trace, _ in drawn
         if not is_custom_sketch(trace)
     ]
-    ours = timed_ms(replay(task.module, own).mod, target)
+    ours = timed(replay(task.module, own).mod, target)[0] / 1e3
     best = f"{len(theirs)}, {min(theirs):.3f}, {statistics.median(theirs):.3f}"
     shape = "x".join(map(str, task.task.shapes[0]))
     return f"| {task.task.operator} {shape} | {best} | {ours:.3f} | {ours / min(theirs):.2f} |"

@@ -18,8 +18,6 @@ MOST_ROWS, MOST_VECTORS = 13, 3
 """Largest block of sums; `VectorUnit` tells which of them fit 16 registers."""
 ROWS_OF_MANY = 8
 """Largest number of rows that fit 32 registers, however many vectors there are."""
-_REDUCTION = 2
-"""TVM's `IterVar.CommReduce`."""
 
 
 def sketches(kernel: Any, target: Target) -> tuple[blocked.Sketch, ...]:
@@ -46,7 +44,7 @@ def _computes(instruction: DotProducts, schedule: Any) -> bool:
         return False
     block = schedule.get(_anchor(schedule))
     types = [str(read.source.dtype) for read in block.reads]
-    depth = [axis for axis in block.iter_vars if int(axis.iter_type) == _REDUCTION][-1]
+    depth = [axis for axis in block.iter_vars if int(axis.iter_type) == blocked.REDUCTION][-1]
     whole = int(depth.dom.extent) % instruction.deep == 0
     return types == [instruction.of_data, "int8"] and whole
 
@@ -103,7 +101,7 @@ def _grouped(
 
 def _anchor(schedule: Any) -> Any:
     blocks = map(schedule.get_sblock, blocked.blocks(schedule))
-    return next(block for block in blocks if _REDUCTION in _kinds(schedule, block))
+    return next(block for block in blocks if blocked.REDUCTION in _kinds(schedule, block))
 
 
 def _kinds(schedule: Any, block: Any) -> list[int]:
@@ -143,8 +141,8 @@ def _accumulate(schedule: Any, block: Any, instruction: DotProducts) -> None:
     schedule.set_scope(block, 0, "local")
     kinds = _kinds(schedule, block)
     own = list(zip(schedule.get_loops(block)[-len(kinds) :], kinds, strict=True))
-    *outer, x, channels = [loop for loop, kind in own if kind != _REDUCTION]
-    *window, depth = [loop for loop, kind in own if kind == _REDUCTION]
+    *outer, x, channels = [loop for loop, kind in own if kind != blocked.REDUCTION]
+    *window, depth = [loop for loop, kind in own if kind == blocked.REDUCTION]
     vectors, lane = schedule.split(channels, [None, instruction.lanes])
     deep, group = schedule.split(depth, [None, instruction.deep])
     schedule.reorder(*outer, *window, deep, x, vectors, lane, group)

@@ -78,18 +78,13 @@ def _of_lanes(schedule: Any, block: Any, unit: VectorUnit, rank: int) -> Any:
 
 def _accumulated(schedule: Any, block: Any) -> None:
     """Vectors of a row one after another, added to one that begins as nothing."""
-    *_, vectors, lane = _steps_and_lanes(schedule, block)
+    kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
+    own = schedule.get_loops(block)[-len(kinds) :]
+    vectors = own[kinds.index(REDUCTION)]
+    (lane,) = (loop for loop in own if not loop.same_as(vectors) and extent(schedule, loop) > 1)
     schedule.reorder(vectors, lane)
     schedule.vectorize(lane)
     schedule.decompose_reduction(block, vectors)
-
-
-def _steps_and_lanes(schedule: Any, block: Any) -> list[Any]:
-    kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
-    own = schedule.get_loops(block)[-len(kinds) :]
-    steps = own[kinds.index(REDUCTION)]
-    (lane,) = (loop for loop in own if not loop.same_as(steps) and extent(schedule, loop) > 1)
-    return [steps, lane]
 
 
 def _vectorized(schedule: Any, block: Any, unit: VectorUnit) -> None:

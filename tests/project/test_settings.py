@@ -111,7 +111,6 @@ STAY: dict[str, dict[str, str]] = {
         "MOST_ROWS": "definition",
         "MOST_VECTORS": "definition",
         "ROWS_OF_MANY": "definition",
-        "_REDUCTION": "protocol",
     },
     "hetfeat/schedules/registers.py": {"FLOAT32_BYTES": "unit", "WIDEST_BYTES": "unit"},
     "hetfeat/schedules/tensor_cores.py": {

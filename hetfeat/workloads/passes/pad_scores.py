@@ -94,7 +94,7 @@ def _attentions(module: tvm.IRModule) -> list[_Attention]:
         if not operator_of(call) or not call.args[0].same_as(variable):
             return []
         if _is_product(call):
-            return [user] if len(users[variable]) == 1 else []
+            return [] if call.args[1].same_as(variable) else [user]
         chain = after(user) if _keeps_columns(call) else []
         return [user, *chain] if chain else []
 

@@ -152,6 +152,8 @@ class Shares(nn.Module):
             made = made + scores.sum(-1, keepdim=True)
         if self.way == "right factor":
             made = x.transpose(-2, -1) @ shares
+        if self.way == "with itself":
+            made = shares @ shares
         if self.way == "divided":
             made = (shares / (x[..., :1].transpose(-2, -1) + 9)) @ x
         return (made, shares) if self.way == "output" else made
@@ -303,7 +305,7 @@ def test_products_of_one_input_are_one(device):
         ("plain", 64, 64),
         ("plain", 6, 6),  # 16 would be many more
         *((way, 61, 61) for way in ("other axis", "scores twice", "right factor")),
-        *((way, 61, 61) for way in ("divided", "output")),
+        *((way, 61, 61) for way in ("with itself", "divided", "output")),
     ],
 )
 def test_scores_become_whole_vectors_where_nothing_else_reads_them(device, way, tokens, columns):
