@@ -117,8 +117,8 @@ class TaskSpace:
             return (), False
         if winograd.is_winograd(kernel):
             return winograd.SKETCHES, few
-        if of_integers := integer.sketches(kernel, target):
-            return of_integers, few
+        if instruction := integer.instruction_for(kernel, target):
+            return integer.sketches(instruction), few or instruction.of_tensors
         if blocked.fills_registers(kernel, narrowest):
             return blocked.SKETCHES, few
         if blocked.is_depthwise(kernel, narrowest):

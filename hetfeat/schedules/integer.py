@@ -20,8 +20,8 @@ ROWS_OF_MANY = 8
 """Largest number of rows that fit 32 registers, however many vectors there are."""
 
 
-def sketches(kernel: Any, target: Target) -> tuple[blocked.Sketch, ...]:
-    """Our sketches of a kernel, by the widest instruction of a target that is for it, if any.
+def instruction_for(kernel: Any, target: Target) -> DotProducts | None:
+    """The widest instruction of a target that computes a kernel, if any.
 
     Args:
         kernel: Schedule of the kernel.
@@ -32,9 +32,11 @@ def sketches(kernel: Any, target: Target) -> tuple[blocked.Sketch, ...]:
         for one in INSTRUCTIONS
         if any(target_has_features(name, target) for name in one.features)
     )
-    instruction = next((one for one in own if _computes(one, kernel)), None)
-    if instruction is None:
-        return ()
+    return next((one for one in own if _computes(one, kernel)), None)
+
+
+def sketches(instruction: DotProducts) -> tuple[blocked.Sketch, ...]:
+    """Our sketches of the kernels that an instruction computes."""
     return partial(by_rows, instruction), partial(by_channels, instruction)
 
 
@@ -46,7 +48,7 @@ def _computes(instruction: DotProducts, schedule: Any) -> bool:
     types = [str(read.source.dtype) for read in block.reads]
     depth = [axis for axis in block.iter_vars if int(axis.iter_type) == blocked.REDUCTION][-1]
     whole = int(depth.dom.extent) % instruction.deep == 0
-    return types == [instruction.of_data, "int8"] and whole
+    return types == [instruction.of_data, instruction.of_weights] and whole
 
 
 def by_rows(instruction: DotProducts, schedule: Any, unit: VectorUnit) -> None:
@@ -64,7 +66,8 @@ def _grouped(
 ) -> None:
     """A block of rows and vectors of sums, over whose depth an instruction goes in groups."""
     anchor, pads, output = _arranged(schedule)
-    _pack(schedule, anchor, instruction)
+    if not instruction.of_tensors:
+        _pack(schedule, anchor, instruction)
     *outer, x, channels = schedule.get_loops(output)
     wide = [loop for loop in outer if blocked.extent(schedule, loop) > 1]
     *_, of, _ = blocked.computed_loops(schedule, anchor, [*outer, x, channels])

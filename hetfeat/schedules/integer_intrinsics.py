@@ -9,7 +9,7 @@ from typing import Any
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
-from hetfeat.schedules.intrinsics import INSTRUCTIONS
+from hetfeat.schedules.intrinsics import INSTRUCTIONS, DotProducts
 
 
 def _described(lanes: int, deep: int, of_data: str) -> Any:
@@ -60,6 +60,65 @@ def _of_pairs(lanes: int, deep: int, of_data: str, name: str) -> Any:
     return computed
 
 
+def _described_of_rows(lanes: int) -> Any:
+    """What an instruction computes of two rows of a tensor."""
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def described(a: T.handle, b: T.handle, c: T.handle):  # type: ignore[no-untyped-def]
+        stride = T.int32()
+        A = T.match_buffer(a, (2,), "int16", offset_factor=1)
+        B = T.match_buffer(b, (2, lanes), "int16", strides=[stride, 1], offset_factor=1)
+        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1, scope="local")
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:2], B[0:2, 0:lanes])
+            T.writes(C[0:lanes])
+            for i in T.serial(0, lanes):
+                for k in T.serial(0, 2):
+                    with T.sblock("update"):
+                        vi, vk = T.axis.remap("SR", [i, k])
+                        C[vi] = C[vi] + T.cast(A[vk], "int32") * T.cast(B[vk, vi], "int32")
+
+    return described
+
+
+def _of_rows(lanes: int, name: str) -> Any:
+    """By `vpmaddwd`: two rows become pairs as they are loaded."""
+    sums, wide, row = f"int32x{lanes}", f"int16x{2 * lanes}", f"uint16x{lanes}"
+    pairs = f"uint32x{lanes}"
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def computed(a: T.handle, b: T.handle, c: T.handle):  # type: ignore[no-untyped-def]
+        stride = T.int32()
+        A = T.match_buffer(a, (2,), "int16", offset_factor=1)
+        B = T.match_buffer(b, (2, lanes), "int16", strides=[stride, 1], offset_factor=1)
+        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1, scope="local")
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:2], B[0:2, 0:lanes])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = C.vload([0], dtype=sums) + T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id(name),
+                T.reinterpret(
+                    T.broadcast(T.reinterpret(A.vload([0], "int16x2"), dtype="int32"), lanes),
+                    dtype=wide,
+                ),
+                T.reinterpret(
+                    T.bitwise_or(
+                        T.cast(T.reinterpret(B.vload([0, 0], f"int16x{lanes}"), dtype=row), pairs),
+                        T.shift_left(
+                            T.cast(
+                                T.reinterpret(B.vload([1, 0], f"int16x{lanes}"), dtype=row), pairs
+                            ),
+                            T.broadcast(T.uint32(16), lanes),
+                        ),
+                    ),
+                    dtype=wide,
+                ),
+                dtype=sums,
+            )
+
+    return computed
+
+
 def _of_fours(lanes: int, deep: int, of_data: str, name: str) -> Any:
     """By `vpdpbusd`, which adds to the sums, too."""
     sums, data, bytes_ = f"int32x{lanes}", f"{of_data}x{deep}", f"int8x{deep * lanes}"
@@ -87,8 +146,14 @@ def _of_fours(lanes: int, deep: int, of_data: str, name: str) -> Any:
     return computed
 
 
+def _implemented(instruction: DotProducts) -> tuple[Any, Any]:
+    """What an instruction computes, in loops and by the instruction."""
+    lanes, deep, of_data = instruction.lanes, instruction.deep, instruction.of_data
+    if instruction.of_tensors:
+        return _described_of_rows(lanes), _of_rows(lanes, instruction.llvm_name)
+    make = _of_pairs if of_data == "int16" else _of_fours
+    return _described(lanes, deep, of_data), make(lanes, deep, of_data, instruction.llvm_name)
+
+
 for instruction in INSTRUCTIONS:
-    sizes = instruction.lanes, instruction.deep, instruction.of_data
-    make = _of_pairs if instruction.of_data == "int16" else _of_fours
-    computed = make(*sizes, instruction.llvm_name)
-    TensorIntrin.register(instruction.name, _described(*sizes), computed, override=True)
+    TensorIntrin.register(instruction.name, *_implemented(instruction), override=True)

@@ -31,7 +31,9 @@ class DotProducts:
         features: Features of CPUs, each of which brings it.
         lanes: Number of sums.
         deep: Number of products of each.
-        of_data: Type of what all sums have in common; that of the weights is int8.
+        of_data: Type of what all sums have in common.
+        of_weights: Type of the other factor; int8 by default, of weights that are packed for the
+            instruction. int16 is that of a tensor, whose rows are read as they lie.
     """
 
     name: str
@@ -40,6 +42,12 @@ class DotProducts:
     lanes: int
     deep: int
     of_data: str
+    of_weights: str = "int8"
+
+    @property
+    def of_tensors(self) -> bool:
+        """Whether both factors are tensors, and none are weights."""
+        return self.of_weights == "int16"
 
 
 INSTRUCTIONS = (
@@ -56,6 +64,18 @@ INSTRUCTIONS = (
         "hetfeat_dot_16x2_avx512", "llvm.x86.avx512.pmaddw.d.512", ("avx512bw",), 16, 2, "int16"
     ),
     DotProducts("hetfeat_dot_8x2_avx2", "llvm.x86.avx2.pmadd.wd", ("avx2",), 8, 2, "int16"),
+    DotProducts(
+        "hetfeat_dot_16x2_rows_avx512",
+        "llvm.x86.avx512.pmaddw.d.512",
+        ("avx512bw",),
+        *(16, 2, "int16", "int16"),
+    ),
+    DotProducts(
+        "hetfeat_dot_8x2_rows_avx2",
+        "llvm.x86.avx2.pmadd.wd",
+        ("avx2",),
+        *(8, 2, "int16", "int16"),
+    ),
 )
 """The best first."""
 WMMA = {

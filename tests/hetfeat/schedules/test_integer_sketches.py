@@ -42,7 +42,7 @@ def products(side=8, dtype="uint8", deep=4):
 def drawn(task, target):
     """A program of a sketch of ours."""
     space = TaskSpace(task.module, target, 64)
-    assert integer.sketches(space._unscheduled(), target)
+    assert integer.instruction_for(space._unscheduled(), target)
     for seed in range(20):
         for trace, _ in space.sample(4, seed):
             if "hetfeat_dot" in trace:
