@@ -6,6 +6,14 @@ import onnx
 SSE, AVX2, VNNI, AVX512 = "nehalem", "znver3", "znver4", "skylake-avx512"
 
 
+def on(cpu):
+    return {"kind": "llvm", "mcpu": cpu, "num-cores": 1}
+
+
+def on_arm(cpu):
+    return {**on(cpu), "mtriple": "aarch64-linux-gnu"}
+
+
 def lowered(module, cpu):
     import tvm
 
@@ -19,6 +27,49 @@ def compiled(module, cpu):
     import tvm
 
     return tvm.compile(*lowered(module, cpu))
+
+
+def tasks_of(module, target):
+    """A lowered network, and its tasks."""
+    from hetfeat.workloads.relax import extract_tasks, lower
+
+    lowered = lower(module, target)
+    return lowered, extract_tasks(lowered, target)
+
+
+def is_of_sketches(task, target):
+    from tvm.s_tir import Schedule
+
+    from hetfeat.schedules import integer
+
+    return integer.instruction_for(Schedule(task.module), target) is not None
+
+
+def drawn(task, target):
+    """A program of an integer sketch of ours."""
+    from hetfeat.records import Program
+    from hetfeat.schedules.design_space import TaskSpace
+
+    space = TaskSpace(task.module, target, 64)
+    for seed in range(20):
+        for trace, _ in space.sample(4, seed):
+            if "hetfeat_dot" in trace:
+                return Program(task.task, trace)
+    raise AssertionError(f"no program of the sketch for {task.task.shapes}")
+
+
+def compiled_by_sketches(module, on):
+    """A network whose integer products have sketches of ours, and how many of them there are."""
+    from hetfeat.deploy.compile import compile_network
+    from hetfeat.devices.profile import DeviceProfile
+    from hetfeat.workloads.relax import as_target
+
+    target = as_target(on)
+    lowered, tasks = tasks_of(module, target)
+    products = [task for task in tasks if is_of_sketches(task, target)]
+    programs = {task.task.hash: drawn(task, target) for task in products}
+    profile = DeviceProfile("there", "cpu-arm" if "mtriple" in on else "cpu-x86", on, 1)
+    return compile_network(lowered, profile, tasks, programs), len(programs)
 
 
 def imported(model):

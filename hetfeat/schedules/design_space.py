@@ -152,9 +152,12 @@ class TaskSpace:
     def sample(self, count: int, seed: int) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         """Up to `count` distinct random programs: trace, and features float32 [stores, 164].
 
-        Of each sketch alike, so that a few programs show all of them.
+        Of each sketch alike, so that a few programs show all of them. Where nothing is to be
+        decided there is one program of each.
         """
         rng = random.Random(seed)
+        if not any(sketch.decisions for sketch in self._sketches):
+            count = min(count, len(self._sketches))
         sketches = itertools.cycle(rng.sample(self._sketches, len(self._sketches)))
         drawn = set[str]()
 

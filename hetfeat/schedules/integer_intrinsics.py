@@ -1,7 +1,7 @@
-"""Products of integers by instructions of x86 that never saturate.
+"""Products of integers by instructions of x86 and Arm that never saturate.
 
-`vpmaddwd` adds two products of 16 bits in 32, `vpdpbusd` four of 8 bits. `vpmaddubsw` adds those of
-8 bits in 16, which uint8 times int8 overflows: it is used nowhere.
+`vpmaddwd` adds two products of 16 bits in 32, `vpdpbusd`, `sdot` and `usdot` four of 8 bits.
+`vpmaddubsw` adds those of 8 bits in 16, which uint8 times int8 overflows: it is used nowhere.
 """
 
 from typing import Any
@@ -83,8 +83,7 @@ def _described_of_rows(lanes: int) -> Any:
 
 def _of_rows(lanes: int, name: str) -> Any:
     """By `vpmaddwd`: two rows become pairs as they are loaded."""
-    sums, wide, row = f"int32x{lanes}", f"int16x{2 * lanes}", f"uint16x{lanes}"
-    pairs = f"uint32x{lanes}"
+    sums, wide, row = f"int32x{lanes}", f"int16x{2 * lanes}", f"int16x{lanes}"
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def computed(a: T.handle, b: T.handle, c: T.handle):  # type: ignore[no-untyped-def]
@@ -103,12 +102,11 @@ def _of_rows(lanes: int, name: str) -> Any:
                 ),
                 T.reinterpret(
                     T.bitwise_or(
-                        T.cast(T.reinterpret(B.vload([0, 0], f"int16x{lanes}"), dtype=row), pairs),
+                        T.bitwise_and(
+                            T.cast(B.vload([0, 0], row), sums), T.broadcast(T.int32(0xFFFF), lanes)
+                        ),
                         T.shift_left(
-                            T.cast(
-                                T.reinterpret(B.vload([1, 0], f"int16x{lanes}"), dtype=row), pairs
-                            ),
-                            T.broadcast(T.uint32(16), lanes),
+                            T.cast(B.vload([1, 0], row), sums), T.broadcast(T.int32(16), lanes)
                         ),
                     ),
                     dtype=wide,
@@ -120,7 +118,7 @@ def _of_rows(lanes: int, name: str) -> Any:
 
 
 def _of_fours(lanes: int, deep: int, of_data: str, name: str) -> Any:
-    """By `vpdpbusd`, which adds to the sums, too."""
+    """By `vpdpbusd` or its like, which adds to the sums, too."""
     sums, data, bytes_ = f"int32x{lanes}", f"{of_data}x{deep}", f"int8x{deep * lanes}"
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]

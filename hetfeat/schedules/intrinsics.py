@@ -76,8 +76,14 @@ INSTRUCTIONS = (
         ("avx2",),
         *(8, 2, "int16", "int16"),
     ),
+    DotProducts(
+        "hetfeat_dot_4x4_sdot", "llvm.aarch64.neon.sdot.v4i32.v16i8", ("dotprod",), 4, 4, "int8"
+    ),
+    DotProducts(
+        "hetfeat_dot_4x4_usdot", "llvm.aarch64.neon.usdot.v4i32.v16i8", ("i8mm",), 4, 4, "uint8"
+    ),
 )
-"""The best first."""
+"""The best of each CPU first."""
 WMMA = {
     "init": "wmma_fill_16x16x16_f32",
     "load_a": "wmma_load_16x16x16_f16_a_shared_dyn",
@@ -112,7 +118,7 @@ def load_for_cpu(triple: str | None = None) -> None:
         sys.modules[PACKAGE] = package
     if module := MODULE_OF_MACHINE.get(machine):
         importlib.import_module(f"{PACKAGE}.{module}")
-    if module == "x86":
+    if module:
         importlib.import_module("hetfeat.schedules.integer_intrinsics")
 
 

@@ -33,9 +33,9 @@ from hetfeat.workloads.passes.lay_out_pads import lay_out_pads
 from hetfeat.workloads.passes.pad_rows import pad_integer_rows, pad_rows
 from hetfeat.workloads.passes.pad_scores import pad_scores
 from hetfeat.workloads.passes.pads_apart import keep_pads_apart
+from hetfeat.workloads.passes.products_in_fours import multiply_in_fours
 from hetfeat.workloads.passes.simplify import operator_of, simplify, static_shape
 from hetfeat.workloads.passes.vectorise_functions import vectorise_functions
-from hetfeat.workloads.passes.vnni_products import for_vnni
 from hetfeat.workloads.passes.widen_integers import widen_integers
 from hetfeat.workloads.qoperators import as_imported
 from hetfeat.workloads.quantised_torch import converters, is_quantised_program
@@ -228,7 +228,7 @@ def into_kernels(
 
     with target:
         apply = [pad_scores, pad_rows, with_winograd, vectorise_functions, keep_roundings]
-        apply += [widen_integers, for_vnni, pad_integer_rows, keep_pads_apart]
+        apply += [widen_integers, multiply_in_fours, pad_integer_rows, keep_pads_apart]
         module = _where_they_can(module, apply)
         return tvm.ir.transform.Sequential(kernels)(module)
 

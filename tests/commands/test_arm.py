@@ -3,16 +3,21 @@
 `make test-arm`; whatever is timed there is the emulator's doing, and no result.
 """
 
+import json
 import shutil
 import subprocess
 from functools import partial
 from pathlib import Path
 
+import digested
 import fleets
+import numpy as np
 import pytest
+from integer_networks import compiled_by_sketches, imported, on_arm
 
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile, save_profile
+from hetfeat.devices.target import linker
 from hetfeat.measure import factory
 from hetfeat.measure.remote.measurer import RemoteMeasurer, RemoteOptions
 from hetfeat.measure.remote.session import SessionOptions
@@ -76,3 +81,42 @@ def test_a_network_is_deployed(
         [arm_python, registry_here / "bundle" / "run.py", "--check"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+RUN = """
+import sys
+import numpy
+import tvm
+from tvm import relax
+for name in sys.argv[1:]:
+    given = numpy.load(f"{name}.npz")
+    parameters = [tvm.runtime.tensor(given[key]) for key in given.files if key != "inputs"]
+    main = relax.VirtualMachine(tvm.runtime.load_module(f"{name}.so"), tvm.cpu())["main"]
+    outputs = []
+    for value in given["inputs"]:
+        found = main(tvm.runtime.tensor(value), *parameters)
+        outputs += [found] if hasattr(found, "numpy") else [*found]
+    numpy.savez(f"{name}-out.npz", *[output.numpy() for output in outputs])
+"""
+
+
+@pytest.mark.parametrize("cpu", ["cortex-a53", "cortex-a76", "neoverse-n2"])
+def test_integers_have_the_bits_of_every_other_cpu(cpu, arm_python, tmp_path):
+    """By NEON alone, by `sdot`, and by `usdot`."""
+    committed, folder, sketched = json.loads(digested.COMMITTED.read_text()), tmp_path, 0
+    for name, make in digested.NETWORKS.items():
+        model = make()
+        made, count = compiled_by_sketches(imported(model), on_arm(cpu))
+        sketched += count
+        made.executable.export_library(str(folder / f"{name}.so"), fcompile=linker(on_arm(cpu)))
+        inputs = np.stack([*digested.inputs_of(model, digested.INPUTS)])
+        np.savez(folder / f"{name}.npz", *made.parameters, inputs=inputs)
+    assert (sketched > 0) == (cpu != "cortex-a53")
+    script = folder / "run.py"
+    script.write_text(RUN)
+    subprocess.run([arm_python, script, *committed], cwd=folder, check=True)
+    found = {}
+    for name in committed:
+        with np.load(folder / f"{name}-out.npz") as outputs:
+            found[name] = digested.of_outputs(outputs[key] for key in outputs.files)
+    assert found == committed

@@ -43,7 +43,7 @@ TVM_AT_MODULE_LEVEL = {
     "hetfeat/workloads/passes/pads_apart.py",
     "hetfeat/workloads/passes/simplify.py",
     "hetfeat/workloads/passes/vectorise_functions.py",
-    "hetfeat/workloads/passes/vnni_products.py",
+    "hetfeat/workloads/passes/products_in_fours.py",
     "hetfeat/workloads/passes/widen_integers.py",
     "hetfeat/workloads/relax.py",
     "hetfeat/workloads/winograd/lowering.py",

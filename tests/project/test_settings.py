@@ -133,7 +133,7 @@ STAY: dict[str, dict[str, str]] = {
         "OUT_ELEMENTWISE_FUSABLE": "protocol",
     },
     "hetfeat/workloads/passes/keep_roundings.py": {"ELEMENTWISE": "protocol"},
-    "hetfeat/workloads/passes/vnni_products.py": {"DEEP": "protocol", "SHIFT": "formula"},
+    "hetfeat/workloads/passes/products_in_fours.py": {"DEEP": "protocol"},
     "hetfeat/workloads/qoperators.py": {"OPSET": "protocol"},
     "hetfeat/workloads/seeded_resnet18.py": {
         "BLOCKS": "definition",

@@ -6,17 +6,21 @@ import digested
 import numpy as np
 import pytest
 import quantised
-from integer_networks import AVX2, AVX512, VNNI
+from integer_networks import (
+    AVX2,
+    AVX512,
+    VNNI,
+    compiled_by_sketches,
+    drawn,
+    is_of_sketches,
+    on,
+    on_arm,
+    tasks_of,
+)
 
-from hetfeat.records import Program
-from hetfeat.schedules import integer
 from hetfeat.schedules.design_space import TaskSpace
 
 pytestmark = [pytest.mark.tvm]
-
-
-def on(cpu):
-    return {"kind": "llvm", "mcpu": cpu, "num-cores": 1}
 
 
 def products(side=8, dtype="uint8", deep=4):
@@ -39,30 +43,18 @@ def products(side=8, dtype="uint8", deep=4):
     return from_onnx(net.model(product))
 
 
-def drawn(task, target):
-    """A program of a sketch of ours."""
-    space = TaskSpace(task.module, target, 64)
-    assert integer.instruction_for(space._unscheduled(), target)
-    for seed in range(20):
-        for trace, _ in space.sample(4, seed):
-            if "hetfeat_dot" in trace:
-                return Program(task.task, trace)
-    raise AssertionError(f"no program of the sketch for {task.task.shapes}")
+def products_of_tensors(tokens, dtype):
+    """The scores of two heads, and what they weigh: neither factor is a constant."""
+    from tvm.relax.frontend.onnx import from_onnx
 
-
-def compiled(module, cpu):
-    from hetfeat.deploy.compile import compile_network
-    from hetfeat.devices.profile import DeviceProfile
-    from hetfeat.workloads.relax import as_target, extract_tasks, lower
-
-    target = as_target(on(cpu))
-    lowered = lower(module, target)
-    tasks = extract_tasks(lowered, target)
-    of_products = [task for task in tasks if task.task.operator in ("conv2d", "matmul")]
-    programs = {task.task.hash: drawn(task, target) for task in of_products}
-    assert len(programs) == 4
-    profile = DeviceProfile("there", "cpu-x86", on(cpu), 1)
-    return compile_network(lowered, profile, tasks, programs)
+    net = quantised.Qdq((1, tokens, 32), seed=8)
+    value = net.qdq("x", dtype, scale=0.03, zero=5)
+    heads = net.node("Reshape", value, net.constant(np.asarray([1, tokens, 2, 16])))
+    queries, keys = (
+        net.node("Transpose", heads, perm=order) for order in ([0, 2, 1, 3], [0, 2, 3, 1])
+    )
+    scores = net.qdq(net.node("MatMul", queries, keys), dtype, scale=0.5, zero=9)
+    return from_onnx(net.model(net.node("MatMul", scores, queries)))
 
 
 @pytest.mark.parametrize(
@@ -77,6 +69,17 @@ def compiled(module, cpu):
     ],
 )
 def test_the_sketches_have_the_bits_of_numpy(cpu, side, dtype, deep):
+    check_bits(products(side, dtype, deep), cpu, (1, deep, side, side), products=4)
+
+
+@pytest.mark.parametrize("cpu", [AVX2, AVX512, VNNI])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("tokens", [32, 48])
+def test_products_of_two_tensors_have_the_bits_of_numpy(cpu, dtype, tokens):
+    check_bits(products_of_tensors(tokens, dtype), cpu, (1, tokens, 32), products=2)
+
+
+def check_bits(module, cpu, shape, products):
     import tvm
     from tvm import relax
 
@@ -84,9 +87,9 @@ def test_the_sketches_have_the_bits_of_numpy(cpu, side, dtype, deep):
 
     if cpu not in digested.cpus_here():
         pytest.skip(f"runs what {cpu} has")
-    module = products(side, dtype, deep)
-    made = compiled(module, cpu)
-    x = np.random.default_rng(0).normal(size=(1, deep, side, side)).astype(np.float32) * 3
+    made, found = compiled_by_sketches(module, on(cpu))
+    assert found == products
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32) * 3
     main = relax.VirtualMachine(made.executable, tvm.cpu())["main"]
     found = main(*map(tvm.runtime.tensor, [x, *made.parameters])).numpy()
     (expected,) = run_integers(module, [x])
@@ -105,9 +108,51 @@ def test_the_sketches_have_the_bits_of_numpy(cpu, side, dtype, deep):
     ],
 )
 def test_each_cpu_has_its_instruction_and_none_saturates(cpu, instruction, register, dtype):
-    assembly = quantised.assembly(compiled(products(dtype=dtype), cpu).executable)
+    made, found = compiled_by_sketches(products(dtype=dtype), on(cpu))
+    assert found == 4
+    assembly = quantised.assembly(made.executable)
     assert re.search(rf"{instruction}\s.*{register}", assembly)
     assert "vpmaddubsw" not in assembly
+
+
+@pytest.mark.parametrize(
+    ("cpu", "instruction"),
+    [
+        ("znver3", r"vpmaddwd\s.*ymm"),
+        ("skylake-avx512", r"vpmaddwd\s.*zmm"),
+        ("znver4", r"vpdpwssd\s.*zmm"),
+    ],
+)
+def test_pairs_of_two_tensors_are_an_instruction(cpu, instruction):
+    """LLVM makes one of a product and a sum where the CPU has it."""
+    made, found = compiled_by_sketches(products_of_tensors(32, "uint8"), on(cpu))
+    assert found == 2
+    assert re.search(instruction, quantised.assembly(made.executable))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "dtype", "instruction"),
+    [
+        ("cortex-a76", "uint8", "sdot"),
+        ("cortex-a76", "int8", "sdot"),
+        ("neoverse-n2", "uint8", "usdot"),
+        ("neoverse-n2", "int8", "sdot"),
+    ],
+)
+def test_an_arm_adds_four_products_at_once(cpu, dtype, instruction):
+    import tvm
+
+    from hetfeat.schedules.design_space import replay
+    from hetfeat.workloads.relax import as_target
+
+    target = as_target(on_arm(cpu))
+    _, tasks = tasks_of(products(dtype=dtype), target)
+    found = [task for task in tasks if is_of_sketches(task, target)]
+    assert len(found) == 4
+    for task in found:
+        module = replay(task.module, drawn(task, target).trace).mod
+        assembly = quantised.assembly(tvm.compile(module, target))
+        assert re.search(rf"\b{instruction}\s+v\d+\.4s", assembly)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +177,8 @@ def test_images_and_half_vectors_of_channels_have_the_sketches_too(cpu, narrow):
 
 def test_what_is_rounded_is_rounded_in_whole_vectors():
     """TVM takes a rounding apart, and all that is fused with it."""
-    assembly = quantised.assembly(compiled(products(), "znver3").executable)
+    made, _ = compiled_by_sketches(products(), on("znver3"))
+    assembly = quantised.assembly(made.executable)
     assert "vroundps" in assembly
     assert "vroundss" not in assembly
 
