@@ -1,20 +1,22 @@
 """Modules as TVM serialises them: base64 of eight bytes, the length, and of JSON.
 
-Stores keep the JSON, of which gzip leaves two thirds of what it leaves of base64.
+Stores keep the JSON without its line breaks and indents, half of it: a string has none of either.
 """
 
 import base64
+import re
 
 HEADER_BYTES = 8
+_INDENT = re.compile(r"\n\s*")
 
 
 def to_text(module: str) -> str:
-    """The JSON of a serialised module; what is none stays as it is."""
+    """The JSON of a serialised module, in one line; what is none stays as it is."""
     try:
         text = base64.b64decode(module, validate=True)[HEADER_BYTES:].decode()
     except ValueError:
         return module
-    return text if of_text(text) == module else module
+    return _INDENT.sub("", text) if of_text(text) == module else module
 
 
 def of_text(text: str) -> str:

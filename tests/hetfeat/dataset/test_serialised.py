@@ -9,7 +9,7 @@ from tvm import te
 
 from hetfeat.dataset import serialised
 from hetfeat.dataset.store import WORKLOADS, RecordStore
-from hetfeat.workloads.relax import save_workload
+from hetfeat.workloads.relax import load_workload, save_workload
 
 GRAPH = json.dumps({"root_index": 1, "nodes": [{"type_key": "ir.IRModule"}], "name": "ä"})
 
@@ -27,7 +27,15 @@ class TestText:
         module = save_workload(tvm.IRModule({"main": te.create_prim_func([te.placeholder((4,))])}))
         text = serialised.to_text(module)
         assert "nodes" in json.loads(text)
-        assert serialised.of_text(text) == module
+        assert "\n" not in text
+        kept = load_workload(serialised.of_text(text))
+        tvm.ir.assert_structural_equal(kept, load_workload(module))
+
+    def test_line_breaks_and_indents_are_left_out_but_of_strings(self):
+        values = {"root_index": 1, "nodes": ["a\n  b", "c  d"]}
+        text = serialised.to_text(as_tvm_writes(json.dumps(values, indent=2)))
+        assert text == '{"root_index": 1,"nodes": ["a\\n  b","c  d"]}'
+        assert serialised.to_text(serialised.of_text(text)) == text
 
     @given(st.one_of(st.text(), st.binary().map(lambda data: base64.b64encode(data).decode())))
     def test_whatever_is_no_module_comes_back(self, module):
