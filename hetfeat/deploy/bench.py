@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hetfeat.deploy import runtime
 from hetfeat.deploy.bundle import read_manifest
 from hetfeat.deploy.messages import CompareEngine, TimeEngine, WarmEngine
-from hetfeat.deploy.precision import FLOAT16, FLOAT32, slug_in
+from hetfeat.deploy.precision import FLOAT16, FLOAT32, INT8, QUANTISED, slug_in
+from hetfeat.deploy.request import journal_path
 from hetfeat.errors import RequestError, WorkFailed, not_one_of
 from hetfeat.measure.machine_lock import timing
 from hetfeat.measure.messages import Hello, Message, RequestFailed
@@ -100,25 +102,14 @@ def bench_bundle(
     choices = (*GPU_PEERS, *MORE_GPU_PEERS) if on_gpu else (*PEERS, *MORE_PEERS)
     if unknown := sorted(set(peers) - set(choices)):
         raise not_one_of("peer", unknown[0], choices, "correct --peers")
-    request = {"network": "", "slug": "which it does not name", **manifest.get("request", {})}
-    if peers and network is None and is_plain_name(request["network"]):
-        network = request["network"]
-    half = request.get("precision") == FLOAT16
-    precision = FLOAT16 if half else FLOAT32
-    if peers and (network is None or slug_in(network_slug(network), precision) != request["slug"]):
-        raise RequestError(
-            f"--network {network or 'not given'} for the peers of '{folder}'",
-            f"the network that the bundle was made from, {request['slug']}",
-            "pass --network, or no --peers",
-        )
     batches = [variant["batch"] for variant in manifest["variants"]]
     engines = {
         f"bundle, batch {batch}": {"engine": "bundle", "bundle": str(folder), "batch": batch}
         for batch in batches
     }
-    settings = {"network": network, "batch": batches[0], "seed": request.get("seed")}
-    settings |= {"outputs": request.get("outputs", []), "half": half}
-    engines |= {peer: {"engine": peer, **settings} for peer in peers}
+    if peers:
+        settings = {"batch": batches[0], **_settings_of_peers(folder, manifest, peers, network)}
+        engines |= {peer: {"engine": peer, **settings} for peer in peers}
     if on_gpu:
         engines = {name: {**engine, "gpu": True} for name, engine in engines.items()}
     measured = compare(engines, manifest["threads"], rounds)
@@ -132,6 +123,47 @@ def bench_bundle(
         else None
         for name, latency in measured.items()
     }
+
+
+def _settings_of_peers(
+    folder: Path, manifest: Mapping[str, Any], peers: Sequence[str], network: str | None
+) -> dict[str, Any]:
+    """What peers run: the network that a bundle was made from, or what it was quantised to.
+
+    Raises:
+        RequestError: It is not known, or no network of these peers.
+    """
+    request = {"network": "", "slug": "which it does not name", **manifest.get("request", {})}
+    precision = request.get("precision", FLOAT32)
+    if precision == INT8:
+        return _settings_in_int8(folder, manifest, peers)
+    if network is None and is_plain_name(request["network"]):
+        network = request["network"]
+    if network is None or slug_in(network_slug(network), precision) != request["slug"]:
+        raise RequestError(
+            f"--network {network or 'not given'} for the peers of '{folder}'",
+            f"the network that the bundle was made from, {request['slug']}",
+            "pass --network, or no --peers",
+        )
+    settings = {"network": network, "seed": request.get("seed")}
+    return settings | {"outputs": request.get("outputs", []), "half": precision == FLOAT16}
+
+
+def _settings_in_int8(
+    folder: Path, manifest: Mapping[str, Any], peers: Sequence[str]
+) -> dict[str, Any]:
+    """The quantised network in the journal of a bundle, and the bundle's sample."""
+    file, choices = journal_path(folder) / QUANTISED, PEERS_OF_FILES["ONNX"]
+    if unknown := sorted(set(peers) - set(choices)):
+        raise not_one_of("peer in int8", unknown[0], choices, "correct --peers")
+    if not file.is_file():
+        raise RequestError(
+            f"'{folder}' in int8 without '{file}'",
+            "the journal of its deployment, which has the quantised network",
+            "bring the journal beside the bundle, or pass no --peers",
+        )
+    inputs = [str(folder / name) for name in runtime.sample_inputs(dict(manifest))]
+    return {"onnx": str(file), "inputs": inputs}
 
 
 def compare(

@@ -300,6 +300,48 @@ def test_peers_of_a_bundle_for_a_gpu_run_on_it(monkeypatch):
         bench.bench_bundle(Path("b"), bench.GPU_PEERS, "resnet50", 1)
 
 
+def test_peers_of_a_bundle_in_int8_run_what_it_was_quantised_to(monkeypatch, tmp_path):
+    folder, told = tmp_path / "bundle", {}
+    request = {"network": "resnet18", "slug": "resnet18_int8", "precision": "int8"}
+    manifest = {"variants": [{"batch": 2}], "threads": 1, "target": {"kind": "llvm"}}
+    manifest |= {"request": request, "inputs": [{}, {}]}
+    monkeypatch.setattr(bench, "read_manifest", lambda folder: manifest)
+    monkeypatch.setattr(bench, "compare", lambda engines, *_: told.update(engines) or {})
+    bench.bench_bundle(folder, (), None, 1)
+    with pytest.raises(RequestError, match=r"bundle\.journal.quantised\.onnx"):
+        bench.bench_bundle(folder, ("openvino",), None, 1)
+    file = tmp_path / "bundle.journal" / "quantised.onnx"
+    file.parent.mkdir()
+    file.touch()
+    bench.bench_bundle(folder, ("openvino",), None, 1)
+    inputs = [str(folder / f"sample_input_{place}.npy") for place in range(2)]
+    expected = {"engine": "openvino", "batch": 2, "onnx": str(file), "inputs": inputs}
+    assert told["openvino"] == expected
+    with pytest.raises(RequestError, match="peer in int8 'torch'"):
+        bench.bench_bundle(folder, ("torch",), None, 1)
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_onnx_runtime_goes_on_without_an_optimisation_that_fails(monkeypatch, works):
+    import onnxruntime
+
+    asked = []
+
+    def session(path, options, providers, disabled_optimizers=()):
+        asked.append(disabled_optimizers)
+        if not (works and disabled_optimizers):
+            raise RuntimeError(f"failed without {[*disabled_optimizers]}")
+        return "a session"
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    if works:
+        assert engines._session("net.onnx", None) == "a session"
+    else:
+        with pytest.raises(RuntimeError, match=r"failed without \[\]"):
+            engines._session("net.onnx", None)
+    assert asked == [(), ["MatMulAddFusion"]]
+
+
 def test_a_peer_on_a_gpu_needs_a_torch_that_can():
     import torch
 
