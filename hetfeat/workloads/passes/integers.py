@@ -134,8 +134,8 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         return self.builder_.emit(relax.op.astype(value, dtype))
 
     def _emit(self, operator: Callable[[Any, Any], Any], value: Any, number: Array) -> Any:
-        if number.size == 1:
-            number = number.reshape(())
+        if number.size == 1:  # no scalar: that would be code, and each layer a kernel of its own
+            number = number.reshape((1,) * len(value.ty.shape))
         return self.builder_.emit(operator(value, relax.const(number)))
 
     def _scaled(self, value: Any, scale: Array) -> Any:

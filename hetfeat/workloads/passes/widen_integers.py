@@ -106,7 +106,7 @@ class _Widener(PyExprMutator):  # type: ignore[misc]
                 padding = [sides[2], sides[4], sides[3], sides[5]]
                 data = pad.args[0]
         if zero:
-            data = emit(relax.op.subtract(data, relax.const(np.asarray(zero, WIDE))))
+            data = emit(relax.op.subtract(data, relax.const(np.asarray([zero], WIDE))))
         if int(attributes.groups) == 1 < filters.shape[2] and filters.shape[2] % 2:
             data = emit(relax.op.nn.pad(data, [0, 0, 0, 0, 0, 0, 0, 1]))
             weights = relax.const(np.pad(filters, ((0, 0), (0, 0), (0, 1), (0, 0))))
