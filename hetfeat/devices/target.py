@@ -116,8 +116,11 @@ def code_features(target: Mapping[str, Any]) -> list[str]:
 def linker(target: Mapping[str, Any]) -> Callable[..., Any]:
     """What links a library for a target: this machine's g++, or that of another's triple."""
     command = host.cross_compiler(target)
-    found = cc.create_shared if command is None else cc.cross_compiler(command)
-    return cast(Callable[..., Any], found)
+    if command is None:
+        return cast(Callable[..., Any], cc.create_shared)
+    # Without a triple TVM takes this machine's for what it packs beside object files.
+    linked = cc.cross_compiler(command, get_target_triple=lambda: target["mtriple"])
+    return cast(Callable[..., Any], linked)
 
 
 LIBRARY = "probe.so"
