@@ -341,6 +341,21 @@ def test_kernels_that_are_concatenations(tensors, piece):
         assert split[1][-1] == piece
 
 
+def test_a_kernel_without_decisions_is_drawn_once(monkeypatch):
+    import tvm
+    from tvm import te
+
+    from hetfeat.schedules.design_space import TaskSpace
+
+    finished, finish = [], TaskSpace._finish
+    monkeypatch.setattr(
+        TaskSpace, "_finish", lambda *given: finished.append(given) or finish(*given)
+    )
+    module = tvm.IRModule({"main": te.create_prim_func(concatenation((64, 32, 32)))})
+    space = TaskSpace(module, tvm.target.Target(ZEN4), 64)
+    assert len([*space.sample(8, seed=0)]) == len(finished) == 1
+
+
 def test_a_kernel_of_two_outputs_is_no_concatenation():
     import tvm
     from tvm import te, topi
