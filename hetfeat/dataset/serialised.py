@@ -1,6 +1,6 @@
 """Modules as TVM serialises them: base64 of eight bytes, the length, and of JSON.
 
-Stores keep the JSON without its line breaks and indents, half of it: a string has none of either.
+Stores keep the JSON without its line breaks and indents, half of it. Strings have no line breaks.
 """
 
 import base64
