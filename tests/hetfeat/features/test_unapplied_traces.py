@@ -161,7 +161,7 @@ class TestModel:
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("device", "own"),
-        [("znver3-avx2-2t", {"conv2d", "matmul", "winograd"}), ("znver4-avx2-2t", set())],
+        [("znver3-avx2-2t", {"conv2d", "matmul", "winograd"}), ("znver5-sse42-2t", set())],
     )
     def test_it_says_of_which_operators_it_has_learnt_sketches_of_ours(self, device, own):
         quick = RankerOptions(trees=GbdtParameters(rounds=1))
