@@ -136,6 +136,12 @@ def _settings_of_peers(
     request = {"network": "", "slug": "which it does not name", **manifest.get("request", {})}
     precision = request.get("precision", FLOAT32)
     if precision == INT8:
+        if network is not None:
+            raise RequestError(
+                f"--network {network} for the peers of '{folder}' in int8",
+                "none: they run what the bundle was quantised to",
+                "leave --network out",
+            )
         return _settings_in_int8(folder, manifest, peers)
     if network is None and is_plain_name(request["network"]):
         network = request["network"]

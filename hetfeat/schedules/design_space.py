@@ -105,9 +105,10 @@ class TaskSpace:
     def _own_sketches(self) -> tuple[tuple[blocked.Sketch, ...], bool]:
         """Our sketches for this kernel, and whether MetaSchedule's are left out beside them.
 
-        With few registers next to none of their programs fit. Of depthwise convolutions,
-        concatenations and rows those of ours were faster than the fastest of theirs
-        (docs/experiments/2026-11-29-sketches-of-depthwise-convolutions.md,
+        With few registers next to none of their programs fit. Of products of two quantised tensors,
+        depthwise convolutions, concatenations and rows ours were faster than the fastest of theirs
+        (docs/experiments/2026-11-29-sketch-of-products-of-tensors.md,
+        docs/experiments/2026-11-29-sketches-of-depthwise-convolutions.md,
         docs/experiments/2026-11-29-sketch-of-concatenations.md,
         docs/experiments/2026-11-29-sketch-of-rows.md).
         """

@@ -317,6 +317,8 @@ def test_peers_of_a_bundle_in_int8_run_what_it_was_quantised_to(monkeypatch, tmp
     inputs = [str(folder / f"sample_input_{place}.npy") for place in range(2)]
     expected = {"engine": "openvino", "batch": 2, "onnx": str(file), "inputs": inputs}
     assert told["openvino"] == expected
+    with pytest.raises(RequestError, match="--network resnet18"):
+        bench.bench_bundle(folder, ("openvino",), "resnet18", 1)
     with pytest.raises(RequestError, match="peer in int8 'torch'"):
         bench.bench_bundle(folder, ("torch",), None, 1)
 
