@@ -1,5 +1,7 @@
 import contextlib
+import ctypes
 import functools
+import importlib.util
 import logging
 import os
 import shutil
@@ -19,6 +21,10 @@ TESTS = Path(__file__).resolve().parent
 # TVM's threads yield 300,000 times before they sleep, and no process ends before they do: 70 s
 # beside fifteen others at work. Here, before TVM is loaded, and for children, too.
 os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
+
+# TVM's handler of crashes writes where pytest hides it. Loaded here, it comes before pytest's own.
+if tvm_ffi := importlib.util.find_spec("tvm_ffi"):
+    ctypes.CDLL(str(Path(tvm_ffi.origin).with_name("lib") / "libtvm_ffi.so"))
 
 # In a shell's background a process and its children ignore interrupts; tests send them some.
 signal.signal(signal.SIGINT, signal.default_int_handler)
