@@ -125,8 +125,8 @@ test-fleet: env ## The tests that break servers, trackers and links, and collect
 test-pages: env ## Runs every command of README, tutorials and how-tos; half an hour; ARGS="-k serving"
 	$(VENV_PYTHON) -m pytest -m pages $(ARGS)
 
-test-hosts: env ## Collects across network namespaces as hosts, one of which is cut off; root, minutes
-	$(VENV_PYTHON) -m pytest tests/commands/test_hosts.py $(ARGS)
+test-hosts: env ## A lab on network namespaces as hosts, of which some are cut off; root, minutes
+	$(VENV_PYTHON) -m pytest tests/commands/test_hosts.py -m "slow or fleet" $(ARGS)
 
 fleet-faults: env ## Breaks servers, trackers and links while tuning; ten minutes
 	PYTHONPATH=. $(VENV_PYTHON) benchmarks/fleet.py faults $(ARGS)

@@ -1,6 +1,6 @@
 """PCA of models that one process trains, beside those of workers that train together.
 
-    python benchmarks/cluster_training.py [--device NAME] [--workers 1 2 3]
+    python benchmarks/cluster_training.py [--device NAME] [--workers 1 2 3] [--models mlp]
 
 Packaged records of one device, by_task, five seeds of the model and of the split. Each model is
 trained on the same records: in this process, and with `--cluster local:N`. A JSON line a training.
@@ -24,8 +24,6 @@ from hetfeat.models.hyperparameters import build
 from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import pairwise_accuracy
 
-MODELS = ("xgb", "lgbm")
-
 
 def trained(examples: Any, name: str, seed: int) -> dict[str, Any]:
     """PCA on the test side, and a digest of the scores."""
@@ -46,6 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="amd-epyc-znver4-avx2-2t")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--models", nargs="+", default=["xgb", "lgbm"])
     parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args()
     store = RecordStore.open(packaged_store())
@@ -56,7 +55,7 @@ def main() -> None:
                 examples = assemble(store, devices=[given.device]).examples
             else:
                 examples = assemble_there(store, client, [given.device]).examples
-            for name in MODELS:
+            for name in given.models:
                 for seed in range(given.seeds):
                     row = trained(examples, name, seed)
                     found.setdefault((name, workers), []).append(row)

@@ -5,6 +5,7 @@ Its workers see stores under the same path and have the same hetfeat installed.
 
 import logging
 import re
+import socket
 import threading
 import time
 from collections import deque
@@ -109,6 +110,18 @@ def over(client: "Client | None", ahead_per_thread: int = 2) -> Over:
             yield result_of(waiting.popleft())
 
     return mapped
+
+
+def host_of(address: str) -> str:
+    """The host of a worker's or a scheduler's address, `tcp://host:port`."""
+    return address.rpartition("://")[2].rpartition(":")[0].strip("[]")
+
+
+def free_port() -> int:
+    """A port that nobody listens on, on the machine that this is called on."""
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        return int(taken.getsockname()[1])
 
 
 def result_of(future: Any) -> Any:

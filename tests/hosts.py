@@ -21,7 +21,7 @@ def _ip(*words: str, check: bool = True) -> int:
 class Hosts:
     """Namespaces, each with one address; what runs there ends with them.
 
-    Every host has a folder of temporary files, and with it its own lock of who measures.
+    Every host has a home, and a folder of temporary files with its own lock of who measures.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -52,7 +52,7 @@ class Hosts:
 
     def start(self, host: str, *words: str, **environment: str) -> None:
         """Starts a Python module of a host, which ends with the hosts."""
-        command, own = self._command(host, words), self._environment(host, environment)
+        command, own = self._command(host, "-m", *words), self._environment(host, environment)
         with (self.folder / f"{host}.log").open("ab") as log:
             made = subprocess.Popen(
                 command, env=own, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
@@ -61,7 +61,14 @@ class Hosts:
 
     def run(self, host: str, *words: str, **environment: str) -> str:
         """What a Python module of a host prints, which must succeed."""
-        command, own = self._command(host, words), self._environment(host, environment)
+        return self._output(host, ("-m", *words), environment)
+
+    def do(self, host: str, code: str, **environment: str) -> str:
+        """What lines of Python print on a host, which must succeed."""
+        return self._output(host, ("-c", code), environment)
+
+    def _output(self, host: str, words: tuple[str, ...], environment: Mapping[str, str]) -> str:
+        command, own = self._command(host, *words), self._environment(host, environment)
         done = subprocess.run(command, env=own, cwd=self.folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stdout
@@ -83,14 +90,15 @@ class Hosts:
     def _space(self, host: str) -> str:
         return f"{self.name}-{host}"
 
-    def _command(self, host: str, words: tuple[str, ...]) -> list[str]:
-        return ["ip", "netns", "exec", self._space(host), sys.executable, "-m", *words]
+    def _command(self, host: str, *words: str) -> list[str]:
+        return ["ip", "netns", "exec", self._space(host), sys.executable, *words]
 
     def _environment(self, host: str, own: Mapping[str, str]) -> dict[str, str]:
         place = self.folder / "tmp" / host
         place.mkdir(parents=True, exist_ok=True)
         paths = f"{TESTS.parent}:{TESTS}"
-        return {**os.environ, "PYTHONPATH": paths, "TMPDIR": str(place), **own}
+        home = {"HETFEAT_HOME": str(self.folder / "homes" / host)}
+        return {**os.environ, **home, "PYTHONPATH": paths, "TMPDIR": str(place), **own}
 
 
 @contextlib.contextmanager

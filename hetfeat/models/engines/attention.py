@@ -15,7 +15,8 @@ told apart by their hardware vector; one that is missing has no correction.
 
 import copy
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +29,12 @@ from hetfeat.features.batch import Batch, Examples
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.early_stopping import EarlyStopping
 from hetfeat.models.engines import net as nets
+from hetfeat.models.engines import together
 from hetfeat.models.engines.attention_net import AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
 from hetfeat.models.engines.net import NetOptions
+from hetfeat.models.engines.on_workers import are_on_cluster
 from hetfeat.models.engines.regression import BELIEF, correct_margins
 from hetfeat.models.metrics import by_group, pairwise_accuracy
 from hetfeat.models.neural import AttentionParameters
@@ -113,7 +116,7 @@ class FittedAttention:
 
     def write(self, folder: Path) -> None:
         """Writes weights and scaling."""
-        nets.write_weights(folder, {**self.net.state_dict(), **self.scaling.tensors})
+        (folder / nets.WEIGHTS).write_bytes(nets.packed(self.net, self.scaling))
 
     def importance(self) -> dict[str, float]:
         """Nothing: a network splits on no column."""
@@ -127,12 +130,29 @@ def train(
     on_epoch: OnEpoch | None,
     options: AttentionOptions = AttentionOptions(),
 ) -> FittedAttention:
-    """Descends until the valid side improves no more, judged without a support set."""
+    """Descends until the valid side improves no more, judged without a support set.
+
+    On a cluster, all workers do so together.
+    """
+    if not are_on_cluster(train):
+        return _trained(settings, options, train, valid, on_epoch)
+    alone = partial(_trained, settings)
+    weights = nets.trained_on_workers(alone, options, train, valid, on_epoch)
+    return replace(_fitted(settings, *weights), options=options)
+
+
+def _trained(
+    settings: AttentionParameters,
+    options: AttentionOptions,
+    train: Side,
+    valid: Side,
+    on_epoch: OnEpoch | None,
+) -> FittedAttention:
     watch = EarlyStopping(valid, settings.point_weight, settings.patience, on_epoch)
     batch, check = train.examples.batch.loaded(), valid.examples.batch.loaded()
     scaling = Scaling.of(batch)
     with nets.torch_threads(options.threads), nets.seeded(settings.seed):
-        devices = torch.unique(_hardware(batch), dim=0)
+        devices = torch.unique(torch.cat(together.of_all(_hardware(batch))), dim=0)
         net = AttentionNet(settings, scaling.step_width, devices)
         fitted = FittedAttention(net, scaling, options)
         best = nets.Best(net, watch, lambda: fitted.margins(check, None))
@@ -182,7 +202,12 @@ def fine_tune(
 
 def read(folder: Path, files: set[str], settings: AttentionParameters) -> FittedAttention:
     """The network of a folder."""
-    weights, scaling = nets.read_weights(folder, files)
+    return _fitted(settings, *nets.read_weights(folder, files))
+
+
+def _fitted(
+    settings: AttentionParameters, weights: dict[str, torch.Tensor], scaling: Scaling
+) -> FittedAttention:
     net = AttentionNet(settings, scaling.step_width, weights["known"])
     net.load_state_dict(weights)
     return FittedAttention(net.eval(), scaling)
@@ -199,7 +224,7 @@ def _descend(
 ) -> None:
     inputs, targets = scaling(side.examples.batch.loaded()), nets.targets_of(side)
     device = _rows_of(_hardware(side.examples.batch.loaded()), net.known)
-    rng = np.random.default_rng(settings.seed)
+    rng = np.random.default_rng(together.own_seed(settings.seed))
     trunk = None if best else nets.once(net.trunk, inputs, options)
 
     def loss(positions: torch.Tensor, chunk: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ and device, or, if it learnt from programs that only their traces tell of, that 
 primitives.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,10 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hetfeat.features.batch import Batch
+from hetfeat.features.batch import Batch, Floats
 from hetfeat.features.columns import HARDWARE, RELATIVE, STORE, TASK, TRACE
 from hetfeat.features.trace import KINDS, WORDS
+from hetfeat.models.engines import together
 from hetfeat.models.relative import relative_features
+
+Doubles = npt.NDArray[np.float64]
 
 CONTEXT_WIDTH = len(TRACE) + len(TASK) + 2 * len(HARDWARE)
 
@@ -70,18 +74,14 @@ class Scaling:
 
     @classmethod
     def of(cls, batch: Batch, flat: float = 1e-3) -> Self:
-        """The scaling that standardises a batch.
+        """The scaling that standardises a batch, with those of all that train together.
 
         A column that varies by less than `flat` says nothing, and is not blown up.
         """
         tensors = {}
         steps = _stores(batch) if len(batch.stores) else _primitives(batch.steps)
         for name, values in (("steps", steps), ("context", _context(batch))):
-            known = np.where(np.isfinite(values), values, np.nan).astype(np.float64)
-            some = np.isfinite(known).any(axis=0) if len(known) else np.zeros(known.shape[1], bool)
-            mean, scale = np.zeros(known.shape[1]), np.ones(known.shape[1])
-            mean[some] = np.nanmean(known[:, some], axis=0)
-            scale[some] = np.nanstd(known[:, some], axis=0)
+            mean, scale = _pooled(together.of_all(_moments(values)))
             scale[scale < flat] = 1
             tensors[f"{name}.mean"] = torch.tensor(mean, dtype=torch.float32)
             tensors[f"{name}.scale"] = torch.tensor(scale, dtype=torch.float32)
@@ -110,6 +110,25 @@ class Scaling:
         # A figure that the class of hardware lacks is as far from its mean as nothing at all;
         # that it is lacking stands in a column of its own.
         return scaled.clamp(-self.farthest, self.farthest).nan_to_num(0.0)
+
+
+def _moments(values: Floats) -> tuple[Doubles, Doubles, Doubles]:
+    """Count, mean and variance of the finite numbers of each column."""
+    known = np.where(np.isfinite(values), values, np.nan).astype(np.float64)
+    count = np.isfinite(known).sum(axis=0).astype(np.float64)
+    some = count > 0
+    mean, variance = np.zeros(known.shape[1]), np.ones(known.shape[1])
+    mean[some] = np.nanmean(known[:, some], axis=0)
+    variance[some] = np.nanvar(known[:, some], axis=0)
+    return count, mean, variance
+
+
+def _pooled(moments: Sequence[tuple[Doubles, Doubles, Doubles]]) -> tuple[Doubles, Doubles]:
+    """Mean and standard deviation of each column over all parts; 0 and 1 of a column of nothing."""
+    count, mean, variance = map(np.array, zip(*moments, strict=True))
+    share = np.where(count.sum(0) > 0, count / np.maximum(count.sum(0), 1), 1 / len(moments))
+    middle = (share * mean).sum(0)
+    return middle, np.sqrt((share * (variance + (mean - middle) ** 2)).sum(0))
 
 
 def _context(batch: Batch) -> npt.NDArray[np.float32]:

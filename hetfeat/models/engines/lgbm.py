@@ -1,6 +1,5 @@
 """LightGBM as an engine."""
 
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import lightgbm
 import numpy as np
 
+from hetfeat.cluster import free_port, host_of
 from hetfeat.features.batch import Batch, Examples, Floats
 from hetfeat.models.aggregate import table_names, table_of
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.early_stopping import EarlyStopping
-from hetfeat.models.engines.on_workers import are_on_cluster, grow_on_workers
+from hetfeat.models.engines.on_workers import are_on_cluster, train_on_workers
 from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
 from hetfeat.models.gbdt_parameters import LgbmParameters
 from hetfeat.models.training_set import Side
@@ -70,7 +70,7 @@ def train(
     """
     if are_on_cluster(train):
         grow = partial(_grow_together, settings, sample_rows)
-        raw = grow_on_workers(train, valid, on_epoch, _meet, grow)
+        raw = train_on_workers(train, valid, on_epoch, _meet, grow)
         booster = lightgbm.Booster(model_str=raw.decode())
     else:
         booster = _grow(settings, sample_rows, {}, train, valid, on_epoch)
@@ -81,17 +81,10 @@ def _meet(client: "Client", workers: Sequence[str]) -> Sequence[Any]:
     """Each worker's addresses of all, and its own port."""
     if len(workers) == 1:
         return [{}]
-    ports = client.run(_free_port, workers=list(workers))
-    hosts = [worker.rpartition("://")[2].rpartition(":")[0].strip("[]") for worker in workers]
-    machines = ",".join(f"{h}:{ports[w]}" for h, w in zip(hosts, workers, strict=True))
+    ports = client.run(free_port, workers=list(workers))
+    machines = ",".join(f"{host_of(worker)}:{ports[worker]}" for worker in workers)
     network = {"machines": machines, "num_machines": len(workers), "tree_learner": "data"}
     return [network | {"local_listen_port": ports[worker]} for worker in workers]
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("", 0))
-        return int(taken.getsockname()[1])
 
 
 def _grow_together(

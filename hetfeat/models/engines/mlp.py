@@ -5,7 +5,8 @@ and hardware join at the first layer, where a store can be judged by them.
 """
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from hetfeat.models.engines import net as nets
 from hetfeat.models.engines.inputs import CONTEXT_WIDTH, Inputs, Scaling
 from hetfeat.models.engines.losses import loss_of
 from hetfeat.models.engines.net import NetOptions
+from hetfeat.models.engines.on_workers import are_on_cluster
 from hetfeat.models.neural import MlpParameters
 from hetfeat.models.training_set import Side
 
@@ -75,7 +77,7 @@ class FittedMlp:
 
     def write(self, folder: Path) -> None:
         """Writes weights and scaling."""
-        nets.write_weights(folder, {**self.net.state_dict(), **self.scaling.tensors})
+        (folder / nets.WEIGHTS).write_bytes(nets.packed(self.net, self.scaling))
 
     def importance(self) -> dict[str, float]:
         """Nothing: a network splits on no column."""
@@ -89,7 +91,21 @@ def train(
     on_epoch: OnEpoch | None,
     options: NetOptions = NetOptions(),
 ) -> FittedMlp:
-    """Descends until the valid side improves no more."""
+    """Descends until the valid side improves no more; on a cluster, all workers do so together."""
+    if not are_on_cluster(train):
+        return _trained(settings, options, train, valid, on_epoch)
+    alone = partial(_trained, settings)
+    weights = nets.trained_on_workers(alone, options, train, valid, on_epoch)
+    return replace(_fitted(settings, *weights), options=options)
+
+
+def _trained(
+    settings: MlpParameters,
+    options: NetOptions,
+    train: Side,
+    valid: Side,
+    on_epoch: OnEpoch | None,
+) -> FittedMlp:
     watch = EarlyStopping(valid, settings.point_weight, settings.patience, on_epoch)
     scaling = Scaling.of(train.examples.batch.loaded())
     check = scaling(valid.examples.batch.loaded())
@@ -112,7 +128,12 @@ def fine_tune(settings: MlpParameters, fitted: FittedMlp, records: Side) -> Fitt
 
 def read(folder: Path, files: set[str], settings: MlpParameters) -> FittedMlp:
     """The network of a folder."""
-    weights, scaling = nets.read_weights(folder, files)
+    return _fitted(settings, *nets.read_weights(folder, files))
+
+
+def _fitted(
+    settings: MlpParameters, weights: dict[str, torch.Tensor], scaling: Scaling
+) -> FittedMlp:
     net = MlpNet(settings.width, scaling.step_width)
     net.load_state_dict(weights)
     return FittedMlp(net.eval(), scaling)

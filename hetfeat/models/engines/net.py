@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save
 from torch import nn
 
+from hetfeat.models.base import OnEpoch
 from hetfeat.models.early_stopping import EarlyStopping
+from hetfeat.models.engines import together
 from hetfeat.models.engines.inputs import Inputs, Scaling
 from hetfeat.models.engines.losses import Targets
+from hetfeat.models.engines.on_workers import train_on_workers
 from hetfeat.models.metrics import by_group
 from hetfeat.models.training_set import Side
 
@@ -76,9 +80,10 @@ def steps_of(
     rng: np.random.Generator,
     most: int = NetOptions.chunk,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """An epoch: every program once, in steps of `tasks` chunks that never mix groups.
+    """An epoch: every program once, in steps of `tasks` chunks at most that never mix groups.
 
-    A chunk has `most` programs at most.
+    A chunk has `most` programs at most. Where several processes train together, a step has `tasks`
+    chunks of all of them, and all take as many steps: one may have none left for some.
 
     Yields:
         Positions of the programs of a step, and the chunk each belongs to, both int64.
@@ -87,16 +92,19 @@ def steps_of(
     for rows in by_group(groups):
         shuffled = rng.permutation(rows)
         chunks += np.array_split(shuffled, -(-len(rows) // most))
-    order = rng.permutation(len(chunks))
-    for start in range(0, len(order), tasks):
-        chosen = [chunks[i] for i in order[start : start + tasks]]
-        chunk = np.repeat(np.arange(len(chosen)), [len(rows) for rows in chosen])
+    steps = -(-sum(together.of_all(len(chunks))) // tasks)
+    for taken in np.array_split(rng.permutation(len(chunks)), steps):
+        chosen = [np.empty(0, np.int64), *(chunks[i] for i in taken)]
+        chunk = np.repeat(np.arange(len(chosen)) - 1, [len(rows) for rows in chosen])
         yield torch.from_numpy(np.concatenate(chosen)), torch.from_numpy(chunk)
 
 
 @dataclass
 class Best:
-    """Keeps the weights of the epoch that was best on the valid side."""
+    """Keeps the weights of the epoch that was best on the valid side.
+
+    Where several processes train together, they stop when the first one does.
+    """
 
     net: nn.Module
     watch: EarlyStopping
@@ -108,7 +116,7 @@ class Best:
         over = self.watch.is_over(epoch, self.margins())
         if self.watch.best_epoch == epoch:
             self.weights = {name: t.clone() for name, t in self.net.state_dict().items()}
-        return over
+        return together.of_first(over)
 
     def restore(self) -> None:
         """Gives the network its best weights back."""
@@ -124,7 +132,7 @@ def descend(
     best: Best | None,
     options: NetOptions = NetOptions(),
 ) -> None:
-    """Adam with a rate that falls as a cosine.
+    """Adam with a rate that falls as a cosine, of the gradients of all that train together.
 
     Args:
         net: Network whose parameters change; left in evaluation mode.
@@ -137,14 +145,15 @@ def descend(
     """
     epochs = settings.rounds if best else settings.fine_tune_rounds
     rate = settings.learning_rate if best else settings.fine_tune_rate
-    rng = np.random.default_rng(settings.seed)
+    rng = np.random.default_rng(together.own_seed(settings.seed))
+    averaged_loss = together.averaged(net, step_loss)
     optimiser = torch.optim.AdamW(parameters, rate, weight_decay=settings.weight_decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(1, epochs))
     for epoch in range(epochs):
         net.train()
         for positions, chunk in steps_of(side.groups, settings.batch, rng, options.chunk):
             optimiser.zero_grad()
-            step_loss(positions, chunk).backward()
+            averaged_loss(positions, chunk).backward()
             nn.utils.clip_grad_norm_(parameters, options.steepest)
             optimiser.step()
         schedule.step()
@@ -167,14 +176,64 @@ def once(
         return torch.cat([layers(inputs.take(part)) for part in parts])
 
 
-def write_weights(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Writes tensors as safetensors."""
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
+def trained_on_workers(
+    alone: Callable[[Any, Side, Side, OnEpoch | None], Any],
+    options: NetOptions,
+    train: Side,
+    valid: Side,
+    on_epoch: OnEpoch | None,
+) -> tuple[dict[str, torch.Tensor], Scaling]:
+    """Weights and scaling of a network that all workers of a cluster train together.
+
+    Args:
+        alone: Function that trains in one process, of `options` and the arguments after it.
+        options: How the network computes; threads at most those of a worker.
+        train: Examples that are learnt from, on a cluster.
+        valid: Examples that end the training, there as well.
+        on_epoch: Function told of each epoch once all are done; None for none.
+
+    Raises:
+        WorkFailed: A worker was lost.
+    """
+    there = partial(_trained_there, alone, options)
+    return unpacked(train_on_workers(train, valid, on_epoch, together.meet, there))
+
+
+def _trained_there(
+    alone: Callable[[Any, Side, Side, OnEpoch | None], Any],
+    options: NetOptions,
+    met: together.Met,
+    threads: int,
+    train: Side,
+    valid: Side,
+    on_epoch: OnEpoch | None,
+) -> bytes:
+    """A worker's part: the same as alone, but that it steps with the others."""
+    own = replace(options, threads=min(options.threads, threads))
+    with together.in_group(met):
+        fitted = alone(own, train, valid, on_epoch)
+    return packed(fitted.net, fitted.scaling)
+
+
+def packed(net: nn.Module, scaling: Scaling) -> bytes:
+    """Weights and scaling as the bytes of safetensors."""
+    tensors = {**net.state_dict(), **scaling.tensors}
+    return save({name: tensor.contiguous() for name, tensor in tensors.items()})
+
+
+def unpacked(raw: bytes) -> tuple[dict[str, torch.Tensor], Scaling]:
+    """The weights that were packed, and the scaling among them.
+
+    Raises:
+        SafetensorError: They are none.
+        KeyError: They have no scaling.
+    """
+    weights: dict[str, torch.Tensor] = load(raw)
+    return weights, Scaling({name: weights.pop(name) for name in Scaling.NAMES})
 
 
 def read_weights(folder: Path, files: set[str]) -> tuple[dict[str, torch.Tensor], Scaling]:
     """The weights of a folder, and the scaling that was written among them."""
     if WEIGHTS not in files:
         raise KeyError(WEIGHTS)
-    weights: dict[str, torch.Tensor] = load_file(folder / WEIGHTS)
-    return weights, Scaling({name: weights.pop(name) for name in Scaling.NAMES})
+    return unpacked((folder / WEIGHTS).read_bytes())

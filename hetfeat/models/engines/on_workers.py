@@ -1,8 +1,8 @@
-"""Boosting on the workers of a cluster: each holds whole tasks, and all grow the same trees.
+"""Training on the workers of a cluster: each holds whole tasks, and all make the same model.
 
-The libraries add up what the workers found of each split. Pairs never leave a task: each worker has
-the gradients of its programs by itself. All judge each round on the whole valid side, and so end
-with the same one.
+The libraries add up what the workers found of each split, or average the gradients of each step.
+Pairs never leave a task: each worker has the gradients of its programs by itself. All judge each
+round on the whole valid side, and so end with the same one.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,8 +26,8 @@ Ints = npt.NDArray[np.int64]
 Epochs = list[tuple[int, dict[str, float]]]
 Meet = Callable[["Client", Sequence[str]], Sequence[Any]]
 """Callable that gives each of the workers what it needs to find the others."""
-Grow = Callable[[Any, int, Side, Side, OnEpoch | None], bytes]
-"""Callable that grows trees on a worker, of what `Meet` gave it, its threads and both sides."""
+Train = Callable[[Any, int, Side, Side, OnEpoch | None], bytes]
+"""Callable that trains on a worker, of what `Meet` gave it, its threads and both sides."""
 
 
 def are_on_cluster(side: Side) -> bool:
@@ -35,17 +35,17 @@ def are_on_cluster(side: Side) -> bool:
     return isinstance(side.examples.batch, ClusterBatch)
 
 
-def grow_on_workers(
-    train: Side, valid: Side, on_epoch: OnEpoch | None, meet: Meet, grow: Grow
+def train_on_workers(
+    train: Side, valid: Side, on_epoch: OnEpoch | None, meet: Meet, train_there: Train
 ) -> bytes:
-    """Trees as bytes, grown where the features of the training side are.
+    """A model as bytes, trained where the features of the training side are.
 
     Args:
         train: Examples that are learnt from, on a cluster.
         valid: Examples that end the training, there as well.
         on_epoch: Function told of each round once all are done; None for none.
         meet: Function that gives each worker what it needs to find the others.
-        grow: Function that grows trees on each worker, of its share of the examples.
+        train_there: Function that trains on each worker, of its share of the examples.
 
     Raises:
         WorkFailed: A worker was lost.
@@ -60,7 +60,7 @@ def grow_on_workers(
         [batch.gathered(worker) for batch in (features.take(rows), judged)]
         for worker, rows in zip(workers, shares, strict=True)
     ]
-    # A worker that grows waits for the others, and would give them no features meanwhile.
+    # A worker that trains waits for the others, and would give them no features meanwhile.
     wait_beside(client, [each for of_worker in held for each in of_worker], workers)
     futures: list[Any] = []
     for worker, rows, batches, met in zip(
@@ -70,7 +70,7 @@ def grow_on_workers(
         told = on_epoch is not None and not futures  # all workers would tell the same
         futures.append(
             client.submit(
-                *(_grow_there, grow, met, told),
+                *(_train_there, train_there, met, told),
                 *client.scatter(sides, workers=[worker], direct=False, hash=False),
                 *batches,
                 workers=[worker],
@@ -78,11 +78,11 @@ def grow_on_workers(
                 pure=False,
             )
         )
-    trees, epochs = wait_for_all(client, futures, workers)[0]
+    model, epochs = wait_for_all(client, futures, workers)[0]
     for epoch, values in epochs:
         if on_epoch:
             on_epoch(epoch, values)
-    return bytes(trees)
+    return bytes(model)
 
 
 def divide(examples: Examples, workers: int) -> list[Ints]:
@@ -126,8 +126,14 @@ def _without_features(side: Side) -> Side:
     return replace(side, examples=replace(side.examples, batch=batch))
 
 
-def _grow_there(
-    grow: Grow, met: Any, told: bool, train: Side, valid: Side, features: Batch, judged: Batch
+def _train_there(
+    train_there: Train,
+    met: Any,
+    told: bool,
+    train: Side,
+    valid: Side,
+    features: Batch,
+    judged: Batch,
 ) -> tuple[bytes, Epochs]:
     """Called on a worker; only the first one tells of the rounds."""
     from distributed import get_worker
@@ -142,4 +148,4 @@ def _grow_there(
         for side, batch in ((train, features), (valid, judged))
     )
     threads = get_worker().state.nthreads
-    return grow(met, threads, learn, check, on_epoch if told else None), epochs
+    return train_there(met, threads, learn, check, on_epoch if told else None), epochs

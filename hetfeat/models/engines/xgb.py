@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xgboost
 
+from hetfeat.cluster import host_of
 from hetfeat.features.batch import Batch, Examples, Floats
 from hetfeat.features.out_of_core import scratch_folder
 from hetfeat.models.aggregate import hardware_columns, table_names, table_of
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.early_stopping import EarlyStopping
-from hetfeat.models.engines.on_workers import are_on_cluster, grow_on_workers
+from hetfeat.models.engines.on_workers import are_on_cluster, train_on_workers
 from hetfeat.models.engines.trees import Doubles, RowObjective, Rows, most_important, rows_of
 from hetfeat.models.gbdt_parameters import GbdtParameters
 from hetfeat.models.training_set import Side
@@ -73,7 +74,7 @@ def train(settings: GbdtParameters, train: Side, valid: Side, on_epoch: OnEpoch 
 def _member(settings: GbdtParameters, train: Side, valid: Side, on_epoch: OnEpoch | None) -> Any:
     if not are_on_cluster(train):
         return _grow(settings, None, train, valid, on_epoch)
-    raw = grow_on_workers(train, valid, on_epoch, _meet, partial(_grow_together, settings))
+    raw = train_on_workers(train, valid, on_epoch, _meet, partial(_grow_together, settings))
     return xgboost.Booster(model_file=bytearray(raw))
 
 
@@ -108,8 +109,8 @@ def _meet(client: "Client", workers: Sequence[str]) -> Sequence[Any]:
     from xgboost.tracker import RabitTracker
 
     address: str = client.scheduler_info(n_workers=0)["address"]
-    host = address.rpartition("://")[2].rpartition(":")[0].strip("[]")
-    tracker = RabitTracker(n_workers=len(workers), host_ip=get_ip(host), sortby="task")
+    host_ip = get_ip(host_of(address))
+    tracker = RabitTracker(n_workers=len(workers), host_ip=host_ip, sortby="task")
     tracker.start()
     threading.Thread(target=tracker.wait_for, daemon=True).start()
     return [tracker.worker_args()] * len(workers)

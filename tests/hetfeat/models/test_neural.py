@@ -14,6 +14,7 @@ from hetfeat.dataset.splits import split_examples
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
 from hetfeat.features.columns import RELATIVE, STORE
+from hetfeat.models.engines import together
 from hetfeat.models.engines.attention import HEED, _memory, read
 from hetfeat.models.engines.attention_net import LABELS, AttentionNet
 from hetfeat.models.engines.inputs import Scaling
@@ -115,6 +116,35 @@ def test_an_epoch_takes_every_program_once_and_mixes_no_tasks(sizes, tasks):
         assert counts.max() <= NetOptions.chunk
         for number in range(len(counts)):
             assert len(set(groups[positions[chunk == number].numpy()])) == 1
+
+
+@pytest.mark.parametrize("others", [0, 3, 40])
+def test_all_that_train_together_take_as_many_steps(monkeypatch, others):
+    """Another process has so many chunks, of 8 that a step takes of both."""
+    monkeypatch.setattr(together, "of_all", lambda count: [count, others])
+    groups = np.repeat(np.arange(10), NetOptions.chunk)
+    steps = list(steps_of(groups, 8, np.random.default_rng(1)))
+    assert len(steps) == -(-(10 + others) // 8)
+    taken = np.concatenate([positions.numpy() for positions, _ in steps])
+    assert sorted(taken.tolist()) == list(range(len(groups)))
+
+
+def test_parts_are_standardised_as_the_whole(examples, monkeypatch):
+    whole = Scaling.of(examples.batch)
+    parts = [examples.batch.take(rows) for rows in np.array_split(np.arange(len(examples)), 3)]
+    alone = together.of_all
+    values: list = []
+    monkeypatch.setattr(together, "of_all", lambda value: values.append(value) or alone(value))
+    for part in parts:
+        Scaling.of(part)
+    of_steps, of_context = values[::2], values[1::2]
+    for name, moments in (("steps", of_steps), ("context", of_context)):
+        monkeypatch.setattr(together, "of_all", lambda _, found=moments: found)
+        for figure in ("mean", "scale"):
+            key = f"{name}.{figure}"
+            np.testing.assert_allclose(
+                Scaling.of(parts[0]).tensors[key], whole.tensors[key], rtol=1e-4, atol=1e-5
+            )
 
 
 def test_inputs_are_standardised_and_hold_no_nan(examples):

@@ -13,6 +13,7 @@ from hetfeat.dataset.splits import split_examples
 from hetfeat.errors import WorkFailed
 from hetfeat.features.assemble import assemble
 from hetfeat.features.cluster import ClusterBatch, assemble_there
+from hetfeat.models.engines.net import torch_threads
 from hetfeat.models.engines.on_workers import divide, share_of
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.hyperparameters import build
@@ -39,13 +40,14 @@ def sides_of(examples):
 
 
 def fitted(name, sides):
-    model = build(name, "quick", 0, {"rounds": 20})
+    model = build(name, "quick", 0, {"rounds": 20 if name in {"xgb", "lgbm"} else 7})
     epochs = []
-    model.fit(sides[0], sides[1], lambda epoch, values: epochs.append((epoch, values)))
+    with torch_threads(1):  # a worker has one
+        model.fit(sides[0], sides[1], lambda epoch, values: epochs.append((epoch, values)))
     return model, epochs
 
 
-@pytest.mark.parametrize("name", ["xgb", "lgbm"])
+@pytest.mark.parametrize("name", ["xgb", "lgbm", "mlp", "attention"])
 def test_one_worker_trains_the_model_of_one_process_more_a_like_one(client, store, name):
     here = sides_of(assemble(store).examples)
     there = sides_of(assemble_there(store, client).examples)
@@ -85,13 +87,14 @@ def test_more_workers_than_tasks(store):
     assert len(divide(one.take(np.flatnonzero(one.task == one.task[0])), 5)) == 1
 
 
-def test_a_worker_lost_while_training_is_one_line(store):
+@pytest.mark.parametrize("name", ["xgb", "mlp"])
+def test_a_worker_lost_while_training_is_one_line(store, name):
     with connected("local:2") as client:
         sides = sides_of(assemble_there(store, client).examples)
         process = min(client.run(os.getpid).items())[1]
         timer = threading.Timer(3, os.kill, (process, signal.SIGKILL))
         timer.start()
-        model = build("xgb", "full", 0, {"rounds": 100_000, "patience": 100_000})
+        model = build(name, "full", 0, {"rounds": 100_000, "patience": 100_000})
         with pytest.raises(WorkFailed, match="lost"):
             model.fit(sides[0], sides[1])
         timer.join()
