@@ -134,8 +134,8 @@ class _Step(nn.Module):
         """Float32 []."""
         if len(positions):
             return self.step_loss(positions, chunk)
-        nothing: torch.Tensor = sum(p.sum() for p in self.net.parameters() if p.requires_grad) * 0
-        return nothing
+        changed = [p.sum() for p in self.net.parameters() if p.requires_grad]
+        return torch.stack(changed).sum() * 0
 
 
 def _interface_of(address: str) -> str:
