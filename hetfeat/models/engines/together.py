@@ -116,11 +116,7 @@ def averaged(net: nn.Module, step_loss: StepLoss) -> StepLoss:
     """
     if not distributed.is_initialized():
         return step_loss
-    # The memory of a network is not used in every step.
-    step = _Step(net, step_loss)
-    return nn.parallel.DistributedDataParallel(
-        step, broadcast_buffers=False, find_unused_parameters=True
-    )
+    return nn.parallel.DistributedDataParallel(_Step(net, step_loss))
 
 
 class _Step(nn.Module):
@@ -131,11 +127,9 @@ class _Step(nn.Module):
         self.net, self.step_loss = net, step_loss
 
     def forward(self, positions: torch.Tensor, chunk: torch.Tensor) -> torch.Tensor:
-        """Float32 []."""
-        if len(positions):
-            return self.step_loss(positions, chunk)
-        changed = [p.sum() for p in self.net.parameters() if p.requires_grad]
-        return torch.stack(changed).sum() * 0
+        """Float32 []; every parameter has a gradient of it, if a zero one, as the others wait."""
+        none = torch.stack([parameter.sum() for parameter in self.net.parameters()]).sum() * 0
+        return self.step_loss(positions, chunk) + none if len(positions) else none
 
 
 def _interface_of(address: str) -> str:
