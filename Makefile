@@ -126,7 +126,7 @@ test-pages: env ## Runs every command of README, tutorials and how-tos; half an 
 	$(VENV_PYTHON) -m pytest -m pages $(ARGS)
 
 test-hosts: env ## A lab on network namespaces as hosts, of which some are cut off; root, minutes
-	$(VENV_PYTHON) -m pytest tests/commands/test_hosts.py -m "slow or fleet" $(ARGS)
+	$(VENV_PYTHON) -m pytest tests/commands/test_hosts.py -m "" $(ARGS)
 
 fleet-faults: env ## Breaks servers, trackers and links while tuning; ten minutes
 	PYTHONPATH=. $(VENV_PYTHON) benchmarks/fleet.py faults $(ARGS)

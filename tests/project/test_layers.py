@@ -59,6 +59,7 @@ TORCH_AT_MODULE_LEVEL = {
     "hetfeat/models/engines/losses.py",
     "hetfeat/models/engines/mlp.py",
     "hetfeat/models/engines/net.py",
+    "hetfeat/models/engines/together.py",
     "hetfeat/workloads/transformers.py",
     "hetfeat/torch_compile/backend.py",
     "hetfeat/torch_compile/graph.py",

@@ -202,7 +202,7 @@ def trained_on_workers(
 def _trained_there(
     alone: Callable[[Any, Side, Side, OnEpoch | None], Any],
     options: NetOptions,
-    met: together.Met,
+    met: together.Meeting,
     threads: int,
     train: Side,
     valid: Side,

@@ -26,7 +26,7 @@ StepLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Met:
+class Meeting:
     """What a worker needs to find the others.
 
     Attributes:
@@ -42,18 +42,18 @@ class Met:
     size: int
 
 
-def meet(client: "Client", workers: Sequence[str]) -> list[Met]:
+def meet(client: "Client", workers: Sequence[str]) -> list[Meeting]:
     """What each worker needs, the first one's machine as the place to meet."""
     first = host_of(workers[0])
     (port,) = client.run(free_port, workers=[workers[0]]).values()
     return [
-        Met(f"tcp://{first}:{port}", host_of(worker), rank, len(workers))
+        Meeting(f"tcp://{first}:{port}", host_of(worker), rank, len(workers))
         for rank, worker in enumerate(workers)
     ]
 
 
 @contextmanager
-def in_group(met: Met, patience_s: float = 300.0) -> Iterator[None]:
+def in_group(met: Meeting, patience_s: float = 300.0) -> Iterator[None]:
     """Training together with the others for the length of the block; of one worker, alone.
 
     Args:
