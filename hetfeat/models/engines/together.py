@@ -1,7 +1,7 @@
 """Networks on the workers of a cluster: torch's distributed training, each worker its own tasks.
 
 DistributedDataParallel averages the workers' gradients of each step, so that all have the same
-weights after it. Where nobody trains together, everything here is of one: its own.
+weights after it. In a process that trains alone each function here answers for that process.
 """
 
 import os
