@@ -76,12 +76,15 @@ def test_train_evaluate_and_study(records, address, capfd):
     assert len(study["columns"]) == 20
 
 
-def test_networks_fetch_the_features(records, address, capfd):
+def test_networks_are_trained_by_the_workers(records, address, capfd):
     given = ("--records", "records", "--model", "mlp", "--effort", "quick")
     alone = adapting.succeed(capfd, "train", *given)
-    shared = adapting.succeed(capfd, "train", *given, "--cluster", address)
+    by_one = adapting.succeed(capfd, "train", *given, "--cluster", "local:1")
     # Threads of torch add up in an order of their own.
-    assert shared["metrics"] == pytest.approx(alone["metrics"], rel=1e-3)
+    assert by_one["metrics"] == pytest.approx(alone["metrics"], rel=1e-3)
+    by_all = adapting.succeed(capfd, "train", *given, "--cluster", address)
+    assert by_all["metrics"].keys() == alone["metrics"].keys()
+    assert by_all["metrics"]["pca"] == pytest.approx(alone["metrics"]["pca"], abs=0.1)
 
 
 def test_a_wrong_address_is_refused_before_anything_is_done(records, capfd):
