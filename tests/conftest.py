@@ -1,5 +1,6 @@
 import contextlib
 import ctypes
+import faulthandler
 import functools
 import importlib.util
 import logging
@@ -11,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,16 +32,37 @@ if tvm_ffi := importlib.util.find_spec("tvm_ffi"):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+CRASHES = pytest.StashKey[Path]()
+"""Folder where each worker of pytest-xdist writes the stack of its crash."""
+
+
+@pytest.hookimpl(trylast=True)  # after pytest's own handler of crashes, which this replaces
 def pytest_configure(config: pytest.Config) -> None:
     """Each worker of pytest-xdist has its own folder of temporary files.
 
     The lock of who measures lies there: it would let one worker measure and keep the others
     waiting. What compares times is marked `clock` and runs in one process.
     """
+    folder = Path(tempfile.mkdtemp(prefix="hetfeat-tests-"))
+    config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
     if hasattr(config, "workerinput"):
-        folder = tempfile.mkdtemp(prefix="hetfeat-tests-")
-        config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
-        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        faulthandler.enable(open(config.workerinput["crash"], "w"))
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    else:
+        config.stash[CRASHES] = folder
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["crash"] = str(node.config.stash[CRASHES] / node.gateway.id)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows where workers crashed at the end: the end is what is kept of a long run's output."""
+    for crash in sorted(terminalreporter.config.stash[CRASHES].iterdir()):
+        if stack := crash.read_text():
+            terminalreporter.section(f"crash of worker {crash.name}")
+            terminalreporter.write_line(stack)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
