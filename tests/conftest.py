@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = Path(tempfile.mkdtemp(prefix="hetfeat-tests-"))
     config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
     if hasattr(config, "workerinput"):
-        faulthandler.enable(open(config.workerinput["crash"], "w"))
+        faulthandler.enable(os.open(config.workerinput["crash"], os.O_CREAT | os.O_WRONLY))
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     else:
         config.stash[CRASHES] = folder

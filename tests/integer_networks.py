@@ -75,8 +75,10 @@ def compiled_by_sketches(module, on):
 def imported(model):
     from tvm.relax.frontend.onnx import from_onnx
 
+    from hetfeat.workloads.passes.name_pads import name_pads
+
     onnx.checker.check_model(model)
-    return from_onnx(model)
+    return name_pads(from_onnx(model))
 
 
 def ran(module, cpu, inputs):

@@ -33,6 +33,24 @@ class Qdq:
         self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
+    def halves(self, value, axis=1):
+        """Both halves of a value along an axis."""
+        names = [f"v{len(self.nodes)}_{half}" for half in (0, 1)]
+        sizes = {"num_outputs": 2} if self.opset >= 18 else {}
+        self.nodes.append(helper.make_node("Split", [value], names, axis=axis, **sizes))
+        return names
+
+    def padded(self, value, pads, number=None):
+        """With zeros around it, or another number; pads as ONNX has them."""
+        numbers = [] if number is None else [self.constant(np.float32(number))]
+        return self.node("Pad", value, self.constant(np.asarray(pads, np.int64)), *numbers)
+
+    def sliced(self, value, starts, ends, steps):
+        """From some places of the last axes to others."""
+        axes = range(-len(starts), 0)
+        limits = (starts, ends, axes, steps)
+        return self.node("Slice", value, *(self.constant(np.array(of, np.int64)) for of in limits))
+
     def scale(self, size=None):
         return np.asarray(self.rng.uniform(0.004, 0.04, size), np.float32)
 

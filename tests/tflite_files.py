@@ -130,19 +130,69 @@ def save_quantised(path: Path, scale: float = 0.05) -> Path:
         options.padding = schema.Padding.SAME
         options.strideW = options.strideH = stride
         options.dilationWFactor = options.dilationHFactor = 1
-    mean = schema.ReducerOptionsT()
+    mean, connected = schema.ReducerOptionsT(), schema.FullyConnectedOptionsT()
     steps = [
         ("CONV_2D", [0, 1, 2], 3, "Conv2DOptions", convolution),
         ("DEPTHWISE_CONV_2D", [3, 4, 5], 6, "DepthwiseConv2DOptions", depthwise),
         ("MEAN", [6, 7], 8, "ReducerOptions", mean),
-        ("FULLY_CONNECTED", [8, 9, 10], 11, "FullyConnectedOptions", None),
+        ("FULLY_CONNECTED", [8, 9, 10], 11, "FullyConnectedOptions", connected),
     ]
+    return _of_steps(path, graph, steps, buffers)
+
+
+def save_moves(path: Path) -> Path:
+    """Operators in int8 that TVM takes in float32 only, around a convolution: pad, halves, pack."""
+    rng = np.random.default_rng(0)
+    deep, kind, int32 = SHAPE[-1], schema.TensorType.INT8, schema.TensorType.INT32
+    padded, half = (1, 9, 9, deep), (1, 9, 9, deep // 2)
+    out = (1, 4, 4, CHANNELS)
+    buffers = [
+        None,
+        np.array([[0, 0], [0, 1], [0, 1], [0, 0]], np.int32),
+        np.array(3, np.int32),
+        rng.integers(-127, 128, (CHANNELS, 3, 3, deep // 2), np.int8),
+        rng.integers(-500, 500, CHANNELS, np.int32),
+    ]
+    graph, scale, wide = schema.SubGraphT(), 0.05, 0.04
+    of_filters = rng.uniform(0.005, 0.02, CHANNELS).astype(np.float32)
+    graph.tensors = [
+        _quantised(_tensor("x", SHAPE, 0, kind), scale, 3),
+        _tensor("sides", (4, 2), 1, int32),
+        _quantised(_tensor("padded", padded, 0, kind), scale, 3),
+        _tensor("axis", (), 2, int32),
+        _quantised(_tensor("first", half, 0, kind), scale, 3),
+        _quantised(_tensor("second", half, 0, kind), scale, 3),
+        _quantised(_tensor("weights", buffers[3].shape, 3, kind), of_filters),
+        _quantised(_tensor("bias", (CHANNELS,), 4, int32), scale * of_filters),
+        _quantised(_tensor("y", out, 0, kind), wide, -20),
+        _quantised(_tensor("z", out, 0, kind), wide, -20),
+        _quantised(_tensor("both", (2, *out), 0, kind), wide, -20),
+    ]
+    graph.inputs, graph.outputs = [0], [10]
+    convolution = schema.Conv2DOptionsT()
+    convolution.padding = schema.Padding.VALID
+    convolution.strideW = convolution.strideH = 2
+    convolution.dilationWFactor = convolution.dilationHFactor = 1
+    halves, pack = schema.SplitOptionsT(), schema.PackOptionsT()
+    halves.numSplits, pack.valuesCount = 2, 2
+    steps = [
+        ("PAD", [0, 1], 2, "PadOptions", schema.PadOptionsT()),
+        ("SPLIT", [3, 2], (4, 5), "SplitOptions", halves),
+        ("CONV_2D", [4, 6, 7], 8, "Conv2DOptions", convolution),
+        ("CONV_2D", [5, 6, 7], 9, "Conv2DOptions", convolution),
+        ("PACK", [8, 9], 10, "PackOptions", pack),
+    ]
+    return _of_steps(path, graph, steps, buffers)
+
+
+def _of_steps(path: Path, graph, steps: list, buffers: list) -> Path:
+    """Saves a graph of operators, each with its inputs, outputs and options."""
     graph.operators = []
-    for place, (_, inputs, output, name, options) in enumerate(steps):
+    for place, (_, inputs, outputs, name, options) in enumerate(steps):
         step = schema.OperatorT()
-        step.opcodeIndex, step.inputs, step.outputs = place, inputs, [output]
+        step.opcodeIndex, step.inputs, step.outputs = place, inputs, list(np.atleast_1d(outputs))
         step.builtinOptionsType = getattr(schema.BuiltinOptions, name)
-        step.builtinOptions = options or schema.FullyConnectedOptionsT()
+        step.builtinOptions = options
         graph.operators.append(step)
     return _saved(path, graph, [name for name, *_ in steps], buffers)
 

@@ -217,12 +217,14 @@ def _astype(call: Any, value: Any) -> Array:
     return np.asarray(as_real(value)).astype(str(call.ty.dtype))
 
 
-def _pad(call: Any, value: Any, number: Any = 0.0) -> Array:
-    if isinstance(value, Scaled) or str(call.attrs.pad_mode) != "constant":
+def _pad(call: Any, value: Any, *_: Any) -> Any:
+    if str(call.attrs.pad_mode) != "constant":
         raise InexactError("nn.pad")
-    sides = [int(side) for side in call.attrs.pad_width]
+    sides, number = [int(side) for side in call.attrs.pad_width], float(call.attrs.pad_value)
     around = list(zip(sides[::2], sides[1::2], strict=True))
-    return np.pad(value, around, constant_values=float(call.attrs.pad_value))
+    if isinstance(value, Scaled) and value.is_padded_by_zeros and rules.is_pad_of_zeros(call):
+        return replace(value, integers=np.pad(value.integers, around))
+    return np.pad(as_real(value), around, constant_values=number)
 
 
 def _limited(low: bool) -> Callable[..., Any]:
@@ -242,20 +244,22 @@ def _take(call: Any, value: Any, index: Any) -> Array:
     return np.asarray(np.take(as_real(value), index, None if axis is None else int(axis)))
 
 
-def _strided_slice(call: Any, value: Any, axes: Any, begin: Any, end: Any, *rest: Any) -> Array:
-    array = np.asarray(as_real(value))
+def _strided_slice(call: Any, value: Any, axes: Any, begin: Any, end: Any, *rest: Any) -> Any:
     strides = rest[0] if rest and isinstance(rest[0], tuple) else (1,) * len(axes)
-    places = [slice(None)] * array.ndim
+    places = [slice(None)] * len(call.ty.shape)
     for axis, first, last, stride in zip(axes, begin, end, strides, strict=True):
         places[int(axis)] = slice(int(first), int(last), int(stride))
-    return np.asarray(array[tuple(places)])
+    return _moved(value, lambda array: np.asarray(array[tuple(places)]))
 
 
-def _split(call: Any, value: Any) -> tuple[Array, ...]:
+def _split(call: Any, value: Any) -> tuple[Any, ...]:
     parts = call.attrs.indices_or_sections
     whole = isinstance(parts, int) or hasattr(parts, "value")
     places = int(parts) if whole else [int(place) for place in parts]
-    return tuple(np.split(as_real(value), places, int(call.attrs.axis)))
+    if not (isinstance(value, Scaled) and value.scale.size == 1):
+        return tuple(np.split(as_real(value), places, int(call.attrs.axis)))
+    cut = np.split(value.integers, places, int(call.attrs.axis))
+    return tuple(replace(value, integers=part) for part in cut)
 
 
 def _broadcast_to(call: Any, value: Any, shape: Any) -> Array:
@@ -279,8 +283,8 @@ def _elementwise(operator: Callable[..., Array]) -> Callable[..., Any]:
     return apply
 
 
-RESHAPES = ("expand_dims", "flatten", "reshape", "squeeze")
-"""Operators that give elements other places, in other dimensions."""
+MOVES = ("expand_dims", "flatten", "reshape", "squeeze", "strided_slice")
+"""Operators that give elements, or some of them, other places."""
 BOUNDS = ("maximum", "minimum")
 OPERATORS: dict[str, Callable[..., Any]] = {
     **FUNCTIONS,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hetfeat.workloads import integer_rules as rules
-from hetfeat.workloads.integer_operators import BOUNDS, OPERATORS, RESHAPES, quantize_anew
+from hetfeat.workloads.integer_operators import BOUNDS, MOVES, OPERATORS, quantize_anew
 from hetfeat.workloads.integer_tensors import Array, InexactError, Scaled, as_real
 
 
@@ -98,7 +98,7 @@ class Evaluator:
             for at in (0, 1):
                 if fixed[1 - at] and (sums := _biased(values[at], values[1 - at])) is not None:
                     return sums
-        if (name in RESHAPES and _varies_along(values[0])) or (name in BOUNDS and not any(fixed)):
+        if (name in MOVES and _varies_along(values[0])) or (name in BOUNDS and not any(fixed)):
             values = [as_real(value) for value in values]
         result = OPERATORS[name](call, *values)
         if name == "dequantize" and not fixed[0] and _varies_along(result):

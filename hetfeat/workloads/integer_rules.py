@@ -77,6 +77,11 @@ def is_usual_layout(convolution: Any) -> bool:
     return (str(attributes.data_layout), str(attributes.kernel_layout)) == ("NCHW", "OIHW")
 
 
+def is_pad_of_zeros(pad: Any) -> bool:
+    """Whether the number around a tensor is zero, which each zero point stands for."""
+    return str(pad.attrs.pad_mode) == "constant" and float(pad.attrs.pad_value) == 0
+
+
 def is_plain_pooling(call: Any) -> bool:
     """Whether a pooling is laid out as importers do it, and its windows are all whole."""
     return not call.attrs.ceil_mode and str(call.attrs.layout) == "NCHW"

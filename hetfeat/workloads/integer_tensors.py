@@ -53,6 +53,11 @@ class Scaled:
         return is_plain and self.scale.size == 1
 
     @property
+    def is_padded_by_zeros(self) -> bool:
+        """Whether zeros around it are integers of its own."""
+        return self.is_factor and self.scale.size == 1
+
+    @property
     def is_cut(self) -> bool:
         """Whether the real numbers are cut off."""
         return self.low > -math.inf or self.high < math.inf

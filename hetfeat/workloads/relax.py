@@ -27,9 +27,10 @@ from hetfeat.workloads.passes.batch_norms import scale_and_shift
 from hetfeat.workloads.passes.combine_matmuls import combine_siblings
 from hetfeat.workloads.passes.fold_constants import fold_constants
 from hetfeat.workloads.passes.halve_products import halve_products
-from hetfeat.workloads.passes.integers import make_integers
+from hetfeat.workloads.passes.integers import is_quantised, make_integers
 from hetfeat.workloads.passes.keep_roundings import keep_roundings
 from hetfeat.workloads.passes.lay_out_pads import lay_out_pads
+from hetfeat.workloads.passes.name_pads import name_pads
 from hetfeat.workloads.passes.pad_rows import pad_integer_rows, pad_rows
 from hetfeat.workloads.passes.pad_scores import pad_scores
 from hetfeat.workloads.passes.pads_apart import keep_pads_apart
@@ -79,7 +80,8 @@ def import_network(network: Network) -> tvm.IRModule:
     with warnings.catch_warnings(), importing(network):
         warnings.simplefilter("ignore")
         if network.onnx is not None:
-            return _from_onnx(network)
+            module = _from_onnx(network)
+            return name_pads(module) if is_quantised(module) else module
         if network.kind == "TFLite":
             return import_tflite(network)
         return _of_known_shapes(network, _from_torch(network), "")

@@ -10,8 +10,9 @@ import numpy as np
 from hetfeat.errors import DataError, RequestError
 from hetfeat.parsing import printable
 from hetfeat.workloads.network import Array, Network
+from hetfeat.workloads.tflite_rewrites import MAGIC, floats_around, with_outputs
 
-MAGIC, MAGIC_AT = b"TFL3", slice(4, 8)
+MAGIC_AT = slice(4, 8)
 EXTRA = "pip install 'hetfeat[tflite]'"
 AGAIN = "convert it anew"
 USUAL_LAYOUTS = {
@@ -136,23 +137,15 @@ def import_tflite(network: Network) -> Any:
     from hetfeat.workloads.passes.integers import is_quantised
 
     assert isinstance(network.module, TfliteModel)
-    module = from_tflite(tflite.Model.GetRootAsModel(network.module.content, 0))
+    content = floats_around(network.module.content)
+    module = from_tflite(tflite.Model.GetRootAsModel(content, 0))
     return ConvertLayout(USUAL_LAYOUTS)(module) if is_quantised(module) else module
 
 
 def of_outputs(module: Any, places: Sequence[int]) -> TfliteModel:
     """A module of `tflite_network` that returns some of its outputs."""
-    import flatbuffers
-    from ai_edge_litert import schema_py_generated as schema
-
     assert isinstance(module, TfliteModel)
-    model = schema.ModelT.InitFromPackedBuf(module.content)
-    graph = model.subgraphs[0]
-    graph.outputs = [graph.outputs[place] for place in places]
-    model.signatureDefs = None  # they name outputs, too
-    builder = flatbuffers.Builder(len(module.content))
-    builder.Finish(model.Pack(builder), MAGIC)
-    return TfliteModel(bytes(builder.Output()))
+    return TfliteModel(with_outputs(module.content, places))
 
 
 def _first_line(error: Exception) -> str:

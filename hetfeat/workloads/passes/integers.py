@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from hetfeat.workloads import integer_rules as rules
-from hetfeat.workloads.integer_operators import RESHAPES
+from hetfeat.workloads.integer_operators import MOVES
 from hetfeat.workloads.integer_reference import Evaluator, operation
 from hetfeat.workloads.integer_tensors import Array, InexactError, Scaled
 from hetfeat.workloads.passes.integer_graph import GraphTensor, averaged, stored
@@ -63,10 +63,12 @@ MAKERS = {
     "nn.avg_pool2d": "avg_pool2d",
     "nn.conv2d": "conv2d",
     "nn.max_pool2d": "max_pool2d",
+    "nn.pad": "pad",
     "nn.relu": "relu",
     "permute_dims": "permute",
     "quantize": "quantize",
-    **dict.fromkeys(RESHAPES, "move"),
+    "split": "split",
+    **dict.fromkeys(MOVES, "move"),
 }
 """Method that makes integers of a call, by Relax's names without their first part."""
 
@@ -78,24 +80,32 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
     def visit_function_(self, function: Any) -> Any:
         self._known = Evaluator(dict.fromkeys(function.params))
         self._tensors: dict[Any, GraphTensor] = {}
+        self._parts: dict[Any, list[GraphTensor]] = {}
         return super().visit_function_(function)
 
     def visit_var_binding_(self, binding: Any) -> None:
-        value = binding.value
-        if self._is_known(binding) or not isinstance(value, relax.Call):
-            super().visit_var_binding_(binding)
-            return
-        name, arguments = operation(value)
-        made = getattr(self, MAKERS[name])(value, *arguments) if name in MAKERS else None
+        made = None if self._is_known(binding) else self._made(binding.value)
         if isinstance(made, GraphTensor):
             self._tensors[binding.var] = made
             made = self._real(made)
+        elif isinstance(made, list):
+            self._parts[binding.var] = made
+            made = relax.Tuple([self._real(part) for part in made])
         if made is None:
             super().visit_var_binding_(binding)
             return
         inside = isinstance(binding.var, relax.DataflowVar)
         emit = self.builder_.emit if inside else self.builder_.emit_output
         self.set_var_remap(binding.var, emit(made))
+
+    def _made(self, value: Any) -> Any:
+        """What integers make of a value: a tensor or parts of one, an expression, or None."""
+        if isinstance(value, relax.TupleGetItem) and value.tuple_value in self._parts:
+            return self._parts[value.tuple_value][int(value.index)]
+        if not isinstance(value, relax.Call):
+            return None
+        name, arguments = operation(value)
+        return getattr(self, MAKERS[name])(value, *arguments) if name in MAKERS else None
 
     def _is_known(self, binding: Any) -> bool:
         """Whether it is a constant, which is then kept."""
@@ -330,13 +340,8 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         return None
 
     def move(self, call: Any, value: Any, *arguments: Any) -> Any:
-        tensor = self._tensor(value)
-        if tensor is None or tensor.scale.size > 1:
+        if (tensor := self._movable(value)) is None:
             return None
-        tensor = replace(tensor, integers=self._pooled(tensor.integers, tensor.pools), pools=())
-        if tensor.offset.size > 1:  # a bias, which would have to be moved, too
-            sums = self._emit(relax.op.add, tensor.integers, tensor.offset.astype(np.int32))
-            tensor = replace(tensor, integers=sums, offset=np.zeros(1, np.int64))
         moved = self.builder_.emit(relax.Call(call.op, [tensor.integers, *arguments], call.attrs))
         shape = (1,) * len(moved.ty.shape)
         return replace(
@@ -345,6 +350,36 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
             scale=tensor.scale.reshape(shape),
             offset=tensor.offset.reshape(shape),
         )
+
+    def _movable(self, value: Any) -> GraphTensor | None:
+        """A tensor of one scale and one offset, pooled already."""
+        tensor = self._tensor(value)
+        if tensor is None or tensor.scale.size > 1:
+            return None
+        tensor = replace(tensor, integers=self._pooled(tensor.integers, tensor.pools), pools=())
+        if tensor.offset.size == 1:
+            return tensor
+        # A bias would have to be moved, too.
+        sums = self._emit(relax.op.add, tensor.integers, tensor.offset.astype(np.int32))
+        ones = (1,) * tensor.scale.ndim
+        return replace(tensor, integers=sums, offset=np.zeros(ones, np.int64))
+
+    def split(self, call: Any, value: Any) -> Any:
+        if (tensor := self._movable(value)) is None:
+            return None
+        parts = self.builder_.emit(relax.Call(call.op, [tensor.integers], call.attrs))
+        places = [relax.TupleGetItem(parts, place) for place in range(len(call.ty.fields))]
+        return [replace(tensor, integers=self.builder_.emit(place)) for place in places]
+
+    def pad(self, call: Any, value: Any, *_: Any) -> Any:
+        """Zero points around a tensor of 8 bits."""
+        tensor = self._tensor(value)
+        if tensor is None or not (tensor.is_padded_by_zeros and rules.is_pad_of_zeros(call)):
+            return None
+        zero = -int(tensor.offset.reshape(()))
+        around = [int(side) for side in call.attrs.pad_width]
+        padded = relax.op.nn.pad(tensor.integers, around, pad_value=zero)
+        return replace(tensor, integers=self.builder_.emit(padded))
 
     def permute(self, call: Any, value: Any) -> Any:
         """Elements in other places, and what is said of each channel with them."""

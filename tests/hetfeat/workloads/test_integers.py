@@ -43,7 +43,9 @@ class Drawn:
         shape = [d.dim_value for d in self.net.input.type.tensor_type.shape.dim]
         value = self.net.qdq("x", self.dtype())
         for _ in range(self.draw(st.integers(1, 3))):
-            kind = self.draw(st.sampled_from([self.convolved, self.pooled, self.summed]))
+            kinds = [self.convolved, self.pooled, self.summed]
+            moves = [self.padded, self.sliced, *([self.halved] if shape[1] % 2 == 0 else [])]
+            kind = self.draw(st.sampled_from([*kinds, *moves]))
             value, shape = kind(value, shape)
         value, shape = self.draw(st.sampled_from([self.averaged, self.multiplied]))(value, shape)
         return self.net.model(value)
@@ -93,6 +95,27 @@ class Drawn:
         other = self.net.qdq(self.cut(value), self.dtype(), scale=0.11)
         return self.net.qdq(self.cut(self.net.node("Add", value, other)), self.dtype()), shape
 
+    def padded(self, value, shape):
+        sides = [self.draw(st.integers(0, 2)) for _ in range(4)]
+        number = self.draw(st.sampled_from([None, 0, 1.5]))
+        made = self.net.padded(self.cut(value), [0, 0, *sides[:2], 0, 0, *sides[2:]], number)
+        wider = [side + sides[at] + sides[at + 2] for at, side in enumerate(shape[2:])]
+        return self.requantised(made), [*shape[:2], *wider]
+
+    def sliced(self, value, shape):
+        first, step = self.draw(st.integers(0, 1)), self.draw(st.sampled_from([1, 2]))
+        made = self.net.sliced(self.cut(value), [first, 0], [99, 99], [step, 1])
+        rows = len(range(first, shape[2], step))
+        return (self.requantised(made), [*shape[:2], rows, shape[3]]) if rows else (value, shape)
+
+    def halved(self, value, shape):
+        first, second = self.net.halves(value)
+        made = self.net.node("Add", self.net.qdq(first, self.dtype()), self.cut(second))
+        return self.requantised(made), [shape[0], shape[1] // 2, *shape[2:]]
+
+    def requantised(self, value):
+        return self.net.qdq(value, self.dtype(), scale=self.draw(st.sampled_from([0.05, 0.3])))
+
     def averaged(self, value, shape):
         pooled = self.net.qdq(self.net.node("GlobalAveragePool", value), self.dtype())
         weights, _ = self.weights((7, shape[1]), 0)
@@ -125,6 +148,32 @@ def test_what_is_written_computes_the_same_bits(data):
 @given(st.data())
 def test_what_is_compiled_computes_the_same_bits(data):
     assert_same_bits(Drawn(data).made())
+
+
+def test_what_only_moves_elements_moves_8_bits():
+    """A pad, a slice and halves, at the scale of what goes into them."""
+    from hetfeat.workloads.passes.integers import bindings, make_integers
+    from hetfeat.workloads.passes.simplify import operator_of
+
+    net = quantised.Qdq((1, 4, 8, 8))
+    numbers = {"scale": 0.03, "zero": 128}
+    value = net.qdq(net.padded(net.qdq("x", **numbers), [0, 0, 0, 1, 0, 0, 1, 0]), **numbers)
+    value = net.qdq(net.sliced(value, [1, 0], [9, 9], [2, 1]), **numbers)
+    first, second = (net.qdq(half, **numbers) for half in net.halves(value))
+    (weights, _), (others_, _) = net.filters((8, 2, 3, 3)), net.filters((8, 2, 1, 1))
+    made = [net.node("Conv", first, weights, pads=[1] * 4), net.node("Conv", second, others_)]
+    model = net.model(*(net.qdq(one) for one in made))
+    kinds = {
+        operator_of(binding.value): str(binding.var.ty.dtype)
+        for binding in bindings(make_integers(imported(model)))
+        if operator_of(binding.value) in ("relax.nn.pad", "relax.strided_slice", "relax.nn.conv2d")
+    }
+    assert kinds == {
+        "relax.nn.pad": "uint8",
+        "relax.strided_slice": "uint8",
+        "relax.nn.conv2d": "int32",
+    }
+    assert_same_bits(model, cpus=(AVX2,))
 
 
 @pytest.mark.parametrize("opset", [13, 21, *others(17, 19)])

@@ -72,7 +72,10 @@ def test_operators_that_tvm_does_not_know_are_named_all_at_once(tmp_path):
     assert "DYNAMIC_UPDATE_SLICE" in str(refused.value) and "'RNN'" in str(refused.value)
 
 
-def test_a_quantised_network_is_exact_and_near_litert(tmp_path):
+@pytest.mark.parametrize(
+    ("save", "products"), [(tflite_files.save_quantised, 3), (tflite_files.save_moves, 2)]
+)
+def test_a_quantised_network_is_exact_and_near_litert(tmp_path, save, products):
     import tvm
     from tvm import relax
 
@@ -80,12 +83,11 @@ def test_a_quantised_network_is_exact_and_near_litert(tmp_path):
     from hetfeat.workloads.example_inputs import exercised
     from hetfeat.workloads.relax import as_target, import_network, lower
 
-    path = tflite_files.save_quantised(tmp_path / "q.tflite")
-    network = exercised(load_network(str(path)), seed=0)
+    network = exercised(load_network(str(save(tmp_path / "q.tflite"))), seed=0)
     assert network.inputs[0].dtype == np.int8 and np.ptp(network.inputs[0].astype(int)) > 200
     module, litert = import_network(network), network.module(*network.inputs)
     found = quantised(module)
-    assert (found.products, found.in_float) == (3, ())
+    assert (found.products, found.in_float) == (products, ())
     draws, inexact = exact_outputs(network, found, [(list(network.inputs), litert)])
     ((_, (exact,)),) = draws
     assert inexact == "" and exact.dtype == np.int8 and np.ptp(exact.astype(int)) > 20
