@@ -4,7 +4,8 @@ import logging
 import random
 import statistics
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
@@ -14,6 +15,7 @@ from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceLost, DeviceMeasurer
+from hetfeat.measure.rounds import Rounds, rounds_of
 from hetfeat.records import Measurement, Program, Task, spread
 from hetfeat.tune.drift import DriftProbe
 from hetfeat.tune.evaluation_tasks import evaluation_order
@@ -85,6 +87,32 @@ class CollectProgress:
         return time.monotonic() - self.started
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """Programs of a task that are to run on every device.
+
+    Attributes:
+        task: Task.
+        programs: Number of them.
+        attempts: Most programs tried.
+        is_last: Whether nothing more is wanted of the task later.
+    """
+
+    task: Task
+    programs: int
+    attempts: int
+    is_last: bool
+
+
+@dataclass
+class _Batch:
+    """Programs that the first device is to measure, and those that it has not."""
+
+    wanted: _Wanted
+    programs: list[Program]
+    left: int
+
+
 @dataclass
 class _Answered:
     """Programs of one task that one device has answered for: their keys, and what is fast."""
@@ -109,7 +137,8 @@ def collect(
     The first device proposes; what ran there is replayed verbatim on the others, batch by batch
     in turn, so that slow changes of the machine meet all devices alike. Every measurement is in
     the store before the next is made; what the store holds already is not measured again, so an
-    interrupted run goes on where it was.
+    interrupted run goes on where it was. Where others build for the first device, batches of
+    several tasks are on their way at once.
 
     Args:
         store: Store that keeps the records.
@@ -146,29 +175,31 @@ class _Collecting:
         self._progress.known = sum(len(self._of(m, t).keys) for m in measurers for t in tasks)
 
     def run(self) -> Iterator[CollectProgress]:
-        if self._plan.evaluation_tasks:
-            yield from self._evaluation()
-        programs = self._plan.programs_per_task
-        for task in self._tasks:
-            self._progress.tasks += yield from self._fill(task, programs, programs)
-            yield self._progress
+        rounds, programs = rounds_of(self._measurers[0]), self._plan.programs_per_task
+        try:
+            yield from self._fill(rounds, self._evaluation())
+            yield from self._fill(
+                rounds, (_Wanted(task, programs, programs, True) for task in self._tasks)
+            )
+        finally:
+            rounds.stop()
         if self._passed_over and not self._progress.programs + self._progress.known:
             raise self._passed_over
 
-    def _evaluation(self) -> Iterator[CollectProgress]:
-        wanted = self._plan.evaluation_programs
-        chosen = sidecar_files.evaluation_tasks(self._store.path)
+    def _evaluation(self) -> Iterator[_Wanted]:
+        wanted, count = self._plan.evaluation_programs, self._plan.evaluation_tasks
+        chosen = sidecar_files.evaluation_tasks(self._store.path) if count else []
         by_hash = {task.hash: task for task in self._tasks}
-        order = evaluation_order(self._tasks, self._plan.seed)
+        order = evaluation_order(self._tasks, self._plan.seed) if count else ()
         for task in dict.fromkeys((*(by_hash[c] for c in chosen if c in by_hash), *order)):
             if task.hash not in chosen:
-                if len(chosen) >= self._plan.evaluation_tasks:
+                if len(chosen) >= count:
                     break
                 if not self._has(task, wanted):
                     continue
                 chosen.append(task.hash)
                 sidecar_files.save_evaluation_tasks(self._store.path, chosen)
-            yield from self._fill(task, wanted, round(self._config.attempts * wanted))
+            yield _Wanted(task, wanted, round(self._config.attempts * wanted), False)
 
     def _has(self, task: Task, wanted: int) -> bool:
         """Whether a task's design space has so many programs."""
@@ -181,71 +212,105 @@ class _Collecting:
             return False
         return len(programs) >= wanted
 
-    def _fill(
-        self, task: Task, wanted: int, attempts: int
-    ) -> Generator[CollectProgress, None, bool]:
-        """Measures until so many programs ran on every device, or so many were tried.
+    def _fill(self, rounds: Rounds, tasks: Iterator[_Wanted]) -> Iterator[CollectProgress]:
+        """Measures until so many programs of each task ran on every device, or were tried.
 
-        Returns:
-            Whether it went so far: a task that no programs can be made of is passed over.
+        A task that no programs can be made of is passed over.
         """
+        begun: deque[_Wanted] = deque()
+        flying: dict[str, _Batch] = {}
+        while True:
+            while len(flying) < rounds.at_once:
+                if not begun:
+                    if (wanted := next(tasks, None)) is None:
+                        break
+                    yield from self._catch_up(wanted.task)
+                    begun.append(wanted)
+                wanted = begun.popleft()
+                if programs := self._next_programs(wanted):
+                    rounds.begin(programs, self._incumbent_s(self._measurers[0], wanted.task))
+                    flying[wanted.task.hash] = _Batch(wanted, programs, len(programs))
+                elif wanted.is_last:
+                    yield self._progress
+            if not flying:
+                return
+            measurement = rounds.next()
+            batch = flying[measurement.program.task.hash]
+            self._keep(self._measurers[0], measurement)
+            yield self._progress
+            batch.left -= 1
+            if not batch.left:
+                begun.append(flying.pop(batch.wanted.task.hash).wanted)
+                yield from self._replay(batch)
+
+    def _catch_up(self, task: Task) -> Iterator[CollectProgress]:
+        """Measures on the other devices what ran on the first before an interrupt."""
+        size = self._config.batch
+        for measurer in self._measurers[1:]:
+            missing = self._missing(measurer, task)
+            for start in range(0, len(missing), size):
+                yield from self._measure(measurer, task, missing[start : start + size])
+
+    def _replay(self, batch: _Batch) -> Iterator[CollectProgress]:
+        """Measures on the other devices what ran on the first."""
+        task = batch.wanted.task
+        latency_s = self._of(self._measurers[0], task).latency_s
+        ran = [program for program in batch.programs if program.trace in latency_s]
+        for measurer in self._measurers[1:]:
+            yield from self._measure(measurer, task, ran)
+        self._drift_probe.measure_if_due(self._measurers)
+
+    def _next_programs(self, wanted: _Wanted) -> list[Program]:
+        """Programs of a task that are not tried yet; none where it has enough, or has no more."""
+        task, answered = wanted.task, self._of(self._measurers[0], wanted.task)
+        left, programs = wanted.attempts - len(answered.keys), []
         try:
-            yield from self._measure_until(task, wanted, attempts)
+            if left > 0 and self._on_all_devices(task) < wanted.programs:
+                count = min(self._config.batch, left)
+                programs = self._propose(task, answered, count, wanted.programs)
         except DeviceLost:
             raise
         except WorkFailed as error:
             self._pass_over(error)
-            return False
-        return True
+            return []
+        if not programs:
+            self._progress.tasks += wanted.is_last
+            if answered.latency_s:
+                self._drift_probe.offer(task, answered.fastest(1)[0])
+        return programs
 
     def _pass_over(self, error: WorkFailed) -> None:
         log.warning("%s", error)
         self._passed_over = error
 
-    def _measure_until(self, task: Task, wanted: int, attempts: int) -> Iterator[CollectProgress]:
-        first, *others = self._measurers
-        answered, size = self._of(first, task), self._config.batch
-        for measurer in others:
-            missing = self._missing(measurer, task)
-            for start in range(0, len(missing), size):
-                yield from self._measure(measurer, task, missing[start : start + size])
-        while (tried := len(answered.keys)) < attempts and self._on_all_devices(task) < wanted:
-            batch = self._propose(task, answered, min(size, attempts - tried), wanted)
-            if not batch:
-                break  # a small design space: there are no more programs
-            yield from self._measure(first, task, batch)
-            ran = [program for program in batch if program.trace in answered.latency_s]
-            for measurer in others:
-                yield from self._measure(measurer, task, ran)
-            self._drift_probe.measure_if_due(self._measurers)
-        if answered.latency_s:
-            self._drift_probe.offer(task, answered.fastest(1)[0])
-
     def _measure(
-        self, measurer: DeviceMeasurer, task: Task, batch: list[Program]
+        self, measurer: DeviceMeasurer, task: Task, programs: list[Program]
     ) -> Iterator[CollectProgress]:
-        answered = self._of(measurer, task)
-        best_s = min(answered.latency_s.values(), default=None)
-        incumbent_s = {} if best_s is None else {task.hash: best_s}
-        for measurement in measurer.measure_each(batch, incumbent_s):
-            self._keep(measurement, answered)
+        incumbent_s = self._incumbent_s(measurer, task)
+        for measurement in measurer.measure_each(programs, incumbent_s):
+            self._keep(measurer, measurement)
             yield self._progress
-            if self._progress.programs % self._config.compact_every == 0:
-                self._store.compact()
 
-    def _keep(self, measurement: Measurement, answered: _Answered) -> None:
+    def _incumbent_s(self, measurer: DeviceMeasurer, task: Task) -> dict[str, float]:
+        best_s = min(self._of(measurer, task).latency_s.values(), default=None)
+        return {} if best_s is None else {task.hash: best_s}
+
+    def _keep(self, measurer: DeviceMeasurer, measurement: Measurement) -> None:
+        answered = self._of(measurer, measurement.program.task)
         answered.keys.add(measurement.program.key)
         self._progress.programs += 1
         most = self._config.reproducible_spread
         if measurement.error is None and spread(measurement.latencies_s) > most:
             sidecar_files.append_measurement(self._store.path, sidecar_files.REJECTED, measurement)
             self._progress.rejected += 1
-            return
-        self._store.append([measurement])
-        if measurement.latency_s is None:
-            self._progress.failed += 1
         else:
-            answered.latency_s[measurement.program.trace] = measurement.latency_s
+            self._store.append([measurement])
+            if measurement.latency_s is None:
+                self._progress.failed += 1
+            else:
+                answered.latency_s[measurement.program.trace] = measurement.latency_s
+        if self._progress.programs % self._config.compact_every == 0:
+            self._store.compact()
 
     def _missing(self, measurer: DeviceMeasurer, task: Task) -> list[Program]:
         """Programs that the first device has run and this one has not met, after an interrupt."""

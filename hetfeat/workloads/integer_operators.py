@@ -270,6 +270,11 @@ def _relu(_: Any, value: Any) -> Any:
     return value.cut(0, math.inf) if isinstance(value, Scaled) else cut_off(value, 0, math.inf)
 
 
+def _leaky_relu(call: Any, value: Any) -> Array:
+    value = as_real(value)
+    return np.where(value > 0, value, value * np.float32(call.attrs.alpha))
+
+
 def _clip(_: Any, value: Any, low: float, high: float) -> Any:
     if isinstance(value, Scaled):
         return value.cut(low, high)
@@ -311,6 +316,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "negative": _elementwise(np.negative),
     "nn.avg_pool2d": _avg_pool2d,
     "nn.conv2d": _conv2d,
+    "nn.leakyrelu": _leaky_relu,
     "nn.max_pool2d": _max_pool2d,
     "nn.pad": _pad,
     "nn.relu": _relu,

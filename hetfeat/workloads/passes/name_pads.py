@@ -4,8 +4,8 @@ from typing import Any
 
 import tvm
 from tvm import relax, tirx
-from tvm.sym.analyzer import Analyzer
 from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.sym.analyzer import Analyzer
 
 from hetfeat.workloads.passes.simplify import operator_of, rewritten, static_shape
 

@@ -13,6 +13,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.rounds import BuiltLibrary, BuiltRounds, InTurn
 from hetfeat.records import Measurement, Program, Task
+from hetfeat.tune.collect import Plan, collect
 from hetfeat.tune.guidance import GuidanceConfig
 from hetfeat.tune.session import Budget
 from hetfeat.tune.tuner import TuningOptions, tune
@@ -74,6 +75,9 @@ class Device:
     def rounds(self):
         return BuiltRounds(self.builder, self._run, lambda p, kind: self._measurement(p, (), kind))
 
+    def measure(self, programs):
+        return [self._run(program, None, None) for program in programs]
+
     def _run(self, program, built, best_s):
         if self.interrupt_after is not None and len(self.spans) >= self.interrupt_after:
             raise KeyboardInterrupt
@@ -98,15 +102,45 @@ def run(device, folder, trials=200, guidance=GuidanceConfig()):  # noqa: B008
     return tune(TASKS, measurer=device, journal=journal, budget=budget, options=options), journal
 
 
+def collected(device, folder, programs=24):
+    store = RecordStore.create(folder)
+    plan = Plan(programs, evaluation_tasks=1, evaluation_programs=40)
+    *_, progress = collect(store, [device], [task for task, _ in TASKS], plan)
+    assert progress.tasks == len(TASKS)
+    return store
+
+
+def busy_share(device):
+    """Of the time from the first run to the last, the share that the device runs."""
+    whole_s = device.spans[-1][1] - device.spans[0][0]
+    return sum(end - began for began, end in device.spans) / whole_s
+
+
 @pytest.mark.clock
 def test_with_builders_enough_the_device_idles_less_than_a_tenth(tmp_path):
     """Learning, which takes the processor here, is left out."""
     device = Device(SleepingBuilders(24, 0.05))
     tuned, _ = run(device, tmp_path / "many", guidance=GuidanceConfig(first_fit=10**6))
-    whole_s = device.spans[-1][1] - device.spans[0][0]
-    busy_s = sum(end - began for began, end in device.spans)
     assert tuned.trials == 200
-    assert busy_s / whole_s > 0.9
+    assert busy_share(device) > 0.9
+
+
+@pytest.mark.clock
+def test_while_records_are_collected_it_idles_less_than_a_tenth_too(tmp_path):
+    device = Device(SleepingBuilders(24, 0.05))
+    collected(device, tmp_path / "s", 64)
+    assert len(device.spans) > 300
+    assert busy_share(device) > 0.9
+
+
+def test_the_same_programs_are_collected_however_fast_builders_are(tmp_path):
+    found = []
+    for builders in (3, 24):
+        device = Device(SleepingBuilders(builders, 0.004))
+        store = collected(device, tmp_path / str(builders))
+        found.append(sorted(store.read(["program"])["program"].to_pylist()))
+    assert found[0] == found[1]
+    assert len(set(found[0])) == len(found[0]) > 5 * 24
 
 
 def test_a_seed_gives_the_same_rounds_however_fast_builders_are(tmp_path):

@@ -77,9 +77,11 @@ class Drawn:
         return self.net.filters(shape, axis, dtype, self.draw(st.booleans()), zero)
 
     def cut(self, value):
-        match self.draw(st.sampled_from(["not", "relu", "clip"])):
+        match self.draw(st.sampled_from(["not", "relu", "leaky", "clip"])):
             case "relu":
                 return self.net.node("Relu", value)
+            case "leaky":
+                return self.net.node("LeakyRelu", value, alpha=0.1)
             case "clip":
                 limits = [self.net.constant(np.float32(limit)) for limit in (0.1, 6)]
                 return self.net.node("Clip", value, *limits)
