@@ -222,9 +222,28 @@ def _pad(call: Any, value: Any, *_: Any) -> Any:
         raise InexactError("nn.pad")
     sides, number = [int(side) for side in call.attrs.pad_width], float(call.attrs.pad_value)
     around = list(zip(sides[::2], sides[1::2], strict=True))
-    if isinstance(value, Scaled) and value.is_padded_by_zeros and rules.is_pad_of_zeros(call):
+    if isinstance(value, Scaled) and value.is_of_8_bits and rules.is_pad_of_zeros(call):
         return replace(value, integers=np.pad(value.integers, around))
     return np.pad(as_real(value), around, constant_values=number)
+
+
+def _repeat(call: Any, value: Any) -> Any:
+    axis = call.attrs.axis
+    times, axis = int(call.attrs.repeats), None if axis is None else int(axis)
+    return _moved(value, lambda array: array.repeat(times, axis))
+
+
+def _resize2d(call: Any, value: Any, *_: Any) -> Any:
+    if (found := rules.repeats(call)) is None:
+        raise InexactError("image.resize2d")
+    times, (rows, columns) = found
+
+    def repeated(array: Array) -> Array:
+        return array.repeat(times, rows).repeat(times, columns)
+
+    if isinstance(value, Scaled) and value.is_of_8_bits:
+        return value.moved(repeated)
+    return repeated(as_real(value))
 
 
 def _limited(low: bool) -> Callable[..., Any]:
@@ -288,7 +307,7 @@ def _elementwise(operator: Callable[..., Array]) -> Callable[..., Any]:
     return apply
 
 
-MOVES = ("expand_dims", "flatten", "reshape", "squeeze", "strided_slice")
+MOVES = ("expand_dims", "flatten", "repeat", "reshape", "squeeze", "strided_slice")
 """Operators that give elements, or some of them, other places."""
 BOUNDS = ("maximum", "minimum")
 OPERATORS: dict[str, Callable[..., Any]] = {
@@ -306,6 +325,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "flatten": _in_shape,
     "floor": _elementwise(np.floor),
     "matmul": _matmul,
+    "image.resize2d": _resize2d,
     "isnan": _elementwise(np.isnan),
     "max": _largest(np.max),
     "maximum": _limited(low=True),
@@ -322,6 +342,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "nn.relu": _relu,
     "permute_dims": _permute_dims,
     "quantize": _quantize,
+    "repeat": _repeat,
     "reshape": _in_shape,
     "round": _elementwise(np.rint),
     "split": _split,

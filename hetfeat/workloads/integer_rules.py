@@ -17,6 +17,14 @@ QUANTISED = ("uint8", "int8")
 NARROW = 255
 """Largest absolute value of an integer of 8 bits less its zero point."""
 LARGEST_INT32 = 2**31 - 1
+REPEATING = (
+    ("asymmetric", "floor"),
+    ("half_pixel", "round_prefer_ceil"),
+    ("half_pixel", "round_prefer_floor"),
+    ("pytorch_half_pixel", "round_prefer_floor"),
+    ("tf_half_pixel_for_nn", "floor"),
+)
+"""How nearest neighbours are found where a resizing to a multiple repeats rows and columns."""
 
 
 def largest_sum(weights: Array, axis: int) -> int:
@@ -80,6 +88,23 @@ def is_usual_layout(convolution: Any) -> bool:
 def is_pad_of_zeros(pad: Any) -> bool:
     """Whether the number around a tensor is zero, which each zero point stands for."""
     return str(pad.attrs.pad_mode) == "constant" and float(pad.attrs.pad_value) == 0
+
+
+def repeats(resize: Any) -> tuple[int, tuple[int, int]] | None:
+    """How often a resizing repeats rows and columns, and their axes; None where it does more.
+
+    2, 4 and 8 alone: places that are counted in float32 are exact for them.
+    """
+    attributes, layout = resize.attrs, str(resize.attrs.layout)
+    how = (str(attributes.coordinate_transformation_mode), str(attributes.rounding_method))
+    if str(attributes.method) != "nearest_neighbor" or how not in REPEATING:
+        return None
+    axes = (layout.index("H"), layout.index("W"))
+    sides = [(int(resize.ty.shape[axis]), int(resize.args[0].ty.shape[axis])) for axis in axes]
+    for times in (2, 4, 8):
+        if all(to == times * of for to, of in sides):
+            return times, axes
+    return None
 
 
 def is_plain_pooling(call: Any) -> bool:

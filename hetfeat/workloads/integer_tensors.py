@@ -53,8 +53,8 @@ class Scaled:
         return is_plain and self.scale.size == 1
 
     @property
-    def is_padded_by_zeros(self) -> bool:
-        """Whether zeros around it are integers of its own."""
+    def is_of_8_bits(self) -> bool:
+        """Whether it is as it is stored, with one scale."""
         return self.is_factor and self.scale.size == 1
 
     @property

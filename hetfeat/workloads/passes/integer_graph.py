@@ -1,5 +1,6 @@
 """Quantised tensors of a graph: expressions of integers, and what makes numbers of them."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,22 @@ def averaged(tensor: GraphTensor, sums: Any, count: int) -> GraphTensor:
     scale, offset = tensor.scale / count, tensor.offset * count
     limit = rules.largest_count(count)
     return GraphTensor(sums, scale.reshape(ones), limit, offset=offset.reshape(ones))
+
+
+def pooled(builder: Any, value: Any, pools: Sequence[Any]) -> Any:
+    """A value after the maximum poolings of some calls."""
+    for call in pools:
+        value = builder.emit(relax.Call(call.op, [value], call.attrs))
+    return value
+
+
+def with_number(
+    builder: Any, operator: Callable[[Any, Any], Any], value: Any, number: Array
+) -> Any:
+    """What an operator makes of a value and a constant that broadcasts with it."""
+    if number.size == 1:  # no scalar: that would be code, and each layer a kernel of its own
+        number = number.reshape((1,) * len(value.ty.shape))
+    return builder.emit(operator(value, relax.const(number)))
 
 
 def stored(weights: Array) -> Any:

@@ -8,7 +8,7 @@ layouts pass.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +18,16 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from hetfeat.workloads import integer_rules as rules
-from hetfeat.workloads.integer_operators import MOVES
 from hetfeat.workloads.integer_reference import Evaluator, operation
 from hetfeat.workloads.integer_tensors import Array, InexactError, Scaled
-from hetfeat.workloads.passes.integer_graph import GraphTensor, averaged, stored
+from hetfeat.workloads.passes.integer_graph import (
+    GraphTensor,
+    averaged,
+    pooled,
+    stored,
+    with_number,
+)
+from hetfeat.workloads.passes.integer_moves import MOVERS, move
 from hetfeat.workloads.passes.simplify import operator_of, rewritten, static_shape
 
 
@@ -63,12 +69,8 @@ MAKERS = {
     "nn.avg_pool2d": "avg_pool2d",
     "nn.conv2d": "conv2d",
     "nn.max_pool2d": "max_pool2d",
-    "nn.pad": "pad",
     "nn.relu": "relu",
-    "permute_dims": "permute",
     "quantize": "quantize",
-    "split": "split",
-    **dict.fromkeys(MOVES, "move"),
 }
 """Method that makes integers of a call, by Relax's names without their first part."""
 
@@ -105,6 +107,9 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         if not isinstance(value, relax.Call):
             return None
         name, arguments = operation(value)
+        if name in MOVERS:
+            tensor = self._tensor(arguments[0])
+            return tensor and MOVERS[name](self.builder_, tensor, value)
         return getattr(self, MAKERS[name])(value, *arguments) if name in MAKERS else None
 
     def _is_known(self, binding: Any) -> bool:
@@ -144,9 +149,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         return self.builder_.emit(relax.op.astype(value, dtype))
 
     def _emit(self, operator: Callable[[Any, Any], Any], value: Any, number: Array) -> Any:
-        if number.size == 1:  # no scalar: that would be code, and each layer a kernel of its own
-            number = number.reshape((1,) * len(value.ty.shape))
-        return self.builder_.emit(operator(value, relax.const(number)))
+        return with_number(self.builder_, operator, value, number)
 
     def _scaled(self, value: Any, scale: Array) -> Any:
         return value if (scale == 1).all() else self._emit(relax.op.multiply, value, scale)
@@ -156,12 +159,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         for bound, operator in ((tensor.low, relax.op.maximum), (tensor.high, relax.op.minimum)):
             if math.isfinite(bound):
                 value = self._emit(operator, value, np.asarray(bound, np.float32))
-        return self._pooled(value, tensor.pools)
-
-    def _pooled(self, value: Any, pools: Sequence[Any]) -> Any:
-        for call in pools:
-            value = self.builder_.emit(relax.Call(call.op, [value], call.attrs))
-        return value
+        return pooled(self.builder_, value, tensor.pools)
 
     def dequantize(self, call: Any, data: Any, scale: Any, zero: Any) -> Any:
         dimensions, axis = len(data.ty.shape), int(call.attrs.axis)
@@ -202,7 +200,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         whole = self._cast(self.builder_.emit(relax.op.round(steps)), "int32")
         if zeros.any():
             whole = self._emit(relax.op.add, whole, zeros.astype(np.int32))
-        return self._pooled(self._cast(whole, dtype), pools)
+        return pooled(self.builder_, self._cast(whole, dtype), pools)
 
     def _quantize_anew(self, dtype: str, value: Any, scale: Any, zero: Any) -> Any:
         """With a scale and a zero point that are computed from other values."""
@@ -339,68 +337,13 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
                 return cut(tensor, float(bound))
         return None
 
-    def move(self, call: Any, value: Any, *arguments: Any) -> Any:
-        if (tensor := self._movable(value)) is None:
-            return None
-        moved = self.builder_.emit(relax.Call(call.op, [tensor.integers, *arguments], call.attrs))
-        shape = (1,) * len(moved.ty.shape)
-        return replace(
-            tensor,
-            integers=moved,
-            scale=tensor.scale.reshape(shape),
-            offset=tensor.offset.reshape(shape),
-        )
-
-    def _movable(self, value: Any) -> GraphTensor | None:
-        """A tensor of one scale and one offset, pooled already."""
-        tensor = self._tensor(value)
-        if tensor is None or tensor.scale.size > 1:
-            return None
-        tensor = replace(tensor, integers=self._pooled(tensor.integers, tensor.pools), pools=())
-        if tensor.offset.size == 1:
-            return tensor
-        # A bias would have to be moved, too.
-        sums = self._emit(relax.op.add, tensor.integers, tensor.offset.astype(np.int32))
-        ones = (1,) * tensor.scale.ndim
-        return replace(tensor, integers=sums, offset=np.zeros(ones, np.int64))
-
-    def split(self, call: Any, value: Any) -> Any:
-        if (tensor := self._movable(value)) is None:
-            return None
-        parts = self.builder_.emit(relax.Call(call.op, [tensor.integers], call.attrs))
-        places = [relax.TupleGetItem(parts, place) for place in range(len(call.ty.fields))]
-        return [replace(tensor, integers=self.builder_.emit(place)) for place in places]
-
-    def pad(self, call: Any, value: Any, *_: Any) -> Any:
-        """Zero points around a tensor of 8 bits."""
-        tensor = self._tensor(value)
-        if tensor is None or not (tensor.is_padded_by_zeros and rules.is_pad_of_zeros(call)):
-            return None
-        zero = -int(tensor.offset.reshape(()))
-        around = [int(side) for side in call.attrs.pad_width]
-        padded = relax.op.nn.pad(tensor.integers, around, pad_value=zero)
-        return replace(tensor, integers=self.builder_.emit(padded))
-
-    def permute(self, call: Any, value: Any) -> Any:
-        """Elements in other places, and what is said of each channel with them."""
-        if (tensor := self._tensor(value)) is None:
-            return None
-        integers = self._pooled(tensor.integers, tensor.pools)
-        moved = self.builder_.emit(relax.Call(call.op, [integers], call.attrs))
-        ones = (1,) * len(moved.ty.shape)
-        scale, offset = (
-            array.reshape(ones) if array.size == 1 else array.transpose(rules.order_of(call))
-            for array in (tensor.scale, tensor.offset)
-        )
-        return replace(tensor, integers=moved, scale=scale, offset=offset, pools=())
-
     def max_pool2d(self, call: Any, value: Any) -> Any:
         tensor = self._tensor(value)
         if tensor is None or not rules.is_plain_pooling(call):
             return None
         if tensor.product and rules.is_alike_in_windows(tensor.scale):
             return replace(tensor, pools=(*tensor.pools, call))
-        return self.move(call, value)
+        return move(self.builder_, tensor, call)
 
     def avg_pool2d(self, call: Any, value: Any) -> Any:
         """A convolution of each channel with ones."""

@@ -44,7 +44,12 @@ class Drawn:
         value = self.net.qdq("x", self.dtype())
         for _ in range(self.draw(st.integers(1, 3))):
             kinds = [self.convolved, self.pooled, self.summed]
-            moves = [self.padded, self.sliced, *([self.halved] if shape[1] % 2 == 0 else [])]
+            moves = [
+                self.padded,
+                self.sliced,
+                self.resized,
+                *([self.halved] if shape[1] % 2 == 0 else []),
+            ]
             kind = self.draw(st.sampled_from([*kinds, *moves]))
             value, shape = kind(value, shape)
         value, shape = self.draw(st.sampled_from([self.averaged, self.multiplied]))(value, shape)
@@ -109,6 +114,14 @@ class Drawn:
         made = self.net.sliced(self.cut(value), [first, 0], [99, 99], [step, 1])
         rows = len(range(first, shape[2], step))
         return (self.requantised(made), [*shape[:2], rows, shape[3]]) if rows else (value, shape)
+
+    def resized(self, value, shape):
+        how = self.draw(st.sampled_from(["half_pixel round_prefer_floor", "asymmetric floor"]))
+        places, nearest = how.split()
+        modes = {"coordinate_transformation_mode": places, "nearest_mode": nearest}
+        scales = self.net.constant(np.array([1, 1, 2, 2], np.float32))
+        made = self.net.node("Resize", self.cut(value), "", scales, mode="nearest", **modes)
+        return self.requantised(made), [*shape[:2], 2 * shape[2], 2 * shape[3]]
 
     def halved(self, value, shape):
         first, second = self.net.halves(value)
