@@ -80,14 +80,15 @@ def quantised_file(path: Path, module: nn.Module, shape: tuple[int, ...]) -> Non
     product = nn.Conv2d(width, 8, 1) if value.dim() == 4 else nn.Linear(width, 8)
     rng = np.random.default_rng(SEED)
     samples = [[rng.standard_normal(shape, np.float32)] for _ in range(8)]
-    network = Network("one", nn.Sequential(module, product).eval(), (samples[0][0],))
+    inputs = (torch.from_numpy(samples[0][0]),)
+    network = Network("one", nn.Sequential(module, product).eval(), inputs)
     model = quantised_model(network, float_model(network), samples)
     made_by = {name: node for node in model.graph.node for name in node.output}
     last = next(n for n in reversed(model.graph.node) if n.op_type in ("Conv", "MatMul", "Gemm"))
     quantised = made_by[last.input[0]].input[0]
     del model.graph.output[:]
     model.graph.output.append(
-        onnx.helper.make_tensor_value_info(quantised, onnx.TensorProto.UINT8, None)
+        onnx.helper.make_tensor_value_info(quantised, onnx.TensorProto.UINT8, value.shape)
     )
     onnx.save_model(model, path)
 
@@ -101,6 +102,7 @@ def computed(engine: str, path: Path, rows: list[np.ndarray]) -> list[np.ndarray
         return [np.asarray(compiled([row])[0]).copy() for row in rows]
     import onnxruntime
 
+    onnxruntime.set_default_logger_severity(3)
     options = onnxruntime.SessionOptions()
     if engine == "as it is written":
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -291,7 +291,7 @@ def _relu(_: Any, value: Any) -> Any:
 
 def _leaky_relu(call: Any, value: Any) -> Array:
     value = as_real(value)
-    return np.where(value > 0, value, value * np.float32(call.attrs.alpha))
+    return np.asarray(np.where(value > 0, value, value * np.float32(call.attrs.alpha)))
 
 
 def _clip(_: Any, value: Any, low: float, high: float) -> Any:

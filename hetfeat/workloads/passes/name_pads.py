@@ -30,7 +30,7 @@ class _PadNamer(PyExprMutator):  # type: ignore[misc]
         if pad is None:
             return call
         (value,), (before, number) = call.args[1].fields, pad
-        shapes = zip(static_shape(value), static_shape(call), before, strict=True)
+        shapes = zip(static_shape(value) or (), static_shape(call) or (), before, strict=True)
         around = [side for of, to, first in shapes for side in (first, to - of - first)]
         return relax.op.nn.pad(value, around, pad_value=number) if min(around) >= 0 else call
 
