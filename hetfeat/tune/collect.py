@@ -15,7 +15,7 @@ from hetfeat.dataset.schema import from_table
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceLost, DeviceMeasurer
-from hetfeat.measure.rounds import Rounds, rounds_of
+from hetfeat.measure.rounds import rounds_of
 from hetfeat.records import Measurement, Program, Task, spread
 from hetfeat.tune.drift import DriftProbe
 from hetfeat.tune.evaluation_tasks import evaluation_order
@@ -163,6 +163,7 @@ class _Collecting:
         config: CollectConfig,
     ) -> None:
         self._store, self._measurers, self._tasks, self._plan = store, measurers, tasks, plan
+        self._first = measurers[0]
         self._progress, self._config = CollectProgress(), config
         self._answered = {m.profile.name: _load_answered(store, m.profile.name) for m in measurers}
         self._drift_probe = DriftProbe(
@@ -175,14 +176,12 @@ class _Collecting:
         self._progress.known = sum(len(self._of(m, t).keys) for m in measurers for t in tasks)
 
     def run(self) -> Iterator[CollectProgress]:
-        rounds, programs = rounds_of(self._measurers[0]), self._plan.programs_per_task
+        programs, self._rounds = self._plan.programs_per_task, rounds_of(self._first)
         try:
-            yield from self._fill(rounds, self._evaluation())
-            yield from self._fill(
-                rounds, (_Wanted(task, programs, programs, True) for task in self._tasks)
-            )
+            yield from self._fill(self._evaluation())
+            yield from self._fill(_Wanted(t, programs, programs, True) for t in self._tasks)
         finally:
-            rounds.stop()
+            self._rounds.stop()
         if self._passed_over and not self._progress.programs + self._progress.known:
             raise self._passed_over
 
@@ -204,7 +203,7 @@ class _Collecting:
     def _has(self, task: Task, wanted: int) -> bool:
         """Whether a task's design space has so many programs."""
         try:  # twice as many: children may draw the same program
-            programs = self._measurers[0].sample(task, 2 * wanted, self._plan.seed)
+            programs = self._first.sample(task, 2 * wanted, self._plan.seed)
         except DeviceLost:
             raise
         except WorkFailed as error:
@@ -212,15 +211,16 @@ class _Collecting:
             return False
         return len(programs) >= wanted
 
-    def _fill(self, rounds: Rounds, tasks: Iterator[_Wanted]) -> Iterator[CollectProgress]:
+    def _fill(self, tasks: Iterator[_Wanted]) -> Iterator[CollectProgress]:
         """Measures until so many programs of each task ran on every device, or were tried.
 
-        A task that no programs can be made of is passed over.
+        A task that no programs can be made of is passed over. Before drift is measured all that is
+        under way comes in.
         """
         begun: deque[_Wanted] = deque()
         flying: dict[str, _Batch] = {}
         while True:
-            while len(flying) < rounds.at_once:
+            while len(flying) < self._rounds.at_once and not (flying and self._drift_probe.is_due):
                 if not begun:
                     if (wanted := next(tasks, None)) is None:
                         break
@@ -228,20 +228,22 @@ class _Collecting:
                     begun.append(wanted)
                 wanted = begun.popleft()
                 if programs := self._next_programs(wanted):
-                    rounds.begin(programs, self._incumbent_s(self._measurers[0], wanted.task))
+                    self._rounds.begin(programs, self._incumbent_s(self._first, wanted.task))
                     flying[wanted.task.hash] = _Batch(wanted, programs, len(programs))
                 elif wanted.is_last:
                     yield self._progress
             if not flying:
                 return
-            measurement = rounds.next()
+            measurement = self._rounds.next()
             batch = flying[measurement.program.task.hash]
-            self._keep(self._measurers[0], measurement)
+            self._keep(self._first, measurement)
             yield self._progress
             batch.left -= 1
             if not batch.left:
                 begun.append(flying.pop(batch.wanted.task.hash).wanted)
                 yield from self._replay(batch)
+                if not flying and self._drift_probe.is_due:
+                    self._measure_drift()
 
     def _catch_up(self, task: Task) -> Iterator[CollectProgress]:
         """Measures on the other devices what ran on the first before an interrupt."""
@@ -254,15 +256,20 @@ class _Collecting:
     def _replay(self, batch: _Batch) -> Iterator[CollectProgress]:
         """Measures on the other devices what ran on the first."""
         task = batch.wanted.task
-        latency_s = self._of(self._measurers[0], task).latency_s
+        latency_s = self._of(self._first, task).latency_s
         ran = [program for program in batch.programs if program.trace in latency_s]
         for measurer in self._measurers[1:]:
             yield from self._measure(measurer, task, ran)
+
+    def _measure_drift(self) -> None:
+        """The rounds end meanwhile: they may hold the device's servers."""
+        self._rounds.stop()
         self._drift_probe.measure_if_due(self._measurers)
+        self._rounds = rounds_of(self._first)
 
     def _next_programs(self, wanted: _Wanted) -> list[Program]:
         """Programs of a task that are not tried yet; none where it has enough, or has no more."""
-        task, answered = wanted.task, self._of(self._measurers[0], wanted.task)
+        task, answered = wanted.task, self._of(self._first, wanted.task)
         left, programs = wanted.attempts - len(answered.keys), []
         try:
             if left > 0 and self._on_all_devices(task) < wanted.programs:
@@ -314,7 +321,7 @@ class _Collecting:
 
     def _missing(self, measurer: DeviceMeasurer, task: Task) -> list[Program]:
         """Programs that the first device has run and this one has not met, after an interrupt."""
-        here, first = self._of(measurer, task), self._measurers[0]
+        here, first = self._of(measurer, task), self._first
         keys = self._of(first, task).latency_s.keys()
         missing = {Program(task, trace).key for trace in keys} - here.keys
         if not missing:
@@ -324,7 +331,7 @@ class _Collecting:
         return [program for program in programs if program.key in missing]
 
     def _propose(self, task: Task, answered: _Answered, count: int, wanted: int) -> list[Program]:
-        measurer, tried = self._measurers[0], len(answered.keys)
+        measurer, tried = self._first, len(answered.keys)
         draw = random.Random(f"{self._plan.seed} {task.hash} {tried}").randrange(2**20)
         varied: list[Program] = []
         if tried >= self._config.random_share * wanted and answered.latency_s:

@@ -42,9 +42,14 @@ class DriftProbe:
             self._programs.append(Program(task, trace))
             self._last_s = float("-inf")
 
+    @property
+    def is_due(self) -> bool:
+        """Whether there are programs that it is time to measure."""
+        return bool(self._programs) and time.monotonic() - self._last_s >= self._interval_s
+
     def measure_if_due(self, measurers: Sequence[DeviceMeasurer]) -> None:
-        """Measures all programs on all devices if it is time to."""
-        if time.monotonic() - self._last_s < self._interval_s:
+        """Measures all programs on all devices if it is time to; nothing else may be under way."""
+        if not self.is_due:
             return
         for measurer in measurers:
             for measurement in measurer.measure(self._programs):

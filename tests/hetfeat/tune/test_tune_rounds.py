@@ -13,7 +13,7 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.rounds import BuiltLibrary, BuiltRounds, InTurn
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.tune.collect import Plan, collect
+from hetfeat.tune.collect import CollectConfig, Plan, collect
 from hetfeat.tune.guidance import GuidanceConfig
 from hetfeat.tune.session import Budget
 from hetfeat.tune.tuner import TuningOptions, tune
@@ -30,19 +30,23 @@ class SleepingBuilders:
 
     def __init__(self, builders: int, build_s: float) -> None:
         self.threads, self.build_s, self.checked = ThreadPoolExecutor(builders), build_s, 0
+        self.open, self.futures = set(), []
 
     def submit(self, program, on_built):
-        self.threads.submit(self._build, program, on_built)
+        self.open.add(program.key)
+        self.futures.append(self.threads.submit(self._build, program, on_built))
 
     def check(self):
         self.checked += 1
 
     def forget(self):
-        self.threads.shutdown(cancel_futures=True)
+        for future in self.futures:
+            future.cancel()
 
     def _build(self, program, on_built):
         number = number_of(program)
         time.sleep(self.build_s * (4 if number % 8 == 0 else 1))
+        self.open.discard(program.key)
         on_built(program, "build" if number % 50 == 3 else BuiltLibrary(b"", []))
 
 
@@ -57,6 +61,7 @@ class Device:
 
     def __init__(self, builder, interrupt_after=None) -> None:
         self.builder, self.spans, self.interrupt_after = builder, [], interrupt_after
+        self.measured_again = 0
 
     def sample(self, task, count, seed):
         order = np.random.default_rng(seed).permutation(400)[:count]
@@ -76,6 +81,8 @@ class Device:
         return BuiltRounds(self.builder, self._run, lambda p, kind: self._measurement(p, (), kind))
 
     def measure(self, programs):
+        assert not self.builder.open, "it would let go of them"
+        self.measured_again += len(programs)
         return [self._run(program, None, None) for program in programs]
 
     def _run(self, program, built, best_s):
@@ -102,10 +109,11 @@ def run(device, folder, trials=200, guidance=GuidanceConfig()):  # noqa: B008
     return tune(TASKS, measurer=device, journal=journal, budget=budget, options=options), journal
 
 
-def collected(device, folder, programs=24):
+def collected(device, folder, programs=24, drift_interval_s=600.0):
     store = RecordStore.create(folder)
     plan = Plan(programs, evaluation_tasks=1, evaluation_programs=40)
-    *_, progress = collect(store, [device], [task for task, _ in TASKS], plan)
+    config = CollectConfig(drift_interval_s=drift_interval_s)
+    *_, progress = collect(store, [device], [task for task, _ in TASKS], plan, config)
     assert progress.tasks == len(TASKS)
     return store
 
@@ -137,7 +145,8 @@ def test_the_same_programs_are_collected_however_fast_builders_are(tmp_path):
     found = []
     for builders in (3, 24):
         device = Device(SleepingBuilders(builders, 0.004))
-        store = collected(device, tmp_path / str(builders))
+        store = collected(device, tmp_path / str(builders), drift_interval_s=0.1)
+        assert device.measured_again > 4, "with nothing under way"
         found.append(sorted(store.read(["program"])["program"].to_pylist()))
     assert found[0] == found[1]
     assert len(set(found[0])) == len(found[0]) > 5 * 24
