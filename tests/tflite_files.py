@@ -185,6 +185,32 @@ def save_moves(path: Path) -> Path:
     return _of_steps(path, graph, steps, buffers)
 
 
+def save_operator(path: Path, name: str, options, shape, others: list, out: tuple) -> Path:
+    """One operator on a tensor of int8, and on constants; a product is one with itself.
+
+    Args:
+        path: Path of the file.
+        name: Name of the operator.
+        options: Its options, an object of the schema, or None.
+        shape: Shape of the tensor.
+        others: Arrays of int32 that follow it.
+        out: Shape of each output, number of outputs.
+    """
+    kind, int32, (made, count) = schema.TensorType.INT8, schema.TensorType.INT32, out
+    graph = schema.SubGraphT()
+    graph.tensors = [_quantised(_tensor("x", shape, 0, kind), 0.05, 3)]
+    for place, values in enumerate(others, 1):
+        graph.tensors.append(_tensor(f"c{place}", values.shape, place, int32))
+    first = len(graph.tensors)
+    for place in range(count):
+        graph.tensors.append(_quantised(_tensor(f"y{place}", made, 0, kind), 0.05, 3))
+    graph.inputs, graph.outputs = [0], list(range(first, first + count))
+    kind_of = "NONE" if options is None else type(options).__name__.removesuffix("T")
+    inputs = [0, 0] if name == "BATCH_MATMUL" else list(range(first))
+    step = (name, inputs, graph.outputs, kind_of, options)
+    return _of_steps(path, graph, [step], [None, *others])
+
+
 def _of_steps(path: Path, graph, steps: list, buffers: list) -> Path:
     """Saves a graph of operators, each with its inputs, outputs and options."""
     graph.operators = []

@@ -187,9 +187,11 @@ class _Collecting:
 
     def _evaluation(self) -> Iterator[_Wanted]:
         wanted, count = self._plan.evaluation_programs, self._plan.evaluation_tasks
-        chosen = sidecar_files.evaluation_tasks(self._store.path) if count else []
+        if not count:
+            return
+        chosen = sidecar_files.evaluation_tasks(self._store.path)
         by_hash = {task.hash: task for task in self._tasks}
-        order = evaluation_order(self._tasks, self._plan.seed) if count else ()
+        order = evaluation_order(self._tasks, self._plan.seed)
         for task in dict.fromkeys((*(by_hash[c] for c in chosen if c in by_hash), *order)):
             if task.hash not in chosen:
                 if len(chosen) >= count:

@@ -6,12 +6,9 @@ from typing import Any
 MAGIC = b"TFL3"
 IN_FLOAT = frozenset(
     (
-        *("ARG_MAX", "ARG_MIN", "BATCH_MATMUL", "BATCH_TO_SPACE_ND", "BROADCAST_TO"),
-        *("DEPTH_TO_SPACE", "ELU", "EXPAND_DIMS", "GATHER", "GATHER_ND", "GELU"),
-        *("L2_NORMALIZATION", "MIRROR_PAD", "PACK", "PAD", "PADV2", "PRELU"),
-        *("RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SELECT", "SELECT_V2", "SLICE"),
-        *("SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SPLIT", "SPLIT_V", "SQUARE", "SQUEEZE"),
-        *("STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK"),
+        *("BATCH_MATMUL", "DEPTH_TO_SPACE", "ELU", "GATHER", "GELU", "MIRROR_PAD", "PACK", "PAD"),
+        *("RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SLICE", "SPACE_TO_DEPTH", "SPLIT", "SPLIT_V"),
+        *("SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK"),
     )
 )
 """Operators that TVM's importer takes in float32 and refuses in 8 bits."""

@@ -34,6 +34,28 @@ def test_a_pad_with_one_number_is_the_operator(number):
     assert float(attributes.pad_value) == (number or 0)
 
 
+def test_a_mask_is_no_pad():
+    """It chooses between what it reads and a number, too."""
+    from tvm import relax, te, tirx
+
+    from hetfeat.workloads.passes.integers import bindings
+    from hetfeat.workloads.passes.name_pads import name_pads
+    from hetfeat.workloads.passes.simplify import operator_of
+
+    def lower_half(x):
+        return te.compute(
+            x.shape, lambda i, j: te.if_then_else(i >= j, x[i, j], tirx.FloatImm("float32", 0.0))
+        )
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 4), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            masked = builder.emit_output(builder.emit_te(lower_half, x))
+        builder.emit_func_output(masked)
+    assert "relax.call_tir" in {operator_of(o.value) for o in bindings(name_pads(builder.get()))}
+
+
 @pytest.mark.parametrize(("pads", "mode"), [(SIDES, "reflect"), (SIDES, "edge")])
 def test_another_pad_stays_code(pads, mode):
     operators, _ = named(pads, mode=mode)

@@ -1,6 +1,7 @@
 """TFLite files: LiteRT's answers are TVM's, and what is amiss is said."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,71 @@ def test_a_quantised_network_is_exact_and_near_litert(tmp_path, save, products):
     computed = machine["main"](tvm.runtime.tensor(network.inputs[0]))
     computed = computed if hasattr(computed, "numpy") else computed[0]
     np.testing.assert_array_equal(computed.numpy(), exact)
+
+
+INTS = partial(np.array, dtype=np.int32)
+X = (1, 4, 4, 8)
+OPERATORS = {
+    "BATCH_MATMUL": ((1, 4, 8), [], (1, 4, 4), {"adjY": True}),
+    "DEPTH_TO_SPACE": ((1, 2, 2, 32), [], X, {"blockSize": 2}),
+    "ELU": (X, [], X, {}),
+    "GATHER": (X, [INTS([2, 0])], (1, 2, 4, 8), {"axis": 1}),
+    "GELU": (X, [], X, {}),
+    "MIRROR_PAD": (X, [INTS([[0, 0], [1, 1], [1, 1], [0, 0]])], (1, 6, 6, 8), {}),
+    "RESIZE_NEAREST_NEIGHBOR": (X, [INTS([8, 8])], (1, 8, 8, 8), {}),
+    "REVERSE_V2": (X, [INTS([2])], X, {}),
+    "SLICE": (X, [INTS([0, 1, 0, 2]), INTS([1, 2, 4, 4])], (1, 2, 4, 4), {}),
+    "SPACE_TO_DEPTH": (X, [], (1, 2, 2, 32), {"blockSize": 2}),
+    "SPLIT_V": (X, [INTS([4, 4]), INTS(3)], (1, 4, 4, 4), {"numSplits": 2}),
+    "SQUEEZE": (X, [], (4, 4, 8), {"squeezeDims": [0]}),
+    "STRIDED_SLICE": (X, [INTS([0, 1, 0, 0]), INTS(X), INTS([1, 2, 1, 1])], (1, 2, 4, 8), {}),
+    "TILE": (X, [INTS([1, 2, 1, 1])], (1, 8, 4, 8), {}),
+    "TRANSPOSE": (X, [INTS([0, 3, 1, 2])], (1, 8, 4, 4), {}),
+    "UNPACK": (X, [], (1, 4, 8), {"axis": 1, "num": 4}),
+}
+"""Shape of the tensor, constants, shape of an output, and options of operators on 8 bits."""
+OPTIONS = {
+    "BATCH_MATMUL": "BatchMatMul",
+    "ELU": None,
+    "REVERSE_V2": "ReverseV2",
+    "SPLIT_V": "SplitV",
+}
+"""Names of options that are not those of their operators."""
+
+
+def test_each_operator_in_float_is_tried():
+    from hetfeat.workloads.tflite_rewrites import IN_FLOAT
+
+    assert {*OPERATORS, "PACK", "PAD", "SPLIT"} == IN_FLOAT, "those three in `save_moves`"
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_that_tvm_refuses_in_8_bits_is_near_litert(tmp_path, name):
+    import tvm
+    from ai_edge_litert import schema_py_generated as schema
+    from tvm import relax
+
+    from hetfeat.workloads.relax import as_target, import_network, lower
+
+    shape, others, out, settings = OPERATORS[name]
+    kind = OPTIONS.get(name, name.title().replace("_", ""))
+    options = None if kind is None else getattr(schema, f"{kind}OptionsT")()
+    for setting, value in settings.items():
+        assert hasattr(options, setting)
+        setattr(options, setting, value)
+    count = settings.get("numSplits", settings.get("num", 1))
+    path = tflite_files.save_operator(tmp_path / "q", name, options, shape, others, (out, count))
+    network = load_network(str(path.rename(tmp_path / "q.tflite")))
+    pixels = np.random.default_rng(1).integers(-128, 128, shape, np.int8)
+    expected = network.module(pixels)
+    target = as_target({"kind": "llvm"})
+    executable = tvm.compile(lower(import_network(network), target), target)
+    found = relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(pixels))
+    found = [found] if hasattr(found, "numpy") else list(found)
+    assert len(found) == len(expected) == count
+    for one, wanted in zip(found, expected, strict=True):
+        assert np.ptp(wanted.astype(int)) > 10
+        assert np.abs(one.numpy().astype(int) - wanted).max() <= 1
 
 
 def test_each_program_of_a_quantised_network_has_the_bits_of_numpy(tmp_path, device):
