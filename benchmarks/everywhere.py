@@ -1,7 +1,8 @@
 """How fast networks become on this machine beside other engines: one command for any machine.
 
     python benchmarks/everywhere.py [--networks resnet50,bert_base] [--ways one-shot,quick,standard]
-                                    [--isa avx2] [--threads 1] [--model NAME] --work DIR
+                                    [--seeds 0,1,2] [--isa avx2] [--threads 1] [--model NAME]
+                                    --work DIR
     python benchmarks/everywhere.py --table
 
 Each network is deployed in each way by the public command, in a folder below DIR. Its report is a
@@ -12,6 +13,7 @@ kept, and does not count there. `--table` prints all lines as a table. Nothing e
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -52,6 +54,11 @@ OF_A_PLACE = ("bundle", "bundle_version", "run_id")
 KEPT_TO_ISA = ("torch", "openvino")
 """Engines that `ONEDNN_MAX_CPU_ISA` keeps to narrower vectors."""
 ONEDNN_NAMES = {"avx2": "AVX2", "sse42": "SSE41"}
+
+
+def numbers(text: str) -> list[int]:
+    """Numbers that commas divide."""
+    return [int(number) for number in text.split(",")]
 
 
 def device_of(work: Path, isa: str | None, threads: int | None) -> str:
@@ -119,29 +126,29 @@ def measure(given: argparse.Namespace) -> None:
     device = device_of(work, given.isa, given.threads)
     profile = find_profile(device)
     known = {
-        (line["machine"]["profile"], line["network"], line["way"])
+        (line["machine"]["profile"], line["network"], line["way"], line.get("seed", 0))
         for line in lines_of(given.results)
     }
     environment = kept_to(given.isa)
     options = ["--model", given.model] if given.model else []
     path = given.results / f"{profile.name}.jsonl"
-    for network in given.networks:
-        for way in given.ways:
-            if (profile.name, network, way) in known:
-                continue
-            out = work / f"{profile.name}-{network.replace('/', '-')}-{way}"
-            asked = [network, *WAYS[way], *options]
-            line = {
-                "machine": machine_of(profile, given.isa),
-                "versions": {package: version(package) for package in PACKAGES},
-                "unix_s": round(time.time()),
-                "network": network,
-                "way": way,
-                "report": deployed(out, device, asked, environment),
-            }
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+    for network, way, seed in itertools.product(given.networks, given.ways, given.seeds):
+        if (profile.name, network, way, seed) in known:
+            continue
+        out = work / f"{profile.name}-{network.replace('/', '-')}-{way}-{seed}"
+        asked = [network, *WAYS[way], "--seed", str(seed), *options]
+        line = {
+            "machine": machine_of(profile, given.isa),
+            "versions": {package: version(package) for package in PACKAGES},
+            "unix_s": round(time.time()),
+            "network": network,
+            "way": way,
+            "seed": seed,
+            "report": deployed(out, device, asked, environment),
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def share_of_fastest(line: dict[str, Any]) -> float | None:
@@ -181,6 +188,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--networks", type=lambda text: text.split(","), default=[*NETWORKS])
     options.add_argument("--ways", type=lambda text: text.split(","), default=[*WAYS])
+    options.add_argument("--seeds", type=numbers, default=[0])
     options.add_argument("--isa", choices=ONEDNN_NAMES)
     options.add_argument("--threads", type=int)
     options.add_argument("--model", help="by default the staged or the packaged one")

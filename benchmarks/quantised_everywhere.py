@@ -1,12 +1,12 @@
 """Networks in float32 and in int8, ours and other engines', in turns: one command for any machine.
 
     python benchmarks/quantised_everywhere.py --work DIR [--networks resnet50,bert_base]
-                                              [--way quick] [--isa avx2]
+                                              [--way quick] [--seeds 0,1,2] [--isa avx2]
     python benchmarks/quantised_everywhere.py --table
 
-Each network is deployed twice by the public command, in a folder below DIR: as it is, and with
-`--precision int8`, calibrated with random rows. Then all engines take turns, other engines on the
-network in float32 and on the one that was quantised. A line of
+Each network is deployed by the public command, in a folder below DIR: as it is, and with
+`--precision int8` for each seed, which draws the rows of the calibration, too. Then all engines
+take turns, other engines on the network in float32 and on the one that was quantised. A line of
 benchmarks/results/quantised/PROFILE.jsonl names the machine and the versions. What has a line is
 passed over. Beside a time in int8 stands how far the engine is from exact integers, on the sample
 of the bundle. `--isa` is as in benchmarks/everywhere.py. Nothing else may run.
@@ -14,6 +14,7 @@ of the bundle. `--isa` is as in benchmarks/everywhere.py. Nothing else may run.
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import time
@@ -68,6 +69,7 @@ def engines_of(network: Path, of_float: Path, of_int8: Path) -> dict[str, dict[s
 
 def measured(
     network: str,
+    seed: int,
     folder: Path,
     device: str,
     environment: dict[str, str],
@@ -76,17 +78,18 @@ def measured(
     """Both reports of a network, and the latencies of all engines."""
     folder.mkdir(parents=True, exist_ok=True)
     loaded = load_network(network)
-    calibration = folder / "calibration.npz"
-    np.savez(calibration, *calibration_rows(loaded.arrays(), given.rows, given.seed))
+    of_float, of_int8 = folder / FLOAT, folder / f"{INT8}-{seed}"
+    calibration = folder / f"calibration-{seed}.npz"
+    np.savez(calibration, *calibration_rows(loaded.arrays(), given.rows, seed))
     write_onnx(loaded, folder / "network.onnx")
     asked = [network, *everywhere.WAYS[given.way]]
-    in_int8 = [*asked, "--precision", INT8, "--calibration", str(calibration)]
+    in_int8 = [*asked, "--seed", str(seed), "--precision", INT8, "--calibration", str(calibration)]
     reports = {
-        precision: everywhere.deployed(folder / precision, device, words, environment)
-        for precision, words in {FLOAT: asked, INT8: in_int8}.items()
+        FLOAT: everywhere.deployed(of_float, device, asked, environment),
+        INT8: everywhere.deployed(of_int8, device, in_int8, environment),
     }
-    engines = engines_of(folder / "network.onnx", folder / FLOAT, folder / INT8)
-    threads = json.loads((folder / INT8 / "bundle.json").read_text())["threads"]
+    engines = engines_of(folder / "network.onnx", of_float, of_int8)
+    threads = json.loads((of_int8 / "bundle.json").read_text())["threads"]
     os.environ.update(environment)
     found = compare(engines, threads, given.rounds)
     engines_ms = {name: each and dataclasses.asdict(each) for name, each in found.items()}
@@ -101,11 +104,11 @@ def measure(given: argparse.Namespace) -> None:
     environment = everywhere.kept_to(given.isa)
     profile = find_profile(device)
     known = {
-        (line["machine"]["profile"], line["network"], line["way"])
+        (line["machine"]["profile"], line["network"], line["way"], line.get("seed", 0))
         for line in everywhere.lines_of(given.results)
     }
-    for network in given.networks:
-        if (profile.name, network, given.way) in known:
+    for network, seed in itertools.product(given.networks, given.seeds):
+        if (profile.name, network, given.way, seed) in known:
             continue
         folder = work / f"{profile.name}-{network.replace('/', '-')}-{given.way}"
         line = {
@@ -114,7 +117,8 @@ def measure(given: argparse.Namespace) -> None:
             "unix_s": round(time.time()),
             "network": network,
             "way": given.way,
-            **measured(network, folder, device, environment, given),
+            "seed": seed,
+            **measured(network, seed, folder, device, environment, given),
         }
         given.results.mkdir(parents=True, exist_ok=True)
         with (given.results / f"{profile.name}.jsonl").open("a") as file:
@@ -176,7 +180,7 @@ def main() -> None:
     options.add_argument("--isa", choices=everywhere.ONEDNN_NAMES)
     options.add_argument("--rows", type=int, default=8, help="of calibration; 8")
     options.add_argument("--rounds", type=int, default=8, help="turns of each engine; 8")
-    options.add_argument("--seed", type=int, default=0, help="of the calibration; 0")
+    options.add_argument("--seeds", type=everywhere.numbers, default=[0])
     options.add_argument("--work", type=Path, help="folder of bundles")
     options.add_argument("--results", type=Path, default=RESULTS)
     options.add_argument("--table", action="store_true")

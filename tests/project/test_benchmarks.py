@@ -18,8 +18,10 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import everywhere
 import failures
+import figures
 import final_figures
 import loop_nests
+import machine_code
 import model_baselines
 import model_losses
 import quantised_everywhere
@@ -330,6 +332,47 @@ def test_a_table_of_machines_names_the_fastest_peer_that_counts():
         "| zen3 | resnet50 | 1.50 (60 s) | not run | 0.95 (60 s, 3 leaked) |",
         "| zen5-avx2 | resnet50 | not run | 0.90 (60 s) | not run |",
     ]
+
+
+def test_seeds_of_one_day_stand_together_and_older_ones_are_gone():
+    lines = [
+        {"seed": 2, "unix_s": 0},
+        {"unix_s": 90_000},
+        {"seed": 1, "unix_s": 100_000},
+        {"seed": 1, "unix_s": 120_000},
+    ]
+    assert figures.newest_runs(lines) == [lines[1], lines[3]]
+
+
+LOOP = """main:
+\tvxorps\t%xmm0, %xmm0, %xmm0
+.LBB0_1:
+\tvmovups\t(%rsi), %ymm8
+\tvfmadd231ps\t(%rdi){1to8}, %ymm8, %ymm0
+\tvfmadd231ps\t%ymm9, %ymm8, %ymm1
+\tvmulss\t%xmm2, %xmm3, %xmm3
+\tvmovups\t%ymm1, 32(%rsp)
+\taddq\t$32, %rsi
+\tjne\t.LBB0_1
+.LBB0_2:
+\tvmulps\t%zmm2, %zmm3, %zmm3
+\tretq
+"""
+
+
+def test_machine_code_is_counted_in_all_and_in_the_loop_that_multiplies_most():
+    found = dict(zip(machine_code.NAMES, machine_code.columns_of(LOOP), strict=True))
+    counts = {name: round(np.expm1(value)) for name, value in found.items() if ": " in name}
+    assert counts["in all: instructions"] == 10
+    assert counts["in all: products"] == 4
+    assert counts["hot: products"] == 3  # three in the loop, though the block after it is wider
+    assert counts["hot: by the stack"] == 1
+    assert counts["hot: loads"] == 2 and counts["hot: stores"] == 1
+    assert counts["hot: broadcast loads"] == 1
+    assert found["hot: registers summed in"] == 3
+    assert found["hot: lanes a product"] == pytest.approx((8 + 8 + 1) / 3)
+    assert found["hot: share of all products"] == 0.75
+    assert (found["blocks"], found["blocks that repeat themselves"]) == (3, 1)
 
 
 def test_a_table_of_quantised_networks_has_ratios_in_turns():
