@@ -18,6 +18,8 @@ class MlpParameters:
             by default.
         learning_rate: Step size of Adam, falling to zero as a cosine; 7e-4 by default.
         weight_decay: Weight decay of Adam; 1e-6 by default.
+        average: Decay of the average of the weights that is kept, each step; 0.995 by default, 0
+            for the weights of the last step.
         width: Width of every layer; 256 by default.
         point_weight: Share of the loss that is the squared error of y, the rest ranks; 0.5 by
             default.
@@ -33,6 +35,7 @@ class MlpParameters:
     batch: int = 16
     learning_rate: float = 7e-4
     weight_decay: float = 1e-6
+    average: float = 0.995
     width: int = 256
     point_weight: float = 0.5
     lambda_rank: bool = False
@@ -52,6 +55,8 @@ class AttentionParameters:
             by default.
         learning_rate: Step size of Adam, falling to zero as a cosine; 1e-3 by default.
         weight_decay: Weight decay of Adam; 1e-6 by default.
+        average: Decay of the average of the weights that is kept, each step; 0.0, the default, for
+            the weights of the last step.
         layers: Layers of the bidirectional LSTM over a program's sequence; 3 by default.
         width: Width of an embedding, half of it for each direction; 128 by default.
         heads: Attention heads over the support set; 2 by default.
@@ -70,6 +75,7 @@ class AttentionParameters:
     batch: int = 16
     learning_rate: float = 1e-3
     weight_decay: float = 1e-6
+    average: float = 0.0
     layers: int = 3
     width: int = 128
     heads: int = 2

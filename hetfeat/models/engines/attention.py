@@ -155,7 +155,7 @@ def _trained(
         devices = torch.unique(torch.cat(together.of_all(_hardware(batch))), dim=0)
         net = AttentionNet(settings, scaling.step_width, devices)
         fitted = FittedAttention(net, scaling, options)
-        best = nets.Best(net, watch, lambda: fitted.margins(check, None))
+        best = nets.Best(net, watch, lambda: fitted.margins(check, None), settings.average)
         _descend(settings, net, list(net.parameters()), scaling, train, best, options)
         best.restore()
     _choose_heed(fitted, valid, settings.seed)

@@ -111,7 +111,7 @@ def _trained(
     check = scaling(valid.examples.batch.loaded())
     with nets.torch_threads(options.threads), nets.seeded(settings.seed):
         net = MlpNet(settings.width, scaling.step_width)
-        best = nets.Best(net, watch, lambda: _margins(net, check, options))
+        best = nets.Best(net, watch, lambda: _margins(net, check, options), settings.average)
         _descend(settings, net, list(net.parameters()), scaling, train, best, options)
         best.restore()
     return FittedMlp(net, scaling, options)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.early_stopping import EarlyStopping
@@ -99,28 +100,66 @@ def steps_of(
         yield torch.from_numpy(np.concatenate(chosen)), torch.from_numpy(chunk)
 
 
-@dataclass
 class Best:
-    """Keeps the weights of the epoch that was best on the valid side.
+    """Keeps the averaged weights of the epoch that was best on the valid side.
 
     Where several processes train together, they stop when the first one does.
+
+    Args:
+        net: Network that is trained.
+        watch: Judge of the valid side.
+        margins: Function that gives the network's margins of the valid side.
+        average: Decay of the average over steps, less in the first ones (`_averaging`); 0 for the
+            weights as they are.
     """
 
-    net: nn.Module
-    watch: EarlyStopping
-    margins: Callable[[], npt.NDArray[np.float64]]
-    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    def __init__(
+        self,
+        net: nn.Module,
+        watch: EarlyStopping,
+        margins: Callable[[], npt.NDArray[np.float64]],
+        average: float,
+    ) -> None:
+        self._net, self._watch, self._margins = net, watch, margins
+        self._averaged = AveragedModel(net, multi_avg_fn=_averaging(average))
+        self._weights = _copied(net)
+
+    def follow(self) -> None:
+        """Takes a step's weights into the average."""
+        self._averaged.update_parameters(self._net)
 
     def is_over(self, epoch: int) -> bool:
         """Whether to stop after this epoch."""
-        over = self.watch.is_over(epoch, self.margins())
-        if self.watch.best_epoch == epoch:
-            self.weights = {name: t.clone() for name, t in self.net.state_dict().items()}
+        own = _copied(self._net)
+        self._net.load_state_dict(self._averaged.module.state_dict())
+        over = self._watch.is_over(epoch, self._margins())
+        if self._watch.best_epoch == epoch:
+            self._weights = _copied(self._net)
+        self._net.load_state_dict(own)
         return together.of_first(over)
 
     def restore(self) -> None:
-        """Gives the network its best weights back."""
-        self.net.load_state_dict(self.weights)
+        """Gives the network its best weights."""
+        self._net.load_state_dict(self._weights)
+
+
+def _averaging(decay: float) -> Callable[[Any, Any, Any], None]:
+    """How weights enter their average: the first steps, which are far from the last, soon leave it.
+
+    That is the decay of TensorFlow's ExponentialMovingAverage with `num_updates`.
+    """
+
+    @torch.no_grad()
+    def update(averages: Any, weights: Any, count: Any) -> None:
+        own = min(decay, (1 + int(count)) / (10 + int(count)))
+        for average, weight in zip(averages, weights, strict=True):
+            average.lerp_(weight, 1 - own)
+
+    return update
+
+
+def _copied(net: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in net.state_dict().items()}
 
 
 def descend(
@@ -156,6 +195,8 @@ def descend(
             averaged_loss(positions, chunk).backward()
             nn.utils.clip_grad_norm_(parameters, options.steepest)
             optimiser.step()
+            if best:
+                best.follow()
         schedule.step()
         net.eval()
         if best and best.is_over(epoch):

@@ -23,12 +23,16 @@ class Rows:
         sizes: Number of rows of each part.
         program: Position of the program that each row is of, int64 [r].
         programs: Number of programs.
+        empty: Columns that no row has a value in, bool [columns].
+        has_gaps: Whether some rows lack a value that others have.
     """
 
     parts: Sequence[Callable[[], Floats]]
     sizes: Sequence[int]
     program: npt.NDArray[np.int64]
     programs: int
+    empty: npt.NDArray[np.bool_]
+    has_gaps: bool
 
     @property
     def in_memory(self) -> bool:
@@ -50,14 +54,20 @@ def rows_of(batch: Features, kind: str) -> Rows:
     pieces = batch.pieces()
     parts: list[Callable[[], Floats]] = []
     sizes, programs, start = [], [], 0
+    lacked_by_all = np.ones(len(table_names(kind)), bool)
+    lacked_by_some = ~lacked_by_all
     for piece in pieces:
         table = table_of(piece.loaded(), kind)
+        lacks = np.isnan(table.rows)
+        lacked_by_all &= lacks.all(0)
+        lacked_by_some |= lacks.any(0)
         again = partial(_read, piece, kind) if len(pieces) > 1 else partial(_same, table.rows)
         parts.append(again)
         sizes.append(len(table.rows))
         programs.append(table.program + start)
         start += table.programs
-    return Rows(parts, sizes, np.concatenate(programs), start)
+    has_gaps = bool((lacked_by_some & ~lacked_by_all).any())
+    return Rows(parts, sizes, np.concatenate(programs), start, lacked_by_all, has_gaps)
 
 
 def most_important(gains: Mapping[str, float], kind: str, count: int) -> Floats:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import xgboost
 
 from hetfeat.cluster import host_of
 from hetfeat.features.batch import Batch, Examples, Floats
-from hetfeat.features.out_of_core import scratch_folder
+from hetfeat.features.out_of_core import room_bytes, scratch_folder
 from hetfeat.models.aggregate import hardware_columns, table_names, table_of
 from hetfeat.models.base import OnEpoch
 from hetfeat.models.early_stopping import EarlyStopping
@@ -152,14 +153,27 @@ def _grow(
 
     if learn.in_memory:
         return boosted(xgboost.DMatrix(learn.whole()), xgboost.DMatrix(check.whole()))
+    if _bins_fit(learn, check):
+        matrix = xgboost.QuantileDMatrix(_Parts(learn, learn.empty))
+        return boosted(matrix, xgboost.QuantileDMatrix(_Parts(check, learn.empty), ref=matrix))
     with tempfile.TemporaryDirectory(dir=scratch_folder(), prefix="hetfeat-") as folder:
         return _from_files(learn, check, Path(folder), boosted)
 
 
+def _bins_fit(learn: Rows, check: Rows, share: float = 1 / 8) -> bool:
+    """Whether bins take at most this share of the free memory; making them took four times that.
+
+    A value's bin is a byte, and four where some values are missing.
+    """
+    values = sum(map(sum, (learn.sizes, check.sizes))) * len(learn.empty)
+    return values * (4 if learn.has_gaps or check.has_gaps else 1) <= room_bytes(share)
+
+
 def _from_files(learn: Rows, check: Rows, folder: Path, boosted: Callable[[Any, Any], Any]) -> Any:
     """A function of its own: the matrices, which remove their files, must go before the folder."""
-    matrix = xgboost.ExtMemQuantileDMatrix(_Parts(learn, folder / "train"))
-    judged = xgboost.ExtMemQuantileDMatrix(_Parts(check, folder / "valid"), ref=matrix)
+    empty = learn.empty
+    matrix = xgboost.ExtMemQuantileDMatrix(_Parts(learn, empty, folder / "train"))
+    judged = xgboost.ExtMemQuantileDMatrix(_Parts(check, empty, folder / "valid"), ref=matrix)
     return boosted(matrix, judged)
 
 
@@ -242,17 +256,22 @@ def _devices(batch: Batch) -> Floats:
 
 
 class _Parts(xgboost.DataIter):
-    """How XGBoost reads rows a part at a time; what it makes of them goes to `cache`."""
+    """How XGBoost reads rows a part at a time; what it makes of them goes to `cache`, or stays.
 
-    def __init__(self, rows: Rows, cache: Path) -> None:
-        super().__init__(cache_prefix=str(cache))
-        self._rows, self._next = rows, 0
+    Columns `empty`, which no split can read, are zeros: a row that lacks nothing takes less.
+    """
+
+    def __init__(self, rows: Rows, empty: npt.NDArray[np.bool_], cache: Path | None = None) -> None:
+        super().__init__(cache_prefix=str(cache) if cache else None)
+        self._rows, self._empty, self._next = rows, empty, 0
 
     def next(self, input_data: Callable[..., Any]) -> bool:
         """Gives the next part; False after the last."""
         if self._next == len(self._rows.parts):
             return False
-        input_data(data=self._rows.parts[self._next]())
+        rows = self._rows.parts[self._next]()
+        rows[:, self._empty] = 0
+        input_data(data=rows)
         self._next += 1
         return True
 

@@ -2,10 +2,12 @@
 
 import dataclasses
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 import stores
+import xgboost
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +21,8 @@ from hetfeat.models.hyperparameters import build
 from registry.jobs.train import TrainingRequest, load_data
 
 TREES = ("xgb", "lgbm")
+MATRICES = ("DMatrix", "QuantileDMatrix", "ExtMemQuantileDMatrix")
+"""How XGBoost has rows: as they are, as bins in memory, as bins in files."""
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +99,14 @@ def test_small_batches_are_parts_together(pair):
     same(inside.batch.take(np.zeros(3, np.int64)), spill_file.whole().loaded())
 
 
+@pytest.mark.parametrize("free_bytes", [1e6, 1e10], ids=["bins in files", "bins in memory"])
 @pytest.mark.parametrize("kind", ["flat", "sum"])
 @pytest.mark.parametrize("name", TREES)
-def test_the_same_seed_gives_the_same_trees(name, kind, pair):
+def test_the_same_seed_gives_the_same_trees(name, kind, free_bytes, pair, monkeypatch):
+    monkeypatch.setattr(host, "memory_left_bytes", lambda: free_bytes)
+    matrices = {each: mock.Mock(wraps=getattr(xgboost, each)) for each in MATRICES}
+    for each, watched in matrices.items():
+        monkeypatch.setattr(xgboost, each, watched)
     found = []
     for examples in pair:
         split = split_examples(examples, "by_task", 1)
@@ -107,6 +116,9 @@ def test_the_same_seed_gives_the_same_trees(name, kind, pair):
         model.fit(*sides[:2], lambda epoch, figures, to=curve: to.append(figures["valid_loss"]))
         found.append((curve, model.predict(sides[2].batch), evaluate(model, *sides).metrics))
     (curve, scores, metrics), (other_curve, other_scores, other_metrics) = found
+    if name == "xgb":
+        made = [matrices[each].call_count for each in MATRICES]
+        assert made == ([2, 0, 2] if free_bytes == 1e6 else [2, 2, 0])
     np.testing.assert_allclose(other_curve, curve, rtol=1e-6)
     np.testing.assert_allclose(other_scores, scores, rtol=1e-5)
     assert other_metrics["pca"] == pytest.approx(metrics["pca"], abs=1e-3)
@@ -115,6 +127,7 @@ def test_the_same_seed_gives_the_same_trees(name, kind, pair):
 
 def test_the_files_of_training_are_gone(pair, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(host, "memory_left_bytes", lambda: 1e6)
     model = build("xgb", "quick", 0, {"rounds": 3})
     during: list[list[Path]] = []
     model.fit(pair[1], pair[1], lambda *_: during.append(list(tmp_path.rglob("*.page"))))
