@@ -1,6 +1,7 @@
 """Networks: what their losses compare, how they are batched, and the support set of `attention`."""
 
 import dataclasses
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from hetfeat.models.engines.attention_net import LABELS, AttentionNet
 from hetfeat.models.engines.inputs import Scaling
 from hetfeat.models.engines.losses import Targets, loss_of
 from hetfeat.models.engines.mlp import MlpNet
-from hetfeat.models.engines.net import WEIGHTS, NetOptions, steps_of, torch_threads
+from hetfeat.models.engines.net import WEIGHTS, Best, NetOptions, steps_of, torch_threads
 from hetfeat.models.evaluate import evaluate
 from hetfeat.models.gbdt import XgbModel
 from hetfeat.models.hyperparameters import build
