@@ -6,7 +6,7 @@
 
 The packaged records are learnt from without the final networks. Each seed holds a fifth of their
 connected tasks out, on which ways are judged, and stops by a tenth of the rest. `as built` is what
-`hetfeat train` does, `last weights` the same without an average, `short` 25 epochs. `trees` is
+`hetfeat train` does, `last weights` the same without an average, `short` has 25 epochs. `trees` is
 `xgb` of the same sides. DIR has a file for each training, with its margins of the judged programs;
 those that it holds are not trained again. Intervals are of a bootstrap over connected tasks, paired
 with `as built`, all seeds together.
@@ -33,9 +33,10 @@ from hetfeat.models.labels import group_codes
 from hetfeat.models.metrics import by_group
 
 AS_BUILT, TREES = "as built", "trees"
-LAST, SHORT = {"average": 0.0}, {"rounds": 25, "patience": 25}
+AVERAGE, LAST, SHORT = {"average": 0.995}, {"average": 0.0}, {"rounds": 25, "patience": 25}
 WAYS: dict[str, dict[str, Any]] = {
     AS_BUILT: {},
+    "average": AVERAGE,
     "last weights": LAST,
     "short": SHORT,
     "short, last weights": SHORT | LAST,

@@ -353,13 +353,13 @@ def test_fine_tuning_reads_each_program_once_and_changes_the_last_block_alone(
 def test_an_average_of_the_weights_is_judged_and_kept_but_not_trained_on():
     net, judged = torch.nn.Linear(1, 1, bias=False), []
     watch = mock.Mock(best_epoch=0, is_over=lambda epoch, margins: judged.append(margins))
-    best = Best(net, watch, lambda: float(net.weight), average=0.5)
+    best = Best(net, watch, lambda: net.weight.item(), average=0.5)
     for weight in (1.0, 2.0, 4.0):
         torch.nn.init.constant_(net.weight, weight)
         best.follow()
     best.is_over(0)
-    assert float(net.weight) == 4
+    assert net.weight.item() == 4
     after_two = 2 / 11 * 1 + 9 / 11 * 2  # the first steps leave the average sooner than by half
     assert judged == [pytest.approx(3 / 12 * after_two + 9 / 12 * 4)]
     best.restore()
-    assert float(net.weight) == judged[0]
+    assert net.weight.item() == judged[0]
