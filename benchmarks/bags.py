@@ -48,6 +48,12 @@ class Sides:
     judged: Examples
     judged_units: np.ndarray
 
+    @property
+    def units_of_tasks(self) -> np.ndarray:
+        """The code of each judged task on a device."""
+        groups = by_group(group_codes(self.judged)[0])
+        return self.judged_units[[rows[0] for rows in groups]]
+
 
 @dataclass(frozen=True)
 class Member:
@@ -111,6 +117,13 @@ def members_of(folder: Path, kind: str, size: int, seed: int) -> list[Member] | 
     return [Member(**dict(np.load(path))) for path in paths]
 
 
+def keep(path: Path, arrays: dict) -> None:
+    """Writes a file of arrays at once."""
+    draft = path.with_suffix(".part.npz")
+    np.savez(draft, **arrays)
+    draft.replace(path)
+
+
 def run(given: argparse.Namespace, examples: Examples) -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     wanted = [
@@ -123,9 +136,7 @@ def run(given: argparse.Namespace, examples: Examples) -> None:
         path = path_of(given.out, kind, number, seed)
         if not path.exists():
             member = trained(sides_of(examples, seed), kind, number, seed)
-            draft = path.with_suffix(".part.npz")
-            np.savez(draft, **vars(member))
-            draft.replace(path)
+            keep(path, vars(member))
             print(f"{path.stem}: {member.train_s:.0f} s", file=sys.stderr, flush=True)
 
 
@@ -137,11 +148,7 @@ def together(each: Sequence[OfTasks]) -> dict[str, np.ndarray]:
 def tables(given: argparse.Namespace, examples: Examples) -> str:
     """What each bag reaches, by how much it exceeds one model as built, and what it costs."""
     sides = {seed: sides_of(examples, seed) for seed in given.seeds}
-    firsts = {
-        seed: [rows[0] for rows in by_group(group_codes(each.judged)[0])]
-        for seed, each in sides.items()
-    }
-    units = np.concatenate([sides[seed].judged_units[firsts[seed]] for seed in given.seeds])
+    units = np.concatenate([each.units_of_tasks for each in sides.values()])
     found, costs = {}, {}
     for kind in dict.fromkeys(["tenths", *given.kinds]):
         for size in SIZES:

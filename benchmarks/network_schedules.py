@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bags import parts_of, sides_of, together
+from bags import keep, parts_of, sides_of, together
 from final_figures import without_final
 from paired import FIGURES, gain, mean, of_tasks, shown
 from search import table
@@ -29,8 +29,6 @@ from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Examples
 from hetfeat.models.hyperparameters import build
-from hetfeat.models.labels import group_codes
-from hetfeat.models.metrics import by_group
 
 AS_BUILT, TREES = "as built", "trees"
 AVERAGE, LAST, SHORT = {"average": 0.995}, {"average": 0.0}, {"rounds": 25, "patience": 25}
@@ -81,9 +79,7 @@ def run(given: argparse.Namespace, examples: Examples) -> None:
         if path.exists():
             continue
         found = trained(model, WAYS.get(way, {}), seed, examples)
-        draft = path.with_suffix(".part.npz")
-        np.savez(draft, **found)
-        draft.replace(path)
+        keep(path, found)
         said = f"{found['train_s']:.0f} s, best of {found['epochs']} is {found['best']}"
         print(f"{path.stem}: {said}", file=sys.stderr, flush=True)
 
@@ -91,11 +87,7 @@ def run(given: argparse.Namespace, examples: Examples) -> None:
 def tables(given: argparse.Namespace, examples: Examples) -> str:
     """What each way reaches, and by how much it exceeds the network as built."""
     sides = {seed: sides_of(examples, seed) for seed in given.seeds}
-    firsts = {
-        seed: [rows[0] for rows in by_group(group_codes(each.judged)[0])]
-        for seed, each in sides.items()
-    }
-    units = np.concatenate([sides[seed].judged_units[firsts[seed]] for seed in given.seeds])
+    units = np.concatenate([each.units_of_tasks for each in sides.values()])
     rows = []
     for model in given.models:
         own = {}
