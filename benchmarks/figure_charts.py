@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from hetfeat.report.drawings import drawn
 from hetfeat.report.figures import new_figure
 
-Shares = tuple[str, str, str, Sequence[float]]
-"""Network, machine, way, and shares of the fastest peer's time."""
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#6f5f00")
+Shares = tuple[str, str, str, Sequence[float], str]
+"""Network, machine, way, shares of the fastest peer's time, and what is to be said of them."""
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#6f5f00", "#56b4e9", "#e69f00")
 WIDTH = 4.2
 DARK = (
     "<style>@media (prefers-color-scheme: dark) "
@@ -24,31 +24,37 @@ DARK = (
 
 
 def over_fastest(rows: Sequence[Shares]) -> tuple[str, bytes]:
-    """A dot for each run, a row for each network and way, a colour for each machine."""
-    machines = [*dict.fromkeys(machine for _, machine, _, _ in rows)]
+    """A dot for each run, a row for each network and way, a colour for each machine.
+
+    Dots of runs of which something is to be said are hollow.
+    """
+    machines = [*dict.fromkeys(machine for _, machine, *_ in rows)]
     networks = [*dict.fromkeys(network for network, *_ in rows)]
     kinds = sorted(
-        {(network, way) for network, _, way, _ in rows},
+        {(network, way) for network, _, way, *_ in rows},
         key=lambda kind: (networks.index(kind[0]), kind[1]),
     )
     figure, (axis,) = new_figure(1, width=WIDTH, height=1.2 + 0.24 * len(kinds))
-    for network, machine, way, shares in rows:
-        place = kinds.index((network, way))
-        colour = COLOURS[machines.index(machine) % len(COLOURS)]
-        known = {line.get_label() for line in axis.lines}
-        label = machine if machine not in known else None
+    for machine, colour in zip(machines, COLOURS, strict=False):
+        axis.plot([], [], "o", color=colour, markersize=6, label=machine)
+    for network, machine, way, shares, note in rows:
+        place, colour = kinds.index((network, way)), COLOURS[machines.index(machine)]
+        face = "none" if note else colour
         axis.plot([min(shares), max(shares)], [place] * 2, color=colour, linewidth=1)
-        axis.plot(shares, [place] * len(shares), "o", color=colour, markersize=6, label=label)
+        axis.plot(shares, [place] * len(shares), "o", color=colour, markersize=6, mfc=face)
     axis.axvline(1, color="black", linewidth=1)
     axis.set_yticks(range(len(kinds)), map(", ".join, kinds), fontsize=8.5)
     axis.invert_yaxis()
     axis.grid(axis="x", color="#dddddd", linewidth=0.6)
     axis.set_axisbelow(True)
-    figure.supxlabel("time / fastest peer's time (left of 1: faster)", fontsize=8.5)
-    figure.legend(fontsize=8.5, frameon=False, loc="outside upper center", ncols=4)
-    told = (
-        f"{network} on {machine}, {way}: {span(shares)}" for network, machine, way, shares in rows
-    )
+    said = "time / fastest peer's time (left of 1: faster)\nhollow: interrupted, or records leaked"
+    figure.supxlabel(said, fontsize=8.5)
+    figure.legend(fontsize=8.5, frameon=False, loc="outside upper center", ncols=3)
+    told = []
+    for kind in kinds:
+        of = [shares for network, _, way, shares, _ in rows if (network, way) == kind]
+        on = f"{len(of)} machines" if len(of) > 1 else "one machine"
+        told.append(f"{', '.join(kind)}: {span([share for one in of for share in one])} on {on}")
     alt = "Share of the fastest peer's time that tuned networks take. " + "; ".join(told)
     return alt, finished(figure)
 

@@ -61,10 +61,6 @@ class Latency:
     note: str
 
     @property
-    def how(self) -> str:
-        return ", ".join(filter(None, (WAYS[self.way], self.note)))
-
-    @property
     def shown(self) -> str:
         runs = f"{len(self.shares)} runs" if len(self.shares) > 1 else ""
         notes = ", ".join(filter(None, (runs, self.note)))
@@ -270,7 +266,7 @@ def charts() -> dict[str, tuple[str, bytes]]:
     """What a chart shows in words, and its bytes, by its name."""
     return {
         "tuned-over-fastest": figure_charts.over_fastest(
-            [(row.network, row.machine, row.how, row.shares) for row in latencies()]
+            [(row.network, row.machine, WAYS[row.way], row.shares, row.note) for row in latencies()]
         ),
         "time-to-tvm": figure_charts.time_to_tvm(copied("time-to-tvm")),
         "few-measurements": figure_charts.few_measurements(copied("few-measurements")),
