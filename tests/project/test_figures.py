@@ -88,10 +88,12 @@ def test_the_time_to_be_level_is_the_slowest_runs():
 
 
 def test_a_chart_has_the_same_bytes_each_time_and_a_dress_for_dark_pages():
-    rows = [("ResNet-50", "Zen 4", "quick", (0.9, 1.1))]
+    rows = [("ResNet-50", "Zen 4", "quick", (0.9, 1.1), "")]
     alt, picture = figure_charts.over_fastest(rows)
     assert figure_charts.over_fastest(rows) == (alt, picture)
-    assert "0.90 to 1.10" in alt
+    assert "ResNet-50, quick: 0.90 to 1.10 on one machine" in alt
+    rows += [("ResNet-50", "Zen 5", "quick", (1.2,), "3 leaked")]
+    assert "ResNet-50, quick: 0.90 to 1.20 on 2 machines" in figure_charts.over_fastest(rows)[0]
     assert b"prefers-color-scheme: dark" in picture and b"<dc:date>" not in picture
 
 
