@@ -35,10 +35,11 @@ def over_fastest(rows: Sequence[Shares]) -> tuple[str, bytes]:
         key=lambda kind: (networks.index(kind[0]), kind[1]),
     )
     figure, (axis,) = new_figure(1, width=WIDTH, height=1.2 + 0.24 * len(kinds))
-    for machine, colour in zip(machines, COLOURS, strict=False):
+    colours = dict(zip(machines, COLOURS, strict=False))
+    for machine, colour in colours.items():
         axis.plot([], [], "o", color=colour, markersize=6, label=machine)
     for network, machine, way, shares, note in rows:
-        place, colour = kinds.index((network, way)), COLOURS[machines.index(machine)]
+        place, colour = kinds.index((network, way)), colours[machine]
         face = "none" if note else colour
         axis.plot([min(shares), max(shares)], [place] * 2, color=colour, linewidth=1)
         axis.plot(shares, [place] * len(shares), "o", color=colour, markersize=6, mfc=face)

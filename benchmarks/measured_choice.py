@@ -27,10 +27,10 @@ from pathlib import Path
 
 import numpy as np
 import transfer_ways as ways
+from everywhere import numbers
 from paired import FIGURES, gain, mean, of_tasks, shown, units_of
 from search import read_lines, table
 
-from hetfeat.dataset.packaged import packaged_store
 from hetfeat.dataset.splits import split_examples
 from hetfeat.features.batch import Examples
 from hetfeat.models.aggregate import flat_features
@@ -183,14 +183,9 @@ def tables(lines: list[dict]) -> str:
     return "\n\n".join(parts)
 
 
-def numbers(text: str) -> list[int]:
-    return [int(each) for each in text.split(",")]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--public", type=Path)
-    parser.add_argument("--own", type=Path, default=packaged_store("gpu-nvidia"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--pairs", type=lambda text: text.split(","), default=[*PAIRS])
     parser.add_argument("--seeds", type=numbers, default=[0, 1])
