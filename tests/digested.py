@@ -146,7 +146,9 @@ def cpus_here():
     import tvm
     from tvm.target import codegen
 
-    own = codegen.llvm_get_system_cpu()
+    from hetfeat.devices import host
+
+    own = host.llvm_cpu()
     native = tvm.target.Target({"kind": "llvm", "mcpu": own})
     needs = {SSE: "sse4.2", AVX2: "avx2", AVX512: "avx512bw", VNNI: "avx512vnni"}
     return [own, *(cpu for cpu, name in needs.items() if codegen.target_has_features(name, native))]

@@ -1,12 +1,14 @@
 """What this machine says of itself, read from the operating system."""
 
 import contextlib
+import ctypes
 import math
 import os
 import platform
 import re
 import shutil
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,13 @@ CGROUP_MEMORY = (
 """Files of a group's memory in the second and the first version of cgroups: the folder of all
 groups, the name of the controller in `CGROUPS`, the files of its bound and of what it takes."""
 CACHES = "sys/devices/system/cpu/cpu0/cache"
+
+NEWER_CPU = "sapphirerapids"
+FLAGS_OF_NEWER = {"amx_int8", "amx_bf16", "avx512_fp16", "avx512_bf16", "avx_vnni"}
+"""What Linux says of a CPU with all that `NEWER_CPU` has and those before it have not."""
+
+ASK_FOR_TILES = (158, 0x1023, 18)
+"""`arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)` of Linux on x86-64."""
 
 TVM_SPINS = "10000"
 """TVM_THREAD_POOL_SPIN_COUNT: how often an idle thread of TVM yields before it sleeps, some 5 ms in
@@ -116,6 +125,46 @@ def cpu_model() -> str:
         text = ""
     found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return found.group(1).strip() if found else platform.processor() or platform.machine()
+
+
+def cpu_flags(root: Path = ROOT) -> frozenset[str]:
+    """What Linux says this CPU has; nothing where it does not say.
+
+    Args:
+        root: Folder that holds the system's `proc`, default `ROOT`.
+    """
+    try:
+        text = (root / "proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return frozenset(found[1].split()) if found else frozenset()
+
+
+def llvm_cpu(root: Path = ROOT) -> str:
+    """LLVM's name of this CPU.
+
+    LLVM goes by the model's number, and a hypervisor may give that of an older CPU: then flags
+    count.
+
+    Args:
+        root: Folder that holds the system's `proc`, default `ROOT`.
+    """
+    import tvm
+    from tvm.target import codegen
+
+    named = str(codegen.llvm_get_system_cpu())
+    target = tvm.target.Target({"kind": "llvm", "mcpu": named})
+    is_older = not codegen.target_has_features("amx-int8", target)
+    return NEWER_CPU if is_older and cpu_flags(root) >= FLAGS_OF_NEWER else named
+
+
+@cache
+def allow_tiles() -> bool:
+    """Asks Linux for AMX's tiles for this process, once; returns whether it has them."""
+    if "amx_tile" not in cpu_flags():
+        return False
+    return ctypes.CDLL(None).syscall(*ASK_FOR_TILES) == 0
 
 
 def cache_line_bytes(root: Path = ROOT) -> int:

@@ -5,6 +5,7 @@ measured figures as JSON: measuring wants a process of its own whose `TVM_NUM_TH
 from the start.
 """
 
+import functools
 import json
 import platform
 import re
@@ -40,9 +41,15 @@ FILL = "tvm.contrib.random.random_fill"
 """TVM's function that fills an array of floats where it lies."""
 
 CODE_FEATURES = re.compile(
-    r"(avx|sse(?!4a)|fma$|bmi|f16c|popcnt|lzcnt|movbe|gfni|neon|sve|dotprod|fullfp16|i8mm|bf16)"
+    r"(avx|sse(?!4a)|fma$|bmi|f16c|popcnt|lzcnt|movbe|gfni|neon|sve|dotprod|fullfp16|i8mm|bf16|amx)"
 )
 """CPU features that instructions are made from; a program runs without the others."""
+
+WITHOUT_TILES = ["-amx-tile", "-amx-int8", "-amx-bf16", "-amx-fp16", "-amx-complex"]
+"""TVM's attribute for a CPU whose tiles a hypervisor or Linux keeps from programs."""
+
+ASK_FOR_TILES = Path(__file__).with_name("ask_for_tiles.s")
+"""Assembly that libraries which may use tiles need."""
 
 RESTRICTED_CPU = {"avx2": "haswell", "sse42": "x86-64-v2"}
 """ISA -> the LLVM CPU whose widest vectors it is."""
@@ -71,7 +78,9 @@ def host_target(cores: int) -> dict[str, Any]:
 
     It names an Arm's triple: without one, whoever builds for it elsewhere would build for his own.
     """
-    target = {"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": cores}
+    target = {"kind": "llvm", "mcpu": host.llvm_cpu(), "num-cores": cores}
+    if has_tiles(target) and not host.allow_tiles():
+        target["mattr"] = WITHOUT_TILES
     machine = platform.machine()
     return target if machine == "x86_64" else target | {"mtriple": f"{machine}-linux-gnu"}
 
@@ -117,10 +126,23 @@ def linker(target: Mapping[str, Any]) -> Callable[..., Any]:
     """What links a library for a target: this machine's g++, or that of another's triple."""
     command = host.cross_compiler(target)
     if command is None:
-        return cast(Callable[..., Any], cc.create_shared)
+        return _link_with_tiles if has_tiles(target) else cast(Callable[..., Any], cc.create_shared)
     # Without a triple TVM takes this machine's for what it packs beside object files.
     linked = cc.cross_compiler(command, get_target_triple=lambda: target["mtriple"])
     return cast(Callable[..., Any], linked)
+
+
+def has_tiles(target: Mapping[str, Any]) -> bool:
+    """Whether programs for a target may use AMX's tiles."""
+    if target["kind"] != "llvm":
+        return False
+    return bool(codegen.target_has_features("amx-tile", tvm.target.Target(dict(target))))
+
+
+@functools.wraps(cc.create_shared)
+def _link_with_tiles(output: str, objects: Any, *arguments: Any, **options: Any) -> None:
+    objects = [objects] if isinstance(objects, str) else objects
+    cc.create_shared(output, [*objects, str(ASK_FOR_TILES)], *arguments, **options)
 
 
 LIBRARY = "probe.so"

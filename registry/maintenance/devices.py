@@ -15,9 +15,9 @@ from registry.maintenance.subprocess_check import CheckFinding, child, last_line
 _PROBE = "run `hetfeat devices probe`"
 _MISSING_FEATURES = """
 import json, sys
+from hetfeat.devices import host
 from hetfeat.devices.target import code_features
-from tvm.target import codegen
-here = code_features({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu()})
+here = code_features({"kind": "llvm", "mcpu": host.llvm_cpu()})
 print(json.dumps(sorted(set(code_features(json.loads(sys.argv[1]))) - set(here))))
 """
 

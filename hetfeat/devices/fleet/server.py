@@ -91,7 +91,7 @@ def _description(threads: int) -> dict[str, Any]:
     import tvm
     from tvm.target import codegen
 
-    mcpu = codegen.llvm_get_system_cpu()
+    mcpu = host.llvm_cpu()
     target = tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
     return {
         "machine": platform.machine(),

@@ -83,3 +83,42 @@ def test_a_real_group_is_heeded():
     finally:
         group.rmdir()
     assert 0 < int(told.stdout) < 300 << 20
+
+
+INTEL = {"amx_int8", "amx_bf16", "amx_tile", "avx512_fp16", "avx512_bf16", "avx_vnni"}
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize(
+    ("known_as", "flags", "named"),
+    [
+        ("rocketlake", INTEL, "sapphirerapids"),  # as a hypervisor numbers it
+        ("graniterapids", INTEL, "graniterapids"),
+        ("rocketlake", INTEL - {"amx_bf16"}, "rocketlake"),
+        ("znver5", {"avx_vnni", "avx512_bf16"}, "znver5"),
+        ("znver3", set(), "znver3"),
+    ],
+)
+def test_flags_count_where_the_model_s_number_is_that_of_an_older_cpu(
+    monkeypatch, tmp_path, known_as, flags, named
+):
+    from tvm.target import codegen
+
+    monkeypatch.setattr(codegen, "llvm_get_system_cpu", lambda: known_as)
+    (tmp_path / "proc").mkdir()
+    text = f"model name\t: a CPU\nflags\t\t: fpu {' '.join(sorted(flags))}\n"
+    (tmp_path / "proc/cpuinfo").write_text(text)
+    assert host.llvm_cpu(tmp_path) == named
+
+
+@pytest.mark.tvm
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_target_has_tiles_where_linux_allows_them(monkeypatch, allowed):
+    from hetfeat.devices import target
+
+    monkeypatch.setattr(host, "llvm_cpu", lambda: "sapphirerapids")
+    monkeypatch.setattr(host, "allow_tiles", lambda: allowed)
+    found = target.host_target(2)
+    assert target.has_tiles(found) == allowed
+    assert ("amx-tile" in target.code_features(found)) == allowed
+    assert target.vector_isa(found) == ("avx512", 64)
