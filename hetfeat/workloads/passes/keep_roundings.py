@@ -68,8 +68,9 @@ class _Fencer(PyExprMutator):  # type: ignore[misc]
 
 def rounded(data: te.Tensor) -> te.Tensor:
     """The elements, each rounded to float32 where it was computed."""
+    return te.compute(data.shape, lambda *at: fence(data(*at)), name="rounded")
 
-    def fence(*at: Any) -> Any:
-        return tvm.tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", data(*at))
 
-    return te.compute(data.shape, fence, name="rounded")
+def fence(value: Any) -> Any:
+    """A float32 as it was computed, which nothing around it is made one with."""
+    return tvm.tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", value)
