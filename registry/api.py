@@ -149,7 +149,8 @@ def deploy(
         search: Strategy that proposes programs; default `evolution`, which alone asks the model.
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
         on_progress: Callable that is told of progress as programs are measured, default None.
-        precision: `float32` (the default), `float16` or `int8`, as in `hetfeat.deploy_network`.
+        precision: `float32` (the default), `float16`, `bfloat16` or `int8`, as in
+            `hetfeat.deploy_network`.
         calibration: Inputs to quantise with: an `.npz` file, a folder of images or
             `module:function`; default None.
         max_loss: Most that `int8` may lose, as in `hetfeat.deploy_network`; default None.

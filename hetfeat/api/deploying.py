@@ -84,7 +84,8 @@ def deploy_network(
         journal: `OUT.journal` of the same network with other weights, default None: nothing is
             measured, what it holds is compiled.
         on_progress: Callable that is told of progress as programs are measured, default None.
-        precision: `float32` (the default); `float16`, on an NVIDIA GPU; or `int8`: quantised with
+        precision: `float32` (the default); `float16`, on an NVIDIA GPU; `bfloat16`, on a CPU with
+            AMX; or `int8`: quantised with
             `calibration`, and verified against exact integers; the report's `accuracy` says how far
             that is from float32.
         calibration: Inputs to quantise with, of two batches or more: an `.npz` file, a folder of

@@ -12,7 +12,7 @@ from typing import Any
 from hetfeat.deploy import runtime
 from hetfeat.deploy.bundle import read_manifest
 from hetfeat.deploy.messages import CompareEngine, TimeEngine, WarmEngine
-from hetfeat.deploy.precision import FLOAT16, FLOAT32, INT8, QUANTISED, slug_in
+from hetfeat.deploy.precision import FLOAT32, INT8, QUANTISED, half_of, slug_in
 from hetfeat.deploy.request import journal_path
 from hetfeat.errors import RequestError, WorkFailed, not_one_of
 from hetfeat.measure.machine_lock import timing
@@ -152,7 +152,7 @@ def _settings_of_peers(
             "pass --network, or no --peers",
         )
     settings = {"network": network, "seed": request.get("seed")}
-    return settings | {"outputs": request.get("outputs", []), "half": precision == FLOAT16}
+    return settings | {"outputs": request.get("outputs", []), "half": half_of(precision)}
 
 
 def _settings_in_int8(

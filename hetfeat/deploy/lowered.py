@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hetfeat.deploy.precision import FLOAT16
+from hetfeat.deploy.precision import half_of
 from hetfeat.deploy.request import DeployRequest, Imported
 from hetfeat.deploy.stages import Stopwatch
 from hetfeat.deploy.verify import OF_HALVES, Reference, ToleranceOptions, reference_of
@@ -72,8 +72,8 @@ def lower_networks(
     from hetfeat.workloads.relax import as_target, in_layout, save_workload
 
     target, watch = as_target(profile.target), Stopwatch()
-    half = request.precision == FLOAT16
-    tolerance = OF_HALVES if half else ToleranceOptions()
+    half = half_of(request.precision)
+    tolerance = OF_HALVES.get(request.precision, ToleranceOptions())
     with refusals(request.network):
         with watch.stage("lowering"):
             modules = [in_layout(imported.module, target, half=half) for imported in networks]

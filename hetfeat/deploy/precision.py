@@ -6,8 +6,8 @@ from typing import Any
 from hetfeat.devices.nvidia import has_tensor_cores
 from hetfeat.errors import RequestError
 
-FLOAT32, FLOAT16, INT8 = "float32", "float16", "int8"
-PRECISIONS = (FLOAT32, FLOAT16, INT8)
+FLOAT32, FLOAT16, BFLOAT16, INT8 = "float32", "float16", "bfloat16", "int8"
+PRECISIONS = (FLOAT32, FLOAT16, BFLOAT16, INT8)
 QUANTISED = "quantised.onnx"
 """Name of the file in a deployment's journal that is the quantised network."""
 
@@ -22,7 +22,7 @@ def check_precision(
             are several batch sizes, or a loss that is no share or of float32.
     """
     if precision not in PRECISIONS:
-        raise RequestError(f"precision '{precision}'", "float32, float16 or int8", "correct it")
+        raise RequestError(f"precision '{precision}'", " or ".join(PRECISIONS), "correct it")
     if (precision == INT8) != (calibration is not None):
         given = f"--precision {precision} with{'' if calibration is not None else 'out'}"
         raise RequestError(
@@ -45,7 +45,7 @@ def check_precision(
 
 
 def need_half(precision: str, device: str, target: Mapping[str, Any]) -> None:
-    """Refuses float16 on a device whose tensor cores no programs are made for.
+    """Refuses half precision on a device that does not multiply it, or that nothing is made for.
 
     Args:
         precision: Precision that is asked for.
@@ -53,14 +53,35 @@ def need_half(precision: str, device: str, target: Mapping[str, Any]) -> None:
         target: TVM's target of it.
 
     Raises:
-        RequestError: It is float16, and the device no NVIDIA GPU of sm_80 or later.
+        RequestError: It is float16, and the device no NVIDIA GPU of sm_80 or later; or bfloat16,
+            and the device no CPU with AMX.
     """
+    if precision == BFLOAT16 and not _multiplies_bfloat16(target):
+        raise RequestError(
+            f"--precision bfloat16 on '{device}', of {target.get('mcpu', target['kind'])}",
+            "a CPU with AMX for bfloat16",
+            "choose such a --device, or leave --precision out",
+        )
     if precision == FLOAT16 and not has_tensor_cores(target):
         raise RequestError(
             f"--precision float16 on '{device}', of {target.get('arch', target['kind'])}",
             "an NVIDIA GPU of sm_80 or later",
             "choose such a --device, or leave --precision out",
         )
+
+
+def _multiplies_bfloat16(target: Mapping[str, Any]) -> bool:
+    if target["kind"] != "llvm":
+        return False
+    import tvm
+    from tvm.target.codegen import target_has_features
+
+    return bool(target_has_features("amx-bf16", tvm.target.Target(dict(target))))
+
+
+def half_of(precision: str) -> str | None:
+    """The type that products are computed in where that is half of float32's bits, else None."""
+    return precision if precision in (FLOAT16, BFLOAT16) else None
 
 
 def slug_in(slug: str, precision: str) -> str:

@@ -48,7 +48,8 @@ class DeployRequest:
         outputs: Names of the outputs that are wanted; none, the default, for all.
         minutes: Most minutes of tuning, over all runs with one journal; None, the default, for what
             the effort allows.
-        precision: `float32`, the default, `float16`, or `int8` for a network quantised for it.
+        precision: `float32`, the default, `float16`, `bfloat16`, or `int8` for a network quantised
+            for it.
         calibration: Digest of the calibration data of `int8`, default None.
         max_loss: Most that `int8` may lose (`accuracy.Accuracy.loss`); None, the default, for no
             bound.
@@ -110,7 +111,7 @@ class _KeptRequest(Schema):
     digest: str | None = None
     outputs: list[str] = Field(default_factory=list)
     minutes: PositiveFloat | None = None
-    precision: Literal["float32", "float16", "int8"] = "float32"
+    precision: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
     calibration: Digest | None = None
     max_loss: Annotated[float, Field(ge=0, lt=1)] | None = None
 

@@ -42,12 +42,15 @@ class ToleranceOptions:
 
 TO_THE_BIT = ToleranceOptions(relative=0, of_what_changes=0, rounding=0)
 """What is allowed where integers are compared."""
-OF_HALVES = ToleranceOptions(relative=2e-2, of_what_changes=5e-2, rounding=2e-3, telling=0.5)
-"""What is allowed of a network whose products are of float16.
+OF_HALVES = {
+    "float16": ToleranceOptions(relative=2e-2, of_what_changes=5e-2, rounding=2e-3, telling=0.5),
+    "bfloat16": ToleranceOptions(relative=0.1, of_what_changes=0.2, rounding=1.6e-2, telling=0.5),
+}
+"""What is allowed of a network whose products are of half precision, by their type.
 
-Each number stored is off by up to 5e-4 of itself. torch's float16 was off by 2.7e-3 of the largest
-output, and 4.3e-3 of what changes, for BERT-base; by 7.9e-4 of the largest for ResNet-50, whose
-outputs hardly change.
+A number stored as float16 is off by up to 5e-4 of itself. torch's float16 was off by 2.7e-3 of the
+largest output, and 4.3e-3 of what changes, for BERT-base; by 7.9e-4 of the largest for ResNet-50,
+whose outputs hardly change. bfloat16 has three bits less: a number is off by up to 4e-3 of itself.
 """
 OF_OTHER_ROUNDINGS = ToleranceOptions(relative=0.1, of_what_changes=0.2, telling=0.5)
 """What is allowed of a quantised network of which float32 decides some steps."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hetfeat.dataset.store import RecordStore
-from hetfeat.deploy.precision import FLOAT16, FLOAT32, slug_in
+from hetfeat.deploy.precision import FLOAT32, half_of, slug_in
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import RequestError
 from hetfeat.records import Task
@@ -52,7 +52,7 @@ def tasks_of_networks(
         plain, batch = split_batch(name)
         network = load_network(plain, batch)
         with refusals(name):
-            module = in_layout(import_network(network), target, half=precision == FLOAT16)
+            module = in_layout(import_network(network), target, half=half_of(precision))
             found = extract_variant_tasks(module, target, TRANSFORMS)
         tasks |= {task.task.hash: task.task for task in found}
         modules |= {task.task.hash: save_workload(task.module) for task in found}

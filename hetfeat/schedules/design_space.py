@@ -19,7 +19,7 @@ from tvm.target.codegen import target_has_features
 from hetfeat.devices.nvidia import has_tensor_cores
 from hetfeat.devices.target import vector_isa
 from hetfeat.features.per_store import StoreFeatures
-from hetfeat.schedules import blocked, concatenated, integer, row_wise, winograd
+from hetfeat.schedules import blocked, concatenated, integer, row_wise, tiles, winograd
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.intrinsics import load_for_cpu, load_for_tensor_cores
 from hetfeat.schedules.registers import FLOAT32_BYTES, VectorUnit
@@ -31,6 +31,7 @@ from hetfeat.schedules.tensor_cores import (
     with_opt_in_memory,
 )
 from hetfeat.schedules.threads import first_kept, keeps_to_threads
+from hetfeat.schedules.tile_intrinsics import register_named
 
 ISAS_OF_FEW_REGISTERS = ("avx2", "sse42", "scalar")
 """Vector instructions with 16 registers; others have 32."""
@@ -118,6 +119,8 @@ class TaskSpace:
             return (), False
         if winograd.is_winograd(kernel):
             return winograd.SKETCHES, few
+        if in_tiles := tiles.sketches(kernel, target):
+            return in_tiles, True
         if instruction := integer.instruction_for(kernel, target):
             return integer.sketches(instruction), few or instruction.of_tensors
         if blocked.fills_registers(kernel, narrowest):
@@ -297,6 +300,7 @@ def replay(module: tvm.IRModule, trace: str) -> Schedule:
     load_for_cpu()
     if "wmma_" in trace:
         load_for_tensor_cores()
+    register_named(trace)
     schedule = Schedule(module, debug_mask="none")
     TvmTrace.apply_json_to_schedule(json.loads(trace), schedule)
     return schedule

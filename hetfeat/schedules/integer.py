@@ -44,7 +44,7 @@ def _computes(instruction: DotProducts, schedule: Any) -> bool:
     """Whether a kernel is a product of its types that fills registers, of whole groups."""
     if not blocked.fills_registers(schedule, instruction.lanes):
         return False
-    block = schedule.get(_anchor(schedule))
+    block = schedule.get(anchor_of(schedule))
     types = [str(read.source.dtype) for read in block.reads]
     depth = [axis for axis in block.iter_vars if int(axis.iter_type) == blocked.REDUCTION][-1]
     whole = int(depth.dom.extent) % instruction.deep == 0
@@ -65,9 +65,9 @@ def _grouped(
     instruction: DotProducts, schedule: Any, unit: VectorUnit, across_channels: bool
 ) -> None:
     """A block of rows and vectors of sums, over whose depth an instruction goes in groups."""
-    anchor, pads, output = _arranged(schedule)
+    anchor, pads, output = arranged(schedule)
     if not instruction.of_tensors:
-        _pack(schedule, anchor, instruction)
+        pack(schedule, anchor, instruction)
     *outer, x, channels = schedule.get_loops(output)
     wide = [loop for loop in outer if blocked.extent(schedule, loop) > 1]
     *_, of, _ = blocked.computed_loops(schedule, anchor, [*outer, x, channels])
@@ -102,18 +102,20 @@ def _grouped(
     _accumulate(schedule, anchor, instruction)
 
 
-def _anchor(schedule: Any) -> Any:
+def anchor_of(schedule: Any) -> Any:
+    """The block of the sum."""
     blocks = map(schedule.get_sblock, blocked.blocks(schedule))
-    return next(block for block in blocks if blocked.REDUCTION in _kinds(schedule, block))
+    return next(block for block in blocks if blocked.REDUCTION in kinds(schedule, block))
 
 
-def _kinds(schedule: Any, block: Any) -> list[int]:
+def kinds(schedule: Any, block: Any) -> list[int]:
+    """What each of a block's axes is, as TVM numbers it: `blocked.REDUCTION` or another."""
     return [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
 
 
-def _arranged(schedule: Any) -> tuple[Any, list[Any], Any]:
+def arranged(schedule: Any) -> tuple[Any, list[Any], Any]:
     """The block of the sum, those that pad its input, and that of the output; others inlined."""
-    names, anchor = blocked.blocks(schedule), _anchor(schedule)
+    names, anchor = blocked.blocks(schedule), anchor_of(schedule)
     at = names.index(str(schedule.get(anchor).name_hint))
     pads = [name for name in names[:at] if "pad" in name]
     for name in (*names[:at], *names[at + 1 : -1]):
@@ -124,7 +126,7 @@ def _arranged(schedule: Any) -> tuple[Any, list[Any], Any]:
     return anchor, [schedule.get_sblock(name) for name in pads], output
 
 
-def _pack(schedule: Any, anchor: Any, instruction: DotProducts) -> None:
+def pack(schedule: Any, anchor: Any, instruction: DotProducts) -> None:
     """Weights as [channels / 8, window, depth / 2, 8, 2], laid out before the network runs."""
     lanes, deep = instruction.lanes, instruction.deep
     packed = schedule.cache_read(anchor, 1, "global")
@@ -142,8 +144,8 @@ def _pack(schedule: Any, anchor: Any, instruction: DotProducts) -> None:
 def _accumulate(schedule: Any, block: Any, instruction: DotProducts) -> None:
     """The sums in registers, each step of the depth an instruction for each vector."""
     schedule.set_scope(block, 0, "local")
-    kinds = _kinds(schedule, block)
-    own = list(zip(schedule.get_loops(block)[-len(kinds) :], kinds, strict=True))
+    of_block = kinds(schedule, block)
+    own = list(zip(schedule.get_loops(block)[-len(of_block) :], of_block, strict=True))
     *outer, x, channels = [loop for loop, kind in own if kind != blocked.REDUCTION]
     *window, depth = [loop for loop, kind in own if kind == blocked.REDUCTION]
     vectors, lane = schedule.split(channels, [None, instruction.lanes])

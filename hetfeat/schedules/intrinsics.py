@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType
 
+from hetfeat.devices import host
 from hetfeat.errors import WorkFailed
 
 PACKAGE = "tvm.s_tir.tensor_intrin"
@@ -101,13 +102,15 @@ program of which one memory has both types.
 def load_for_cpu(triple: str | None = None) -> None:
     """Registers the tensor intrinsics of a triple's architecture, or of this CPU's; no others.
 
-    And has TVM round whole vectors, which it would take apart for one element after another.
+    And has TVM round whole vectors, which it would take apart for one element after another, and
+    Linux allow AMX's tiles to what is compiled in memory: a library asks for itself.
     """
     from tvm.ir import Op
 
     rounding = Op.get("tirx.nearbyint")
     if not rounding.get_attr("TVectorizable"):
         rounding.set_attr("TVectorizable", True)
+    host.allow_tiles()
     machine = triple.partition("-")[0] if triple else platform.machine()
     if PACKAGE not in sys.modules:
         found = importlib.util.find_spec(PACKAGE)

@@ -35,6 +35,7 @@ from hetfeat.workloads.passes.pad_rows import pad_integer_rows, pad_rows
 from hetfeat.workloads.passes.pad_scores import pad_scores
 from hetfeat.workloads.passes.pads_apart import keep_pads_apart
 from hetfeat.workloads.passes.products_in_fours import multiply_in_fours
+from hetfeat.workloads.passes.quick_steps import quicken_steps
 from hetfeat.workloads.passes.simplify import operator_of, simplify, static_shape
 from hetfeat.workloads.passes.vectorise_functions import vectorise_functions
 from hetfeat.workloads.passes.widen_integers import widen_integers
@@ -160,7 +161,7 @@ def lower(
 
 
 def in_layout(
-    module: tvm.IRModule, target: tvm.target.Target, *, half: bool = False
+    module: tvm.IRModule, target: tvm.target.Target, *, half: str | None = None
 ) -> tvm.IRModule:
     """The first half of `lower`, the longer one, which all variants of convolutions share.
 
@@ -169,7 +170,8 @@ def in_layout(
     Args:
         module: A network with its parameters bound.
         target: Target that it is compiled for.
-        half: Whether its products are computed in float16, default False.
+        half: `float16` or `bfloat16`, which its products are computed in; None, the default, for
+            float32.
     """
     step = relax.transform
     normal = [step.CanonicalizeBindings(), fold_constants, step.FoldConstant()]
@@ -199,7 +201,7 @@ def in_layout(
     ]
     with target:
         module = _where_they_can(module, passes)
-        return step.CanonicalizeBindings()(halve_products(module)) if half else module
+        return step.CanonicalizeBindings()(halve_products(module, half)) if half else module
 
 
 def _where_they_can(module: tvm.IRModule, passes: Sequence[Pass]) -> tvm.IRModule:
@@ -230,7 +232,8 @@ def into_kernels(
 
     with target:
         apply = [pad_scores, pad_rows, with_winograd, vectorise_functions, keep_roundings]
-        apply += [widen_integers, multiply_in_fours, pad_integer_rows, keep_pads_apart]
+        apply += [widen_integers, multiply_in_fours, quicken_steps, pad_integer_rows]
+        apply += [keep_pads_apart]
         module = _where_they_can(module, apply)
         return tvm.ir.transform.Sequential(kernels)(module)
 

@@ -111,7 +111,9 @@ class DeployOptions:
     batch: tuple[int, ...] = option((1,), "Batch sizes, such as 1,2,4,8.")
     refresh: bool = option(False, "Replace a bundle that is there.")
     precision: str = option(
-        "float32", "float32; float16 on a GPU; or int8 to quantise it.", type=PRECISION
+        "float32",
+        "float32; float16 on a GPU; bfloat16 with AMX; or int8 to quantise it.",
+        type=PRECISION,
     )
     calibration: str | None = option(
         None, "Inputs to quantise with: an .npz file, a folder of images or module:function."

@@ -90,7 +90,7 @@ class DeployJob:
         unrecorded: Whether to follow an alias to where no promotion put it, too; default False.
         output: Names of the outputs that are wanted; none, the default, for all.
         minutes: Most minutes of tuning; None, the default, for what the effort allows.
-        precision: `float32`, the default, `float16` or `int8`.
+        precision: `float32`, the default, `float16`, `bfloat16` or `int8`.
         calibration: Calibration data of `int8`: an `.npz` file, a folder of images or
             `module:function`; default None.
         max_loss: Most that `int8` may lose; None, the default, for any.

@@ -103,8 +103,9 @@ def test_a_chart_has_the_same_bytes_each_time_and_a_dress_for_dark_pages():
         ("amd-epyc-znver3-avx2-2t", "Zen 3"),
         ("amd-epyc-znver5-avx512-2t", "Zen 5"),
         ("amd-epyc-znver5-avx2-1t", "Zen 5, AVX2, 1 thread"),
+        ("intel-r-xeon-r-processor-sapphirerapids-avx512-2t", "Intel with AMX"),
         ("intel-avx512-2t", "intel-avx512-2t"),
     ],
 )
 def test_a_machine_is_named_as_people_do(profile: str, said: str):
-    assert figures.zen(profile) == said
+    assert figures.spoken(profile) == said

@@ -12,6 +12,7 @@ from typing import Any
 import tvm
 from tvm import te, tirx, topi
 from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.target.codegen import target_has_features
 
 from hetfeat.workloads.passes import OUT_ELEMENTWISE_FUSABLE
 from hetfeat.workloads.passes.simplify import operator_of, rewritten, static_shape
@@ -58,6 +59,8 @@ class _RowPadder(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule, dtypes: Sequence[str], spare: float) -> None:
         super().__init__(module)
         self._dtypes, self._spare = dtypes, spare
+        target = tvm.target.Target.current()
+        self._copies = dtypes == INTEGERS and target_has_features("amx-int8", target)
 
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
@@ -81,6 +84,7 @@ class _RowPadder(PyExprMutator):  # type: ignore[misc]
             tall,
             rows,
             str(call.ty.dtype),
+            self._copies and len(left) - 2 == tall,
             primfunc_name_hint="matmul",
             primfunc_attrs={"op_pattern": OUT_ELEMENTWISE_FUSABLE},
         )
@@ -117,7 +121,12 @@ def _matrices(value: Any, dtypes: Sequence[str]) -> tuple[int, ...]:
 
 
 def product(
-    data: te.Tensor, weights: te.Tensor, tall: int, rows: int, dtype: str = "float32"
+    data: te.Tensor,
+    weights: te.Tensor,
+    tall: int,
+    rows: int,
+    dtype: str = "float32",
+    copies: bool = False,
 ) -> te.Tensor:
     """`data` [..., depth] times `weights`, computed with `rows` rows.
 
@@ -128,13 +137,18 @@ def product(
         tall: Index of the dimension whose extent becomes `rows`.
         rows: Number of rows to compute, at least as many as there are.
         dtype: Type of the sums, `float32` by default.
+        copies: Whether there are rows of zeros after the last, as AMX's tiles want them, for which
+            `data` is copied; by default the last row is read again.
     """
     *many, depth = (int(extent) for extent in data.shape)
     *batch, _, columns = (int(extent) for extent in weights.shape)
     k = te.reduce_axis((0, depth), "k")
+    if copies:
+        after = [rows - many[tall] if axis == tall else 0 for axis in range(len(many) + 1)]
+        data = topi.nn.pad(data, [0] * len(after), after, 0, name="pad_temp")
 
     def of_data(at: Sequence[Any]) -> Any:
-        own = (te.min(a, many[i] - 1) if i == tall else a for i, a in enumerate(at))
+        own = (te.min(a, many[i] - 1) if i == tall and not copies else a for i, a in enumerate(at))
         return cast(data(*own, k))
 
     def cast(value: Any) -> Any:

@@ -292,10 +292,10 @@ def test_peers_of_a_bundle_for_a_gpu_run_on_it(monkeypatch):
     with pytest.raises(RequestError, match="torch, torch_compile, torch_max_autotune"):
         bench.bench_bundle(Path("b"), ("openvino",), None, 1)
     halves = {"precision": "float16", "slug": "resnet18_float16"}
-    for changed, half in (({}, False), (halves, True)):
+    for changed, half in (({}, None), (halves, "float16")):
         manifest["request"] |= changed
         bench.bench_bundle(Path("b"), bench.MORE_GPU_PEERS, "resnet18", 1)
-        assert told["torch_max_autotune"]["half"] is half
+        assert told["torch_max_autotune"]["half"] == half
     with pytest.raises(RequestError, match="resnet18_float16"):
         bench.bench_bundle(Path("b"), bench.GPU_PEERS, "resnet50", 1)
 
@@ -353,7 +353,9 @@ def test_a_peer_on_a_gpu_needs_a_torch_that_can():
         engines.torch_eager({"threads": 1, "network": "resnet18", "batch": 1, "seed": 0, "gpu": 1})
 
 
-@pytest.mark.parametrize(("half", "dtype"), [(True, "float16"), (False, "float32")])
+@pytest.mark.parametrize(
+    ("half", "dtype"), [("float16", "float16"), ("bfloat16", "bfloat16"), (None, "float32")]
+)
 def test_torch_runs_the_precision_that_is_asked_for(half, dtype):
     import torch
 

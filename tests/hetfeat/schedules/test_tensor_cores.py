@@ -131,7 +131,7 @@ def test_what_is_scheduled_computes_what_it_did(kind):
     shape = (1, 3, 12, 12) if kind is Residual else (1, 32, 32)
     network = Network("n", kind().eval(), (torch.randn(shape),))
     target = as_target(H100.target)
-    lowered = into_kernels(in_layout(import_network(network), target, half=True), target)
+    lowered = into_kernels(in_layout(import_network(network), target, half="float16"), target)
     tasks = [of for of in extract_tasks(lowered, target) if of.task.operator in PRODUCTS]
     assert len(tasks) >= 3
     rng = np.random.default_rng(0)

@@ -53,9 +53,9 @@ class Runs:
 def test_a_network_in_halves_is_near_the_same_in_float32(kind):
     network, target = network_of(kind), as_target(CPU)
     imported = import_network(network)
-    halved = in_layout(imported, target, half=True)
+    halved = in_layout(imported, target, half="float16")
     verified = verify(
-        Runs(into_kernels(halved, target)), reference_of(network, 0, tolerance=OF_HALVES)
+        Runs(into_kernels(halved, target)), reference_of(network, 0, tolerance=OF_HALVES["float16"])
     )
     exact = verify(
         Runs(into_kernels(in_layout(imported, target), target)), reference_of(network, 0)
@@ -68,19 +68,19 @@ def test_products_read_float16_and_only_the_input_is_cast_by_a_kernel_of_its_own
     target = as_target(preset("nvidia-h100").target)
     imported = import_network(network_of(kind))
     kernels = []
-    for half in (True, False):
+    for half in ("float16", None):
         lowered = into_kernels(in_layout(imported, target, half=half), target)
         tasks = extract_tasks(lowered, target)
         products = [task for task in tasks if task.task.operator in ("matmul", "conv2d")]
         assert len(products) >= 3
-        assert {multiplies_halves(Schedule(task.module)) for task in products} == {half}
+        assert {multiplies_halves(Schedule(task.module)) for task in products} == {half is not None}
         kernels.append(sum(task.weight for task in tasks))
     assert kernels[0] <= kernels[1] + 1
 
 
 def test_norms_and_softmax_store_what_products_read():
     target = as_target(preset("nvidia-h100").target)
-    halved = in_layout(import_network(network_of(Attention)), target, half=True)
+    halved = in_layout(import_network(network_of(Attention)), target, half="float16")
     kernels = {name.name_hint for name in halved.get_global_vars()} - {"main"}
     assert {"softmax", "layer_norm"} <= kernels
     for name in ("softmax", "layer_norm"):

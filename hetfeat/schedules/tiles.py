@@ -1,0 +1,137 @@
+"""Sketches of products of quantised tensors, or of bfloat16, whose sums stay in AMX's tiles."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from tvm.sym import detect_linear_equation
+from tvm.target import Target
+from tvm.target.codegen import target_has_features
+
+from hetfeat.schedules import blocked, integer
+from hetfeat.schedules.registers import VectorUnit
+from hetfeat.schedules.tile_intrinsics import FACTORS, TileBlock
+from hetfeat.workloads.tile_shapes import LANES, tiles_of
+
+FEATURES = {"uint8": "amx-int8", "uint16": "amx-bf16"}
+"""By the type of the data, what a CPU has that multiplies it."""
+
+
+def sketches(schedule: Any, target: Target) -> tuple[blocked.Sketch, ...]:
+    """Our sketches of a kernel in tiles; none where target or kernel are not for them.
+
+    Args:
+        schedule: Schedule of the kernel.
+        target: Target of TVM.
+    """
+    if not target_has_features("amx-tile", target) or not blocked.fills_registers(schedule, LANES):
+        return ()
+    return tuple(
+        partial(in_tiles, block, across_channels)
+        for block in _blocks(schedule)
+        if target_has_features(FEATURES[block.data], target)
+        for across_channels in (False, True)
+    )
+
+
+def _blocks(schedule: Any) -> Iterator[TileBlock]:
+    """Blocks of sums for a kernel."""
+    anchor = schedule.get(integer.anchor_of(schedule))
+    data, *others = (str(read.source.dtype) for read in anchor.reads)
+    if data not in FACTORS or others != [FACTORS[data].weights]:
+        return
+    axes = [(int(axis.dom.extent), int(axis.iter_type)) for axis in anchor.iter_vars]
+    *_, rows, channels = [extent for extent, kind in axes if kind != blocked.REDUCTION]
+    *_, depth = [extent for extent, kind in axes if kind == blocked.REDUCTION]
+    if (step := _step(schedule)) is None:
+        return
+    for sizes in tiles_of(rows, channels, depth, FACTORS[data].bytes):
+        yield TileBlock(data, *sizes, step)
+
+
+def _step(schedule: Any) -> int | None:
+    """Rows of the data from one row of the sums to the next: a stride; None of uneven ones."""
+    block = schedule.get(integer.anchor_of(schedule))
+    kept = [axis for axis in block.iter_vars if int(axis.iter_type) != blocked.REDUCTION]
+    found = detect_linear_equation(block.reads[0].region[-2].min, [kept[-2].var])
+    return int(found[0]) if found else None
+
+
+def in_tiles(block: TileBlock, across_channels: bool, schedule: Any, unit: VectorUnit) -> None:
+    """A block of tiles of sums, over whose depth products go in steps.
+
+    Args:
+        block: Tiles of sums.
+        across_channels: Whether each core computes some channels, or some rows.
+        schedule: Schedule of the kernel.
+        unit: Vector registers of the device.
+    """
+    block.register()
+    anchor, pads, output = integer.arranged(schedule)
+    _pack(schedule, anchor, block)
+    stored = schedule.cache_write(anchor, 0, "local")
+    schedule.set_scope(stored, 0, "local")
+    *outer, x, channels = schedule.get_loops(output)
+    wide = [loop for loop in outer if blocked.extent(schedule, loop) > 1]
+    *_, of, _ = blocked.computed_loops(schedule, anchor, [*outer, x, channels])
+    together = block.along * block.rows
+    blocks = blocked.extent(schedule, of) // together
+    if wide:
+        y0, y1 = blocked.tile_loop(schedule, wide.pop(), 2, blocked.LARGEST_TILE)
+        x0, x1 = schedule.split(x, [blocks, together])
+        inside = [y1, x0]
+    else:
+        outer_rows, x1 = schedule.split(x, [blocks, together])
+        y0, x0 = blocked.tile_loop(schedule, outer_rows, 2, blocked.LARGEST_TILE)
+        inside = [x0]
+    c0, c1, vector = schedule.split(channels, [None, block.channels, LANES])
+    if across_channels:
+        c0, more = blocked.tile_loop(schedule, c0, 2, blocked.LARGEST_TILE)
+        schedule.reorder(c0, *wide, y0, more, *inside, x1, c1, vector)
+        loop = c0
+    else:
+        schedule.reorder(*wide, y0, c0, *inside, x1, c1, vector)
+        loop = schedule.fuse(*wide, y0)
+    schedule.vectorize(vector)
+    schedule.compute_at(stored, x0, preserve_unit_loops=True)
+    schedule.compute_at(anchor, x0, preserve_unit_loops=True)
+    schedule.parallel(loop)
+    for pad in pads:
+        if not across_channels:
+            schedule.compute_at(pad, loop, preserve_unit_loops=True)
+        *around, _, depth = schedule.get_loops(pad)
+        blocked.vectorized(schedule, depth, unit)
+        if across_channels:
+            schedule.parallel(schedule.fuse(*around))
+    _accumulate(schedule, anchor, stored, block)
+
+
+def _pack(schedule: Any, anchor: Any, block: TileBlock) -> None:
+    """Weights as tiles in the order they are multiplied in, laid out before the network runs."""
+    packed = schedule.cache_read(anchor, 1, "global")
+    wide, group = block.channels * LANES, block.of.group
+
+    def pack(*at: Any) -> tuple[Any, ...]:
+        *window, depth, channel = at
+        whole = (channel // wide, *window, depth // block.deep, channel // LANES % block.channels)
+        return *whole, depth % block.deep // group, channel % LANES, depth % group
+
+    matrix, filters = (lambda k, c: pack(k, c)), (lambda y, x, k, c: pack(y, x, k, c))
+    dimensions = len(schedule.get(packed).reads[0].source.shape)
+    schedule.transform_layout(anchor, ("read", 1), matrix if dimensions == 2 else filters)
+    schedule.annotate(packed, "meta_schedule.layout_rewrite_preproc", True)
+
+
+def _accumulate(schedule: Any, anchor: Any, stored: Any, block: TileBlock) -> None:
+    """The sums in tiles, each step of the depth an intrinsic."""
+    schedule.set_scope(anchor, 0, "local")
+    kinds = integer.kinds(schedule, anchor)
+    own = list(zip(schedule.get_loops(anchor)[-len(kinds) :], kinds, strict=True))
+    *outer, x, channels = [loop for loop, kind in own if kind != blocked.REDUCTION]
+    *window, depth = [loop for loop, kind in own if kind == blocked.REDUCTION]
+    step, deep = schedule.split(depth, [None, block.deep])
+    schedule.reorder(*outer, *window, step, x, channels, deep)
+    first = schedule.decompose_reduction(anchor, [*window, step][0])
+    schedule.tensorize(schedule.get_loops(first)[-2], block.name("zero"))
+    schedule.tensorize(x, block.name("multiply"))
+    schedule.tensorize(schedule.get_loops(stored)[-2], block.name("store"))

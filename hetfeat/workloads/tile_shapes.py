@@ -1,0 +1,45 @@
+"""Which products AMX's tiles divide: registers of up to 16 rows of 64 bytes."""
+
+from collections.abc import Iterator
+
+LANES = 16
+"""Sums of a tile's row, of 32 bits each."""
+MOST_ROWS, MOST_BYTES = 16, 64
+"""Rows of a tile, and bytes of a row."""
+MOST_SUMS = 4
+"""Tiles of sums in a block; as many are left for what is multiplied."""
+
+
+def tiles_of(
+    rows: int,
+    channels: int,
+    depth: int,
+    bytes_: int,
+    *,
+    fewest_rows: int = 7,
+    fewest_bytes: int = 16,
+) -> Iterator[tuple[int, int, int, int]]:
+    """Blocks of sums that divide a product: one tile of rows and many of channels, two by two.
+
+    Args:
+        rows: Rows of the output; of an image, pixels of one of its rows.
+        channels: Channels of the output.
+        depth: Products of each sum that are neighbours in memory.
+        bytes_: Bytes of a factor.
+        fewest_rows: Rows of a tile, 7 by default: those with fewer are no quicker than vectors.
+        fewest_bytes: Bytes of a tile's row of data, 16 by default, for the same reason.
+
+    Yields:
+        Tiles along the rows, rows of a tile, tiles along the channels, and products at a time.
+    """
+    group = 4 // bytes_
+    of_row = range(group, MOST_BYTES // bytes_ + 1, group)
+    deep = max((n for n in of_row if depth % n == 0), default=0)
+    if channels % LANES or deep * bytes_ < fewest_bytes:
+        return
+    for along in (1, 2):
+        tall = max((n for n in range(1, MOST_ROWS + 1) if rows % (along * n) == 0), default=0)
+        most = MOST_SUMS // along
+        wide = max(n for n in range(1, most + 1) if channels // LANES % n == 0)
+        if tall >= fewest_rows:
+            yield along, tall, wide, deep
