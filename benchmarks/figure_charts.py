@@ -15,7 +15,7 @@ from hetfeat.report.figures import new_figure
 
 Shares = tuple[str, str, str, Sequence[float], str]
 """Network, machine, way, shares of the fastest peer's time, and what is to be said of them."""
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#6f5f00", "#56b4e9", "#e69f00")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#6f5f00", "#56b4e9", "#e69f00", "#7f3c8d")
 WIDTH = 4.2
 DARK = (
     "<style>@media (prefers-color-scheme: dark) "

@@ -73,14 +73,16 @@ def copied(name: str) -> list[dict[str, Any]]:
     return sets
 
 
-def zen(profile: str) -> str:
+def spoken(profile: str) -> str:
     """A profile's name as people say it, with its instructions where they are not the widest."""
-    found = re.search(r"znver(\d)-(\w+)-(\d)t$", profile)
+    found = re.search(r"(znver(\d)|sapphirerapids)-(\w+)-(\d)t$", profile)
     if found is None:
         return profile
-    widest = "avx2" if int(found[1]) < 4 else "avx512"
-    instructions = "" if found[2] == widest else f", {found[2].upper()}"
-    return f"Zen {found[1]}{instructions}" + ("" if found[3] == "2" else f", {found[3]} thread")
+    _, zen, has, threads = found.groups()
+    widest = "avx2" if zen and int(zen) < 4 else "avx512"
+    name = f"Zen {zen}" if zen else "Intel with AMX"
+    instructions = "" if has == widest else f", {has.upper()}"
+    return f"{name}{instructions}" + ("" if threads == "2" else f", {threads} thread")
 
 
 def latencies() -> list[Latency]:
@@ -99,7 +101,7 @@ def latencies() -> list[Latency]:
         runs = newest_runs(lines)
         shares = tuple(everywhere.share_of_fastest(run) for run in runs)
         note = everywhere.leaked(runs[-1])
-        rows.append(Latency(NETWORKS[network], zen(profile), way, shares, note))
+        rows.append(Latency(NETWORKS[network], spoken(profile), way, shares, note))
     return list({(row.machine, row.network, row.way): row for row in rows}.values())
 
 
@@ -144,7 +146,7 @@ def conditions_block() -> str:
         days = sorted({datetime.fromtimestamp(line["unix_s"], UTC).date() for line in own})
         of = dict.fromkeys(versions(line["versions"]) for line in own)
         dates = " to ".join(dict.fromkeys((str(days[0]), str(days[-1]))))
-        rows.append([zen(profile), described, dates, "; ".join(of)])
+        rows.append([spoken(profile), described, dates, "; ".join(of)])
     return markdown(["machine", "what it is", "day", "versions"], rows)
 
 
@@ -152,7 +154,7 @@ def quantised_block() -> str:
     """The newest figures of int8 of each network on each machine in each way."""
     newest = {}
     for line in everywhere.lines_of(RESULTS / "quantised"):
-        network, machine = NETWORKS[line["network"]], zen(line["machine"]["profile"])
+        network, machine = NETWORKS[line["network"]], spoken(line["machine"]["profile"])
         newest[machine, network, WAYS[line["way"]]] = [
             f"{quantised.ours_ms(line):.1f}",
             quantised.ratio(line, f"{quantised.OURS}, {quantised.FLOAT}"),
@@ -229,7 +231,7 @@ def final_block() -> str:
     lines = (RESULTS / "final-figures.jsonl").read_text().splitlines()
     rows = []
     for look in map(json.loads, lines):
-        of = dict.fromkeys(zen(name).split(",")[0] for name in look["devices"])
+        of = dict.fromkeys(spoken(name).split(",")[0] for name in look["devices"])
         figures = look["figures"]
         cells = (_with_interval(figures, name) for name in ("pca", "pca_tenset"))
         rows.append(
