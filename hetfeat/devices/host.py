@@ -164,7 +164,7 @@ def allow_tiles() -> bool:
     """Asks Linux for AMX's tiles for this process, once; returns whether it has them."""
     if "amx_tile" not in cpu_flags():
         return False
-    return ctypes.CDLL(None).syscall(*ASK_FOR_TILES) == 0
+    return bool(ctypes.CDLL(None).syscall(*ASK_FOR_TILES) == 0)
 
 
 def cache_line_bytes(root: Path = ROOT) -> int:

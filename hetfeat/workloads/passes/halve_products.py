@@ -119,7 +119,8 @@ class _BFloat16(_Float16):
 
     def product(self, builder: Any, call: Any, factors: Sequence[Any]) -> Any:
         *_, rows, _ = static_shape(call) or ()
-        compute, hint, sides = brain_floats.product, "matmul", {}
+        compute: Any = brain_floats.product
+        hint, sides = "matmul", dict[str, list[int]]()
         if operator_of(call) == "relax.nn.conv2d":
             compute, hint = brain_floats.convolution, "conv2d"
             names = ("strides", "padding", "dilation")

@@ -121,7 +121,7 @@ class _Bindings:
 
 def _variables(call: Any) -> list[Any]:
     """Variables among the arguments of a call, of a kernel or of an operator."""
-    found = []
+    found: list[Any] = []
     for argument in getattr(call, "args", ()):
         found += argument.fields if isinstance(argument, relax.Tuple) else [argument]
     return [one for one in found if isinstance(one, relax.Var)]
