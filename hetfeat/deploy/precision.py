@@ -22,7 +22,8 @@ def check_precision(
             are several batch sizes, or a loss that is no share or of float32.
     """
     if precision not in PRECISIONS:
-        raise RequestError(f"precision '{precision}'", " or ".join(PRECISIONS), "correct it")
+        known = f"{', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}"
+        raise RequestError(f"precision '{precision}'", known, "correct it")
     if (precision == INT8) != (calibration is not None):
         given = f"--precision {precision} with{'' if calibration is not None else 'out'}"
         raise RequestError(

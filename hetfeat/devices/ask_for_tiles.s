@@ -1,5 +1,6 @@
 # Linked into what is compiled for AMX: as the library is loaded it asks Linux for the tiles of this
 # process, arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA). Without, a kernel would be killed.
+    .file   "ask_for_tiles.s"
     .text
 ask_for_tiles:
     movl    $158, %eax

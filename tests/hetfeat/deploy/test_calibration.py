@@ -122,7 +122,7 @@ def test_files_that_are_none(tmp_path):
     [
         ("int8", None, 1, "int8 without --calibration"),
         ("float32", "data.npz", 1, "float32 with --calibration"),
-        ("int4", None, 1, "float32, float16 or int8"),
+        ("int4", None, 1, "float32, float16, bfloat16 or int8"),
         ("int8", "data.npz", 2, "with 2 batch sizes"),
     ],
 )
