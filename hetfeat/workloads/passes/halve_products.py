@@ -214,14 +214,16 @@ def _fits_tiles(value: Any, computed: Callable[[int], int]) -> bool:
     """Whether it is a product with constant weights that AMX's tiles divide."""
     if not _is_product(value) or not isinstance(value.args[1], tvm.ir.GenericConst):
         return False
-    weights, (*_, rows, channels) = static_shape(value.args[1]) or (), static_shape(value) or (0, 0)
+    weights, shape = static_shape(value.args[1]) or (), static_shape(value) or ()
+    if len(shape) < 2:
+        return False
     if operator_of(value) == "relax.nn.conv2d":
         layouts = str(value.attrs.data_layout), str(value.attrs.kernel_layout)
         if layouts != ("NHWC", "HWIO") or int(value.attrs.groups) != 1:
             return False
     elif len(weights) != 2:
         return False
-    return any(tiles_of(computed(rows), channels, weights[-2], 2))
+    return any(tiles_of(computed(shape[-2]), shape[-1], weights[-2], 2))
 
 
 def _softmax(axis: int, x: te.Tensor) -> te.Tensor:

@@ -60,7 +60,8 @@ class _RowPadder(PyExprMutator):  # type: ignore[misc]
         super().__init__(module)
         self._dtypes, self._spare = dtypes, spare
         target = tvm.target.Target.current()
-        self._copies = dtypes == INTEGERS and target_has_features("amx-int8", target)
+        is_cpu = dtypes == INTEGERS and target.kind.name == "llvm"
+        self._copies = is_cpu and target_has_features("amx-int8", target)
 
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)

@@ -131,6 +131,16 @@ def test_amx_multiplies_them():
         assert_near(ran(made.executable, made.parameters, x), expected)
 
 
+def test_a_product_of_a_vector_stays_in_float32():
+    from hetfeat.workloads.network import Network
+    from hetfeat.workloads.relax import as_target, import_network, in_layout, into_kernels
+
+    network = Network("net", nn.Linear(64, 32).eval(), (torch.randn(64),))
+    target = as_target(on(AMX))
+    made = into_kernels(in_layout(import_network(network), target, half="bfloat16"), target)
+    assert not any("narrow" in variable.name_hint for variable, _ in made.functions_items())
+
+
 @pytest.mark.parametrize("target", [on(AVX2), {"kind": "cuda", "arch": "sm_90"}])
 def test_a_device_without_amx_is_refused(target):
     with pytest.raises(RequestError, match="CPU with AMX"):
