@@ -3,8 +3,8 @@
     python -m hetfeat.deploy.engines FILE_DESCRIPTOR SETTINGS_JSON
 
 Settings: `engine`, `threads`, and what the engine needs: `bundle`; or `onnx`, the path of a model,
-and `inputs`, those of its inputs; or `network`, `batch`, `seed`, `outputs` and `half`, whether
-torch runs it in float16.
+and `inputs`, those of its inputs; or `network`, `batch`, `seed` and `outputs`. `half` is the type
+of half precision that it runs in, if any.
 """
 
 import json

@@ -67,7 +67,7 @@ def _grouped(
     """A block of rows and vectors of sums, over whose depth an instruction goes in groups."""
     anchor, pads, output = arranged(schedule)
     if not instruction.of_tensors:
-        pack(schedule, anchor, instruction)
+        _pack(schedule, anchor, instruction)
     *outer, x, channels = schedule.get_loops(output)
     wide = [loop for loop in outer if blocked.extent(schedule, loop) > 1]
     *_, of, _ = blocked.computed_loops(schedule, anchor, [*outer, x, channels])
@@ -126,7 +126,7 @@ def arranged(schedule: Any) -> tuple[Any, list[Any], Any]:
     return anchor, [schedule.get_sblock(name) for name in pads], output
 
 
-def pack(schedule: Any, anchor: Any, instruction: DotProducts) -> None:
+def _pack(schedule: Any, anchor: Any, instruction: DotProducts) -> None:
     """Weights as [channels / 8, window, depth / 2, 8, 2], laid out before the network runs."""
     lanes, deep = instruction.lanes, instruction.deep
     packed = schedule.cache_read(anchor, 1, "global")

@@ -16,11 +16,11 @@ from tvm.script import tirx as T
 from tvm.tirx import Cast
 
 from hetfeat.workloads.brain_floats import wide
-from hetfeat.workloads.tile_shapes import LANES
+from hetfeat.workloads.tile_shapes import LANES, MOST_BYTES, MOST_ROWS, MOST_SUMS
 
 DATA, WEIGHTS = 4, 6
 """Numbers of the first tile of data and of the first of weights; sums are in those before."""
-_NAME = re.compile(r"hetfeat_tiles_([a-z0-9]+)_(\d+)x(\d+)x(\d+)x(\d+)s(\d+)_")
+_NAME = re.compile(r"hetfeat_tiles_([a-z0-9]+)_(\d)x(\d\d?)x(\d)x(\d\d?)s(\d\d?)_")
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,15 @@ class TileBlock:
         """The types that are multiplied."""
         return FACTORS[self.data]
 
+    @property
+    def fits(self) -> bool:
+        """Whether AMX has such tiles."""
+        if self.data not in FACTORS or self.along not in (1, 2) or self.step < 1:
+            return False
+        bytes_, rest = self.deep * self.of.bytes, self.deep % self.of.group
+        sums = 1 <= self.along * self.channels <= MOST_SUMS
+        return sums and 1 <= self.rows <= MOST_ROWS and 0 < bytes_ <= MOST_BYTES and rest == 0
+
     def name(self, part: str) -> str:
         """The intrinsic's name of a part: `zero`, `multiply` or `store`."""
         sizes = f"{self.along}x{self.rows}x{self.channels}x{self.deep}s{self.step}"
@@ -96,8 +105,9 @@ class TileBlock:
 def register_named(trace: str) -> None:
     """Registers the intrinsics that a trace, as text, names."""
     for data, *sizes in set(_NAME.findall(trace)):
-        if data in FACTORS:
-            TileBlock(data, *map(int, sizes)).register()
+        block = TileBlock(data, *map(int, sizes))
+        if block.fits:  # whoever wrote the trace may have written anything
+            block.register()
 
 
 def _words(block: TileBlock) -> tuple[int, list[int], list[int]]:

@@ -102,25 +102,36 @@ def test_a_library_asks_linux_for_tiles_itself(tmp_path):
     assert TaskSpace(task.module, target, 64).features(trace) is not None
 
 
-def test_a_trace_of_another_process_names_the_tiles_it_needs():
+def test_a_trace_of_another_process_names_the_tiles_it_needs(tmp_path):
     """Intrinsics are registered as sketches are made; a builder makes none."""
+    from hetfeat.workloads.relax import save_workload
+
     task, target = task_of(AMX)
-    trace = drawn(task, target).trace
     program = (
         "import sys; from hetfeat.schedules.design_space import replay;"
         "from hetfeat.workloads.relax import load_workload;"
         "print(replay(load_workload(open(sys.argv[1]).read()), open(sys.argv[2]).read()).mod)"
     )
-    import tempfile
-    from pathlib import Path
-
-    from hetfeat.workloads.relax import save_workload
-
-    with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / name for name in ("workload", "trace")]
-        for path, text in zip(files, (save_workload(task.module), trace), strict=True):
-            path.write_text(text)
-        command = [sys.executable, "-c", program, *map(str, files)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    files = [tmp_path / name for name in ("workload", "trace")]
+    for path, text in zip(
+        files, (save_workload(task.module), drawn(task, target).trace), strict=True
+    ):
+        path.write_text(text)
+    command = [sys.executable, "-c", program, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"llvm\.x86\.tdpbusd|call_llvm_intrin", done.stdout)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["uint8_3x7x1x64s1", "uint8_2x7x4x64s1", "uint8_1x17x1x64s1", "uint8_1x7x1x66s1"]
+    + ["uint8_1x7x1x0s1", "uint16_1x7x1x64s1", "int8_1x7x1x64s1", "uint8_1x7x1x6s1"],
+)
+def test_tiles_that_amx_has_not_are_not_registered(name):
+    from tvm.s_tir import TensorIntrin
+
+    from hetfeat.schedules.tile_intrinsics import register_named
+
+    register_named(f"hetfeat_tiles_{name}_zero")
+    assert TensorIntrin.get(f"hetfeat_tiles_{name}_zero", allow_missing=True) is None
