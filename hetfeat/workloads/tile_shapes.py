@@ -26,7 +26,7 @@ def tiles_of(
         channels: Channels of the output.
         depth: Products of each sum that are neighbours in memory.
         bytes_: Bytes of a factor.
-        fewest_rows: Rows of a tile, 7 by default, as small images have; fewer leave most of it idle.
+        fewest_rows: Rows of a tile, 7 by default, as small images have; others are idle.
         fewest_bytes: Bytes of a tile's row of data, 16 by default, for the same reason.
 
     Yields:
