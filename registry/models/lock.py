@@ -280,7 +280,8 @@ def _create(client: "MlflowClient", key: str, token: str) -> bool:
     try:
         client.create_registered_model(key, tags=tags)
     except MlflowException as error:
-        if error_code(error) not in EXISTS and not is_busy(error):
+        # MLflow reads the model that is in the way, and its holder may have deleted it by then.
+        if error_code(error) not in EXISTS | MISSING and not is_busy(error):
             raise
         return False
     return True

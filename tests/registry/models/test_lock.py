@@ -106,6 +106,22 @@ def test_a_new_lock_of_the_plain_name_keeps_out_of_a_later_generation(client, mo
     assert [seen.key for seen in locks_of(client, model)] == [f"lock--{NAME}--2"]
 
 
+def test_a_lock_that_goes_while_it_is_asked_for_is_asked_for_again(client, model, monkeypatch):
+    """MLflow reads the model in the way to say that it exists, and no longer finds it."""
+    created = []
+
+    def create(key, tags):
+        created.append(key)
+        if len(created) == 1:
+            raise MlflowException(f"model with name={key} not found", RESOURCE_DOES_NOT_EXIST)
+        return type(client).create_registered_model(client, key, tags=tags)
+
+    monkeypatch.setattr(client, "create_registered_model", create)
+    with locked(client, model):
+        assert [seen.key for seen in locks_of(client, model)] == created[1:]
+    assert created == [f"lock--{NAME}"] * 2
+
+
 def test_the_lock_of_a_longer_name_is_another(client, model):
     leave_lock(client, f"lock--{NAME}.laptop")
     with locked(client, model, LockOptions(wait_s=0.3)) as held:
