@@ -84,10 +84,10 @@ def deploy_network(
         journal: `OUT.journal` of the same network with other weights, default None: nothing is
             measured, what it holds is compiled.
         on_progress: Callable that is told of progress as programs are measured, default None.
-        precision: `float32` (the default); `float16`, on an NVIDIA GPU; `bfloat16`, on a CPU with
-            AMX; or `int8`: quantised with
-            `calibration`, and verified against exact integers; the report's `accuracy` says how far
-            that is from float32.
+        precision: `float32` (the default); `float16` or `bfloat16`: weights are stored in it, and
+            products computed in it where the device can; or `int8`: quantised with `calibration`,
+            and verified against exact integers; the report's `accuracy` says how far that is from
+            float32.
         calibration: Inputs to quantise with, of two batches or more: an `.npz` file, a folder of
             images, `module:function`, or an array or tensor for each input; default None.
         max_loss: Most that `int8` may lose, the share of rows with another first class or, without

@@ -12,7 +12,7 @@ from typing import Any
 from hetfeat.deploy import runtime
 from hetfeat.deploy.bundle import read_manifest
 from hetfeat.deploy.messages import CompareEngine, TimeEngine, WarmEngine
-from hetfeat.deploy.precision import FLOAT32, INT8, QUANTISED, half_of, slug_in
+from hetfeat.deploy.precision import FLOAT32, INT8, QUANTISED, multiplied_in, slug_in
 from hetfeat.deploy.request import journal_path
 from hetfeat.errors import RequestError, WorkFailed, not_one_of
 from hetfeat.measure.machine_lock import timing
@@ -151,8 +151,9 @@ def _settings_of_peers(
             f"the network that the bundle was made from, {request['slug']}",
             "pass --network, or no --peers",
         )
+    half = multiplied_in(precision, manifest["target"])
     settings = {"network": network, "seed": request.get("seed")}
-    return settings | {"outputs": request.get("outputs", []), "half": half_of(precision)}
+    return settings | {"outputs": request.get("outputs", []), "half": half}
 
 
 def _settings_in_int8(

@@ -20,7 +20,7 @@ from hetfeat.deploy.bench import (
 )
 from hetfeat.deploy.lowered import Lowered
 from hetfeat.deploy.peer_files import write_exact, write_for_peers
-from hetfeat.deploy.precision import half_of
+from hetfeat.deploy.precision import multiplied_in
 from hetfeat.deploy.remote.device import BundleSessionOptions, DeviceBundle, on_device
 from hetfeat.deploy.request import DeployRequest
 from hetfeat.deploy.runtime import worst
@@ -297,12 +297,13 @@ def _settings_of_peers(lowered: Lowered, names: Sequence[str]) -> Iterator[dict[
     What reads ONNX is given one file: no other process imports torch to write it again.
     """
     request, network = lowered.request, lowered.networks[0].network
+    half = multiplied_in(request.precision, lowered.profile.target)
     named = {"network": request.network, "batch": request.batches[0], "seed": request.seed}
-    named |= {"outputs": request.outputs, "half": half_of(request.precision)}
+    named |= {"outputs": request.outputs, "half": half}
     readers = set(PEERS_OF_FILES["ONNX"]) & set(names)
     with tempfile.TemporaryDirectory() as folder:
         written = write_for_peers(network, Path(folder)) if readers else None
         if written:
             written |= write_exact(lowered.references[0], Path(folder))
-            written |= {"half": named["half"]}
+            written |= {"half": half}
         yield {name: written if written and name in readers else named for name in names}

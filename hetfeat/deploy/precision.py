@@ -1,10 +1,11 @@
 """The precision that a network is deployed in: float32, its half, or quantised to 8 bits."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hetfeat.devices.nvidia import has_tensor_cores
 from hetfeat.errors import RequestError
+from hetfeat.workloads.half_types import MULTIPLIED_BY
 
 FLOAT32, FLOAT16, BFLOAT16, INT8 = "float32", "float16", "bfloat16", "int8"
 PRECISIONS = (FLOAT32, FLOAT16, BFLOAT16, INT8)
@@ -46,7 +47,7 @@ def check_precision(
 
 
 def need_half(precision: str, device: str, target: Mapping[str, Any]) -> None:
-    """Refuses half precision on a device that does not multiply it, or that nothing is made for.
+    """Refuses half precision on a device that neither multiplies it nor reads it.
 
     Args:
         precision: Precision that is asked for.
@@ -54,35 +55,53 @@ def need_half(precision: str, device: str, target: Mapping[str, Any]) -> None:
         target: TVM's target of it.
 
     Raises:
-        RequestError: It is float16, and the device no NVIDIA GPU of sm_80 or later; or bfloat16,
-            and the device no CPU with AMX.
+        RequestError: It is float16, and the device a GPU but no NVIDIA one of sm_80 or later, or an
+            x86 without F16C; or bfloat16, and the device no CPU.
     """
-    if precision == BFLOAT16 and not _multiplies_bfloat16(target):
+    on_cpu = target["kind"] == "llvm"
+    if precision == BFLOAT16 and not on_cpu:
         raise RequestError(
-            f"--precision bfloat16 on '{device}', of {target.get('mcpu', target['kind'])}",
-            "a CPU with AMX for bfloat16",
-            "choose such a --device, or leave --precision out",
+            f"--precision bfloat16 on '{device}', of {target['kind']}",
+            "a CPU",
+            "say --precision float16, or leave it out",
         )
-    if precision == FLOAT16 and not has_tensor_cores(target):
+    if precision == FLOAT16 and not (has_tensor_cores(target) or (on_cpu and _reads_half(target))):
         raise RequestError(
-            f"--precision float16 on '{device}', of {target.get('arch', target['kind'])}",
-            "an NVIDIA GPU of sm_80 or later",
+            f"--precision float16 on '{device}', of "
+            f"{target.get('arch', target.get('mcpu', target['kind']))}",
+            "an NVIDIA GPU of sm_80 or later, or a CPU with F16C",
             "choose such a --device, or leave --precision out",
         )
 
 
-def _multiplies_bfloat16(target: Mapping[str, Any]) -> bool:
-    if target["kind"] != "llvm":
-        return False
+def _reads_half(target: Mapping[str, Any]) -> bool:
+    """Whether a CPU makes float32 of float16: all of Arm, and x86 with F16C."""
+    return _has_one_of(("f16c", "neon"), target)
+
+
+def _has_one_of(features: Iterable[str], target: Mapping[str, Any]) -> bool:
     import tvm
     from tvm.target.codegen import target_has_features
 
-    return bool(target_has_features("amx-bf16", tvm.target.Target(dict(target))))
+    made = tvm.target.Target(dict(target))
+    return any(target_has_features(name, made) for name in features)
 
 
 def half_of(precision: str) -> str | None:
-    """The type that products are computed in where that is half of float32's bits, else None."""
+    """The type that weights are stored in where that is half of float32's bits, else None."""
     return precision if precision in (FLOAT16, BFLOAT16) else None
+
+
+def multiplied_in(precision: str, target: Mapping[str, Any]) -> str | None:
+    """The type of half precision that products are of on a device; None where that is float32.
+
+    Args:
+        precision: Precision that a network is deployed in.
+        target: TVM's target of the device.
+    """
+    if target["kind"] != "llvm":
+        return half_of(precision)
+    return precision if precision == BFLOAT16 and _has_one_of(MULTIPLIED_BY, target) else None
 
 
 def slug_in(slug: str, precision: str) -> str:

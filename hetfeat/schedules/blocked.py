@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any
 
 from hetfeat.schedules.registers import VectorUnit
+from hetfeat.workloads.half_types import STORED_IN
 
 Sketch = Callable[[Any, VectorUnit], None]
 """Schedules a kernel, its decisions drawn at random: a TVM schedule, and the CPU's registers."""
@@ -55,7 +56,9 @@ def fills_registers(schedule: Any, lanes: int) -> bool:
 
 
 def _is_float32(block: Any) -> bool:
-    return all(str(read.source.dtype) == "float32" for read in block.reads)
+    """Whether data is float32, and weights are or become it as they are read."""
+    data, weights = (str(read.source.dtype) for read in block.reads)
+    return data == "float32" and weights in ("float32", *STORED_IN.values())
 
 
 def _have_tiles(rows: int) -> bool:

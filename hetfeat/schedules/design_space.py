@@ -122,7 +122,7 @@ class TaskSpace:
         if in_tiles := tiles.sketches(kernel, target):
             return in_tiles, True
         if instruction := integer.instruction_for(kernel, target):
-            return integer.sketches(instruction), few or instruction.of_tensors
+            return integer.sketches(instruction), few or instruction.is_alone
         if blocked.fills_registers(kernel, narrowest):
             return blocked.SKETCHES, few
         if blocked.is_depthwise(kernel, narrowest):

@@ -1,4 +1,4 @@
-"""Sketches of products of quantised tensors whose sums stay in registers.
+"""Sketches of products of narrow numbers whose sums stay in registers.
 
 A few products of each sum are one instruction's work (`integer_intrinsics`). Weights are packed so
 that an instruction reads what it needs in one piece.

@@ -24,7 +24,7 @@ MODULE_OF_MACHINE = {"x86_64": "x86", "aarch64": "arm_cpu"}
 
 @dataclass(frozen=True)
 class DotProducts:
-    """An instruction of ours that adds products of integers to as many sums as a register has.
+    """An instruction of ours that adds products to as many sums as a register has.
 
     Attributes:
         name: Name of the tensor intrinsic.
@@ -35,6 +35,7 @@ class DotProducts:
         of_data: Type of what all sums have in common.
         of_weights: Type of the other factor; int8 by default, of weights that are packed for the
             instruction. int16 is that of a tensor, whose rows are read as they lie.
+        sums: Type of the sums; int32 by default.
     """
 
     name: str
@@ -44,14 +45,26 @@ class DotProducts:
     deep: int
     of_data: str
     of_weights: str = "int8"
+    sums: str = "int32"
 
     @property
     def of_tensors(self) -> bool:
         """Whether both factors are tensors, and none are weights."""
         return self.of_weights == "int16"
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether TVM's sketches are left out beside ours: they multiply one after another."""
+        return self.of_tensors or self.sums == "float32"
+
 
 INSTRUCTIONS = (
+    DotProducts(
+        "hetfeat_dot_16x2_bf16",
+        "llvm.x86.avx512bf16.dpbf16ps.512",
+        ("avx512bf16",),
+        *(16, 2, "uint16", "uint16", "float32"),
+    ),
     DotProducts(
         "hetfeat_dot_16x4_vnni", "llvm.x86.avx512.vpdpbusd.512", ("avx512vnni",), 16, 4, "uint8"
     ),

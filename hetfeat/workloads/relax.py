@@ -170,8 +170,8 @@ def in_layout(
     Args:
         module: A network with its parameters bound.
         target: Target that it is compiled for.
-        half: `float16` or `bfloat16`, which its products are computed in; None, the default, for
-            float32.
+        half: `float16` or `bfloat16`, which its products are computed in, or its weights are stored
+            in, as `halve_products` has it; None, the default, for float32.
     """
     step = relax.transform
     normal = [step.CanonicalizeBindings(), fold_constants, step.FoldConstant()]
@@ -201,7 +201,9 @@ def in_layout(
     ]
     with target:
         module = _where_they_can(module, passes)
-        return step.CanonicalizeBindings()(halve_products(module, half)) if half else module
+        if half:
+            module = step.CanonicalizeBindings()(halve_products(module, half, target))
+        return module
 
 
 def _where_they_can(module: tvm.IRModule, passes: Sequence[Pass]) -> tvm.IRModule:

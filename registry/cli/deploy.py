@@ -112,7 +112,7 @@ class DeployOptions:
     refresh: bool = option(False, "Replace a bundle that is there.")
     precision: str = option(
         "float32",
-        "float32; float16 on a GPU; bfloat16 with AMX; or int8 to quantise it.",
+        "float32; float16 or bfloat16, of weights or of products; or int8 to quantise it.",
         type=PRECISION,
     )
     calibration: str | None = option(

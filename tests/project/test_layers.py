@@ -30,6 +30,7 @@ TVM_AT_MODULE_LEVEL = {
     "hetfeat/schedules/tile_intrinsics.py",
     "hetfeat/schedules/tiles.py",
     "hetfeat/workloads/brain_floats.py",
+    "hetfeat/workloads/half_products.py",
     "hetfeat/workloads/passes/batch_norms.py",
     "hetfeat/workloads/passes/combine_matmuls.py",
     "hetfeat/workloads/passes/exact_kernels.py",

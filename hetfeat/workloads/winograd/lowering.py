@@ -30,7 +30,7 @@ class _WinogradRewriter(PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
-        if operator_of(call) != "relax.nn.conv2d" or not _eligible(call):
+        if not is_eligible(call):
             return call
         data, weights = call.args
         tile = self.choose((_shape(data), _shape(weights), _shape(call)))
@@ -49,7 +49,10 @@ class _WinogradRewriter(PyExprMutator):  # type: ignore[misc]
         )
 
 
-def _eligible(call: Any) -> bool:
+def is_eligible(call: Any) -> bool:
+    """Whether Winograd's algorithm computes a convolution: of 3x3, stride 1, constant weights."""
+    if operator_of(call) != "relax.nn.conv2d":
+        return False
     attrs, weights = call.attrs, call.args[1]
     return (
         (str(attrs.data_layout), str(attrs.kernel_layout)) == ("NHWC", "HWIO")
