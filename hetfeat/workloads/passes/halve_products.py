@@ -191,7 +191,7 @@ class _BFloat16Weights(_BFloat16):
     Args:
         few_pixels: Pixels of an output's image up to which weights of 3x3 are in half, 64 by
             default: each is used so often. Winograd's algorithm, which is faster, needs float32.
-        spare: As of `_BFloat16`.
+        spare: Largest share of rows that may be computed and not stored, 0.06 by default.
     """
 
     of_data = False
