@@ -92,9 +92,12 @@ def convolution(
 
 def _factors(tensor: te.Tensor) -> Callable[..., Any]:
     """A tensor's elements as float32."""
-    match str(tensor.dtype):
-        case "float32":
-            return lambda *at: tensor(*at)
-        case bits if bits == BITS:
-            return lambda *at: wide(tensor(*at))
-    return lambda *at: tirx.Cast("float32", tensor(*at))
+    dtype = str(tensor.dtype)
+
+    def factor(*at: Any) -> Any:
+        number = tensor(*at)
+        if dtype == "float32":
+            return number
+        return wide(number) if dtype == BITS else tirx.Cast("float32", number)
+
+    return factor

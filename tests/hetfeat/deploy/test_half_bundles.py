@@ -58,7 +58,7 @@ def test_a_bundle_has_the_kernels_of_tensor_cores_that_were_chosen(network, tmp_
     assert multiplications_on_tensor_cores(code) > 0
 
 
-def test_another_target_than_a_gpu_is_refused_float16(network):
+def test_an_x86_without_f16c_is_refused_float16(network):
     with pytest.raises(RequestError, match="float16 on 'x86-8-cores', of llvm"):
         deploy_network(network, "x86-8-cores", model="none", precision="float16")
 
