@@ -302,10 +302,12 @@ def _has_weights(value: Any) -> bool:
     if not _is_product(value) or not isinstance(value.args[1], tvm.ir.GenericConst):
         return False
     weights, shape = static_shape(value.args[1]) or (), static_shape(value) or ()
+    if len(shape) < 2:
+        return False
     if operator_of(value) == "relax.nn.conv2d":
         layouts = str(value.attrs.data_layout), str(value.attrs.kernel_layout)
         return layouts == ("NHWC", "HWIO") and int(value.attrs.groups) == 1
-    return len(weights) == 2 and len(shape) >= 2
+    return len(weights) == 2
 
 
 def _sizes(product: Any) -> tuple[int, int, int]:
