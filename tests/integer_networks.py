@@ -42,9 +42,9 @@ def tasks_of(module, target):
 def is_of_sketches(task, target):
     from tvm.s_tir import Schedule
 
-    from hetfeat.schedules import integer
+    from hetfeat.schedules import dot_products
 
-    return integer.instruction_for(Schedule(task.module), target) is not None
+    return dot_products.instruction_for(Schedule(task.module), target) is not None
 
 
 def drawn(task, target):

@@ -19,7 +19,7 @@ from tvm.target.codegen import target_has_features
 from hetfeat.devices.nvidia import has_tensor_cores
 from hetfeat.devices.target import vector_isa
 from hetfeat.features.per_store import StoreFeatures
-from hetfeat.schedules import blocked, concatenated, integer, row_wise, tiles, winograd
+from hetfeat.schedules import blocked, concatenated, dot_products, row_wise, tiles, winograd
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.intrinsics import load_for_cpu, load_for_tensor_cores
 from hetfeat.schedules.registers import FLOAT32_BYTES, VectorUnit
@@ -121,8 +121,8 @@ class TaskSpace:
             return winograd.SKETCHES, few
         if in_tiles := tiles.sketches(kernel, target):
             return in_tiles, True
-        if instruction := integer.instruction_for(kernel, target):
-            return integer.sketches(instruction), few or instruction.is_alone
+        if instruction := dot_products.instruction_for(kernel, target):
+            return dot_products.sketches(instruction), few or instruction.is_alone
         if blocked.fills_registers(kernel, narrowest):
             return blocked.SKETCHES, few
         if blocked.is_depthwise(kernel, narrowest):

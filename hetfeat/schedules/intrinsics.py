@@ -135,7 +135,7 @@ def load_for_cpu(triple: str | None = None) -> None:
     if module := MODULE_OF_MACHINE.get(machine):
         importlib.import_module(f"{PACKAGE}.{module}")
     if module:
-        importlib.import_module("hetfeat.schedules.integer_intrinsics")
+        importlib.import_module("hetfeat.schedules.dot_intrinsics")
 
 
 class _OfTensorCores(SourceFileLoader):

@@ -8,7 +8,7 @@ from tvm.sym import detect_linear_equation
 from tvm.target import Target
 from tvm.target.codegen import target_has_features
 
-from hetfeat.schedules import blocked, integer
+from hetfeat.schedules import blocked, dot_products
 from hetfeat.schedules.registers import VectorUnit
 from hetfeat.schedules.tile_intrinsics import FACTORS, TileBlock
 from hetfeat.workloads.tile_shapes import LANES, tiles_of
@@ -36,7 +36,7 @@ def sketches(schedule: Any, target: Target) -> tuple[blocked.Sketch, ...]:
 
 def _blocks(schedule: Any) -> Iterator[TileBlock]:
     """Blocks of sums for a kernel."""
-    anchor = schedule.get(integer.anchor_of(schedule))
+    anchor = schedule.get(dot_products.anchor_of(schedule))
     data, *others = (str(read.source.dtype) for read in anchor.reads)
     if data not in FACTORS or others != [FACTORS[data].weights]:
         return
@@ -51,7 +51,7 @@ def _blocks(schedule: Any) -> Iterator[TileBlock]:
 
 def _step(schedule: Any) -> int | None:
     """Rows of the data from one row of the sums to the next: a stride; None of uneven ones."""
-    block = schedule.get(integer.anchor_of(schedule))
+    block = schedule.get(dot_products.anchor_of(schedule))
     kept = [axis for axis in block.iter_vars if int(axis.iter_type) != blocked.REDUCTION]
     found = detect_linear_equation(block.reads[0].region[-2].min, [kept[-2].var])
     return int(found[0]) if found else None
@@ -67,7 +67,7 @@ def in_tiles(block: TileBlock, across_channels: bool, schedule: Any, unit: Vecto
         unit: Vector registers of the device.
     """
     block.register()
-    anchor, pads, output = integer.arranged(schedule)
+    anchor, pads, output = dot_products.arranged(schedule)
     _pack(schedule, anchor, block)
     stored = schedule.cache_write(anchor, 0, "local")
     schedule.set_scope(stored, 0, "local")
@@ -125,7 +125,7 @@ def _pack(schedule: Any, anchor: Any, block: TileBlock) -> None:
 def _accumulate(schedule: Any, anchor: Any, stored: Any, block: TileBlock) -> None:
     """The sums in tiles, each step of the depth an intrinsic."""
     schedule.set_scope(anchor, 0, "local")
-    kinds = integer.kinds(schedule, anchor)
+    kinds = dot_products.kinds(schedule, anchor)
     own = list(zip(schedule.get_loops(anchor)[-len(kinds) :], kinds, strict=True))
     *outer, x, channels = [loop for loop, kind in own if kind != blocked.REDUCTION]
     *window, depth = [loop for loop, kind in own if kind == blocked.REDUCTION]

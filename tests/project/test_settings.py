@@ -107,7 +107,7 @@ STAY: dict[str, dict[str, str]] = {
         "REDUCTION": "protocol",
     },
     "hetfeat/schedules/concatenated.py": {"LARGEST_PIECE": "definition"},
-    "hetfeat/schedules/integer.py": {
+    "hetfeat/schedules/dot_products.py": {
         "MOST_ROWS": "definition",
         "MOST_VECTORS": "definition",
         "ROWS_OF_MANY": "definition",

@@ -28,7 +28,7 @@ from hetfeat.workloads.passes.integer_graph import (
     with_number,
 )
 from hetfeat.workloads.passes.integer_moves import MOVERS, move
-from hetfeat.workloads.passes.simplify import operator_of, rewritten, static_shape
+from hetfeat.workloads.passes.simplify import operator_of, rebind, rewritten, static_shape
 
 
 @tvm.ir.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
@@ -96,9 +96,7 @@ class _IntegerMaker(PyExprMutator):  # type: ignore[misc]
         if made is None:
             super().visit_var_binding_(binding)
             return
-        inside = isinstance(binding.var, relax.DataflowVar)
-        emit = self.builder_.emit if inside else self.builder_.emit_output
-        self.set_var_remap(binding.var, emit(made))
+        rebind(self, binding, made)
 
     def _made(self, value: Any) -> Any:
         """What integers make of a value: a tensor or parts of one, an expression, or None."""

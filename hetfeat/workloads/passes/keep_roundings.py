@@ -13,7 +13,7 @@ from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from hetfeat.workloads.passes.integers import bindings, stores_integers
-from hetfeat.workloads.passes.simplify import operator_of, rewritten
+from hetfeat.workloads.passes.simplify import operator_of, rebind, rewritten
 
 ELEMENTWISE = 0
 """TVM's pattern of an operator that computes each element from one."""
@@ -61,9 +61,7 @@ class _Fencer(PyExprMutator):  # type: ignore[misc]
             primfunc_name_hint="rounded",
             primfunc_attrs={"op_pattern": ELEMENTWISE},
         )
-        inside = isinstance(binding.var, relax.DataflowVar)
-        emit = self.builder_.emit if inside else self.builder_.emit_output
-        self.set_var_remap(binding.var, emit(fenced))
+        rebind(self, binding, fenced)
 
 
 def rounded(data: te.Tensor) -> te.Tensor:

@@ -16,7 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from hetfeat.workloads.passes.exact_kernels import softmax
 from hetfeat.workloads.passes.integers import bindings, stores_integers
-from hetfeat.workloads.passes.simplify import operator_of, rewritten, static_shape
+from hetfeat.workloads.passes.simplify import operator_of, rebind, rewritten, static_shape
 
 ELEMENTWISE = {
     f"relax.{name}"
@@ -155,9 +155,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         arguments = [self.visit_expr(argument) for argument in call.args]
         is_first = binding.var.same_as(attention.chain[0])
         made = self._made(call, arguments, is_first, attention.tokens, padded)
-        inside = isinstance(binding.var, relax.DataflowVar)
-        emit = self.builder_.emit if inside else self.builder_.emit_output
-        self.set_var_remap(binding.var, emit(made))
+        rebind(self, binding, made)
 
     def _made(
         self, call: Any, arguments: list[Any], is_first: bool, tokens: int, padded: int

@@ -20,7 +20,7 @@ from hetfeat.workloads import integer_rules as rules
 from hetfeat.workloads.passes import BROADCAST
 from hetfeat.workloads.passes.integers import bindings
 from hetfeat.workloads.passes.keep_roundings import fence
-from hetfeat.workloads.passes.simplify import constants, operator_of, rewritten
+from hetfeat.workloads.passes.simplify import constants, operator_of, rebind, rewritten
 from hetfeat.workloads.passes.widen_integers import WIDE
 
 MANTISSA = 24
@@ -138,9 +138,7 @@ class _Quickener(PyExprMutator):  # type: ignore[misc]
         if made is None:
             super().visit_var_binding_(binding)
             return
-        inside = isinstance(binding.var, relax.DataflowVar)
-        emit = self.builder_.emit if inside else self.builder_.emit_output
-        self.set_var_remap(binding.var, emit(made))
+        rebind(self, binding, made)
 
     def _quick(self, binding: Any) -> Any:
         """What computes the same as a call, or None."""

@@ -57,6 +57,13 @@ def rewritten(module: tvm.IRModule, rewriter: PyExprMutator) -> tvm.IRModule:
     return rewriter.builder_.get()
 
 
+def rebind(rewriter: PyExprMutator, binding: Any, value: Any) -> None:
+    """Emits a value, for which the variable of a binding stands from then on."""
+    builder = rewriter.builder_
+    emit = builder.emit if isinstance(binding.var, relax.DataflowVar) else builder.emit_output
+    rewriter.set_var_remap(binding.var, emit(value))
+
+
 @mutator
 class _Simplifier(PyExprMutator):  # type: ignore[misc]
     """Keyed on the operator of a call."""

@@ -15,7 +15,7 @@ from tvm.target.codegen import target_has_features
 
 from hetfeat.workloads.integer_rules import QUANTISED
 from hetfeat.workloads.passes.integers import stores_integers
-from hetfeat.workloads.passes.simplify import operator_of, rewritten
+from hetfeat.workloads.passes.simplify import operator_of, rebind, rewritten
 
 WIDE = "int16"
 PRODUCTS = {"relax.nn.conv2d", "relax.matmul"}
@@ -87,8 +87,7 @@ class _Widener(PyExprMutator):  # type: ignore[misc]
                 made = self._convolved(value.attrs, *arguments)
             else:
                 made = relax.Call(value.op, arguments, value.attrs, value.ty_args)
-        emit = self.builder_.emit if isinstance(binding.var, relax.DataflowVar) else None
-        self.set_var_remap(binding.var, (emit or self.builder_.emit_output)(made))
+        rebind(self, binding, made)
 
     def _convolved(self, attributes: Any, data: Any, weights: Any) -> Any:
         """A convolution that pads by itself, with zeros, and multiplies in pairs.

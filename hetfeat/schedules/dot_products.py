@@ -1,6 +1,6 @@
 """Sketches of products of narrow numbers whose sums stay in registers.
 
-A few products of each sum are one instruction's work (`integer_intrinsics`). Weights are packed so
+A few products of each sum are one instruction's work (`dot_intrinsics`). Weights are packed so
 that an instruction reads what it needs in one piece.
 """
 
