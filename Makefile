@@ -2,8 +2,9 @@
 PYTHON ?= $(shell command -v python3.11 >/dev/null && echo python3.11 || echo python3)
 VENV_PYTHON := .venv/bin/python
 # A file is one worker's, as fixtures are made for files; tests/conftest.py says in which order.
+# On two threads torch takes more than twice as long for what is trained here.
 # A worker that dies ends the run: with another in its place pytest-xdist may wait for ever.
-PYTEST_ON_TWO = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+PYTEST_ON_TWO = OMP_NUM_THREADS=1 $(VENV_PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
 	--max-worker-restart=0
 # Python keeps what it compiled: demo and tests start many processes, of the same sources.
 unexport PYTHONDONTWRITEBYTECODE

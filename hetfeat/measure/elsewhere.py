@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -56,13 +57,15 @@ class ElsewhereMeasurer(PoolMeasurer):
         self._runs = ThreadPoolExecutor(1)
 
     def __enter__(self) -> Self:
-        self._runs.submit(self._runner.start).result()
-        return super().__enter__()
+        with ExitStack() as undone:
+            self._runs.submit(self._runner.start).result()
+            undone.callback(self._stop_runner)
+            super().__enter__()
+            undone.pop_all()
+        return self
 
     def __exit__(self, *error: object) -> None:
-        self._runner.close()
-        self._runs.shutdown(cancel_futures=True)
-        self._runner.stop()
+        self._stop_runner()
         super().__exit__(*error)
 
     def add_task(self, task: Task, module: str) -> None:
@@ -93,6 +96,11 @@ class ElsewhereMeasurer(PoolMeasurer):
                 yield rounds.next()
         finally:
             rounds.stop()
+
+    def _stop_runner(self) -> None:
+        self._runner.close()
+        self._runs.shutdown(cancel_futures=True)
+        self._runner.stop()
 
     def _run(
         self, cold: bool, program: Program, built: BuiltLibrary, best_s: float | None
@@ -145,8 +153,11 @@ class GpuMeasurer(ElsewhereMeasurer):
         super().__init__(profile, self._pool_builder, options, count, max(4, count))
 
     def __enter__(self) -> Self:
-        self._pool_builder.__enter__()
-        return super().__enter__()
+        with ExitStack() as undone:
+            undone.enter_context(self._pool_builder)
+            super().__enter__()
+            undone.pop_all()
+        return self
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)

@@ -3,6 +3,7 @@
 import contextlib
 
 import kernels
+import psutil
 import pytest
 
 from hetfeat.measure.elsewhere import GpuMeasurer
@@ -44,3 +45,16 @@ def test_a_gpu_is_timed_while_the_cpu_builds():
     with contextlib.ExitStack() as held:
         held.enter_context(timing())
         held.enter_context(timing_gpu())
+
+
+def test_builders_and_runner_end_where_no_proposer_starts(device, monkeypatch):
+    measurer = GpuMeasurer(device, 1)
+
+    def no_process_left():
+        raise OSError("no process left")
+
+    monkeypatch.setattr(measurer.pool, "__enter__", no_process_left)
+    before = set(psutil.Process().children())
+    with pytest.raises(OSError, match="no process left"), measurer:
+        pass
+    assert set(psutil.Process().children()) == before
