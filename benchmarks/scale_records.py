@@ -1,11 +1,13 @@
 """Time and peak memory of every pass that a record store goes through, against its size.
 
     python benchmarks/scale_records.py [--records 100000 1000000] [--folder DIR]
+        [--passes verify features ...] [--model DIR]
 
 Records are those of `store_scaling.py`, 4,096 programs of a task on a device. Each pass is a
 process of its own: its processor time, its wall time and the peak of its resident memory, start-up
-included. Every figure goes to benchmarks/results/scale-records.json at once, with the commit and
-the processor; `--table` prints what is there.
+included. `--model` is what `evaluate` and `study` read where `train xgb` is not among the passes.
+Every figure goes to benchmarks/results/scale-records.json at once, with the commit and the
+processor; `--table` prints what is there.
 """
 
 import argparse
@@ -176,21 +178,32 @@ def measured(name: str, work: Path, records: int) -> dict[str, Any]:
     }
 
 
+def _what(figure: dict[str, Any]) -> tuple[str, int, str]:
+    return figure["pass"], figure["records"], figure["processor"]
+
+
 def keep(row: dict[str, Any]) -> None:
-    """Writes a figure in the place of an older one of the same pass and size."""
+    """Writes a figure in the place of an older one of the same pass, size and processor."""
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"figures": []}
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
     ).stdout.strip()
     row = row | {"commit": commit, "processor": host.cpu_model()}
-    same = (row["pass"], row["records"])
-    kept["figures"] = [f for f in kept["figures"] if (f["pass"], f["records"]) != same] + [row]
+    kept["figures"] = [f for f in kept["figures"] if _what(f) != _what(row)] + [row]
     RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
 
 
-def table() -> str:
-    """A row a pass, a column a size."""
+def tables() -> str:
+    """One for each processor."""
     figures = json.loads(RESULTS.read_text())["figures"]
+    processors = dict.fromkeys(figure["processor"] for figure in figures)
+    return "\n\n".join(
+        f"{name}\n\n{table([f for f in figures if f['processor'] == name])}" for name in processors
+    )
+
+
+def table(figures: list[dict[str, Any]]) -> str:
+    """A row a pass, a column a size."""
     sizes = sorted({figure["records"] for figure in figures})
     lines = [
         f"| pass | {' | '.join(f'{size:,}' for size in sizes)} |",
@@ -211,6 +224,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="Where the stores lie meanwhile.")
     parser.add_argument("--records", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--passes", nargs="+", choices=list(PASSES), default=list(PASSES))
+    parser.add_argument("--model", type=Path, help="Folder of a trained model.")
     parser.add_argument("--table", action="store_true", help="Print what was measured.")
     parser.add_argument("--one", help="Run this pass in this process.")
     given = parser.parse_args()
@@ -222,13 +236,15 @@ def main() -> None:
         work = Path(tempfile.mkdtemp(prefix="scale-", dir=given.folder))
         try:
             print(measured("write", work, records), flush=True)
+            if given.model:
+                shutil.copytree(given.model, work / "model")
             for name in given.passes:
                 row = measured(name, work, records)
                 keep(row)
                 print(row, flush=True)
         finally:
             shutil.rmtree(work)
-    print(table())
+    print(tables())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Which records of a store are older measurements of a program on the same device."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ Keys = npt.NDArray[np.uint64]
 
 
 def older_duplicates(
-    pieces: Iterable[Piece], where: pc.Expression | None = None
+    pieces: Iterable[Piece], wanted: Callable[[Piece], pc.Expression | None] = lambda _: None
 ) -> dict[int, list[int]]:
     """Rows that a newer record of the same program on the same device replaces.
 
@@ -25,10 +25,12 @@ def older_duplicates(
 
     Args:
         pieces: Pieces of a store, in the order in which they will be read.
-        where: Condition on the records that are compared; None, the default, for all.
+        wanted: Gives the condition on the records of a piece that are compared; by default None,
+            for all.
 
     Returns:
-        Row numbers, ascending, within what `read(..., where)` gives of a piece, by its position.
+        Row numbers, ascending, within what `read` gives of a piece under its condition, by its
+        position.
     """
     partitions: dict[Path, list[tuple[int, Piece]]] = {}
     journal: list[tuple[int, Piece]] = []
@@ -38,7 +40,7 @@ def older_duplicates(
         else:
             partitions.setdefault(piece.path.parent, []).append((position, piece))
     older = {
-        row for part in partitions.values() or [[]] for row in _older([*part, *journal], where)
+        row for part in partitions.values() or [[]] for row in _older([*part, *journal], wanted)
     }
     found: dict[int, list[int]] = {}
     for position, row in sorted(older):
@@ -47,17 +49,17 @@ def older_duplicates(
 
 
 def _older(
-    pieces: list[tuple[int, Piece]], where: pc.Expression | None
+    pieces: list[tuple[int, Piece]], wanted: Callable[[Piece], pc.Expression | None]
 ) -> Iterator[tuple[int, int]]:
     """Position and row of what is replaced within these pieces."""
-    read = (record_keys(piece.read(_IDENTITY, where)) for _, piece in pieces)
+    read = (record_keys(piece.read(_IDENTITY, wanted(piece))) for _, piece in pieces)
     keys = np.concatenate([np.empty(0, np.uint64), *read])
     keys.sort()
     repeated = np.unique(keys[1:][keys[1:] == keys[:-1]])
     del keys
     newest: dict[int, tuple[float, int, int]] = {}
     for position, piece in pieces if len(repeated) else []:
-        table = piece.read([*_IDENTITY, "unix_s"], where)
+        table = piece.read([*_IDENTITY, "unix_s"], wanted(piece))
         found = record_keys(table)
         for row in np.flatnonzero(np.isin(found, repeated)).tolist():
             key, this = int(found[row]), (table["unix_s"][row].as_py(), position, row)

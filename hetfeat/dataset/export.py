@@ -126,7 +126,7 @@ def _newest(store: RecordStore, device: str) -> Iterator[tuple[pa.Table, int]]:
     """The newest record of each program, a piece at a time, and how many older were left out."""
     where = pc.field("device") == device
     pieces = list(store.pieces(device))
-    older = older_duplicates(pieces, where)
+    older = older_duplicates(pieces, lambda _: where)
     for position, piece in enumerate(pieces):
         rows = piece.read(["task", "trace", "latencies_s"], where)
         kept = np.ones(rows.num_rows, bool)

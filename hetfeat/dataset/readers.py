@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +36,13 @@ class Piece(Protocol):
             DataError: The file is damaged.
         """
 
+    def has_all(self, column: str) -> bool:
+        """Whether each record is known to have values in a column, without reading it.
+
+        Raises:
+            DataError: The file is damaged.
+        """
+
 
 @dataclass(frozen=True)
 class RowGroup:
@@ -54,6 +61,16 @@ class RowGroup:
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(self.path, error) from error
         return _checked(table, self.path)
+
+    def has_all(self, column: str) -> bool:
+        """See `Piece.has_all`: as the file's statistics have it."""
+        try:
+            group = _fragment(self.path).metadata.row_group(self.number)
+            leaves = [group.column(i) for i in range(group.num_columns)]
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(self.path, error) from error
+        own = [leaf for leaf in leaves if leaf.path_in_schema.split(".")[0] == column]
+        return bool(own) and all(map(_without_null, own))
 
 
 @dataclass(frozen=True)
@@ -87,6 +104,10 @@ class JournalPart:
         if where is not None:
             table = table.filter(where)
         return table.select(_listed(columns))
+
+    def has_all(self, column: str) -> bool:
+        """See `Piece.has_all`: a journal says nothing of all its lines."""
+        return False
 
 
 def row_groups(
@@ -186,6 +207,12 @@ def _digest_of_first_line(file: IO[bytes], max_line_bytes: int) -> str:
 
 def _fragment(path: Path) -> ds.ParquetFileFragment:
     return ds.ParquetFileFormat().make_fragment(str(path), LocalFileSystem())
+
+
+def _without_null(leaf: Any) -> bool:
+    """Whether statistics say that no value of a column is missing, and no list is empty."""
+    told = leaf.statistics
+    return told is not None and told.has_null_count and told.null_count == 0
 
 
 def _listed(columns: Sequence[str] | None) -> list[str]:

@@ -25,7 +25,8 @@ from hetfeat.dataset.schema import (
 from hetfeat.dataset.store import RecordStore
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
-from hetfeat.features.batch import Batch, Examples, Floats, concatenate
+from hetfeat.features.batch import Batch, Examples, Floats, Ints, concatenate
+from hetfeat.features.columns import HARDWARE
 from hetfeat.features.hardware import hardware_vector
 from hetfeat.features.out_of_core import SpillFile
 from hetfeat.features.task import task_vector
@@ -189,8 +190,9 @@ def map_examples(
     return over(work, items)
 
 
-Item = tuple[Piece, list[int]]
-"""A piece of a store, and which of its usable records are older duplicates."""
+Item = tuple[Piece, pc.Expression | None, list[int]]
+"""A piece of a store, what tells its usable records (None where all are), and which of these are
+older duplicates."""
 
 
 def work_over(
@@ -205,10 +207,19 @@ def work_over(
     if with_stores is None:
         having = among & WITH_STORES
         with_stores = any(t.num_rows for t in store.scan(["program"], where=having))
-    usable = among & (WITH_STORES if with_stores else SCHEDULED)
-    older = older_duplicates(pieces, usable)
-    work = partial(_work, function, among, usable, store.path, store.devices())
-    return work, ((piece, older.get(i, [])) for i, piece in enumerate(pieces))
+
+    def usable(piece: Piece) -> pc.Expression | None:
+        if with_stores:  # which is a costly thing to read
+            return None if piece.has_all("stores") else WITH_STORES
+        return SCHEDULED
+
+    def wanted(piece: Piece) -> pc.Expression:
+        told = usable(piece)
+        return among if told is None else among & told
+
+    older = older_duplicates(pieces, wanted)
+    work = partial(_work, function, among, store.path, store.devices())
+    return work, ((piece, usable(piece), older.get(i, [])) for i, piece in enumerate(pieces))
 
 
 def _spill(part: "Part[Examples]", spill_file: SpillFile) -> "Part[Examples]":
@@ -219,19 +230,19 @@ def _spill(part: "Part[Examples]", spill_file: SpillFile) -> "Part[Examples]":
 def _work(
     function: Callable[[Examples], T],
     among: pc.Expression,
-    usable: pc.Expression,
     path: Path,
     profiles: dict[str, DeviceProfile],
     item: Item,
 ) -> Part[T]:
-    piece, older = item
+    piece, usable, older = item
     table = piece.read(_COLUMNS, among)
-    rows = table.filter(usable)
-    kept = np.ones(rows.num_rows, bool)
-    kept[older] = False
-    examples = _examples(rows.filter(pa.array(kept)), path, profiles)
+    rows = table if usable is None else table.filter(usable)
     left_out = table.num_rows - rows.num_rows
-    return Part(function(examples), table.num_rows, left_out, len(older))
+    if older:
+        kept = np.ones(rows.num_rows, bool)
+        kept[older] = False
+        rows = rows.filter(pa.array(kept))
+    return Part(function(_examples(rows, path, profiles)), table.num_rows, left_out, len(older))
 
 
 def itself(value: T) -> T:
@@ -263,7 +274,7 @@ def _examples(rows: pa.Table, path: Path, profiles: dict[str, DeviceProfile]) ->
     )
 
 
-def _stores(column: pa.ChunkedArray, path: Path) -> tuple[Floats, npt.NDArray[np.int64]]:
+def _stores(column: pa.ChunkedArray, path: Path) -> tuple[Floats, Ints]:
     """Per-store features of all rows end to end, and where each row's begin."""
     lengths = list_lengths(column)
     if (lengths % FEATURES_PER_STORE).any():
@@ -293,16 +304,17 @@ def _tasks(rows: pa.Table) -> Floats:
 
 
 def _hardware(rows: pa.Table, path: Path, profiles: dict[str, DeviceProfile]) -> Floats:
-    names = rows["device"].to_pylist()
+    encoded = rows["device"].combine_chunks().dictionary_encode()
+    names = encoded.dictionary.to_pylist()
     if missing := sorted(set(names) - set(profiles)):
         raise DataError(
             f"record store '{path}' without a profile of {', '.join(missing)}",
             "devices/NAME.yaml for each device with records",
             "add it with `hetfeat devices probe --out FILE`, or collect anew",
         )
-    vectors = {name: hardware_vector(profile) for name, profile in profiles.items()}
-    width = len(next(iter(vectors.values()))) if vectors else 0
-    return np.array([vectors[name] for name in names], np.float32).reshape(-1, width)
+    vectors = np.array([hardware_vector(profiles[name]) for name in names], np.float32)
+    own: Floats = vectors.reshape(-1, len(HARDWARE))[encoded.indices.to_numpy()]
+    return own
 
 
 def _objects(column: pa.ChunkedArray) -> npt.NDArray[np.object_]:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
 T = TypeVar("T")
 
 
@@ -19,7 +20,7 @@ class Features(Protocol):
 
     def __len__(self) -> int: ...
 
-    def take(self, index: npt.NDArray[np.int64]) -> "Features":
+    def take(self, index: Ints) -> "Features":
         """The programs of `index` (integer positions), in that order."""
 
     def pieces(self) -> "Sequence[Features]":
@@ -58,17 +59,17 @@ class Batch:
     """
 
     stores: Floats
-    offsets: npt.NDArray[np.int64]
+    offsets: Ints
     trace: Floats
     steps: Floats
-    step_offsets: npt.NDArray[np.int64]
+    step_offsets: Ints
     task: Floats
     hardware: Floats
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def take(self, index: npt.NDArray[np.int64]) -> "Batch":
+    def take(self, index: Ints) -> "Batch":
         """The programs of `index` (integer positions), in that order."""
         stores, offsets = _taken(self.offsets, index)
         steps, step_offsets = _taken(self.step_offsets, index)
@@ -105,9 +106,7 @@ class Batch:
         return sum(getattr(self, field.name).nbytes for field in fields(self))
 
 
-def _taken(
-    offsets: npt.NDArray[np.int64], index: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _taken(offsets: Ints, index: Ints) -> tuple[Ints, Ints]:
     """The rows of the programs of `index`, and where each one's begin among them."""
     counts = np.diff(offsets)[index]
     taken = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -140,7 +139,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.latency_s)
 
-    def take(self, index: npt.NDArray[np.int64]) -> "Examples":
+    def take(self, index: Ints) -> "Examples":
         """The examples of `index` (integer positions), in that order."""
         return Examples(
             batch=self.batch.take(index),
@@ -173,7 +172,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
     )
 
 
-def _end_to_end(offsets: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+def _end_to_end(offsets: Sequence[Ints]) -> Ints:
     """Where the rows of each program begin, once the rows of all parts lie end to end."""
     starts = np.cumsum([0, *(part[-1] for part in offsets)])
     ends = [part[1:] + start for part, start in zip(offsets, starts, strict=False)]

@@ -11,18 +11,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from hetfeat.cluster import need_sight, over, result_of
 from hetfeat.dataset.store import RecordStore
 from hetfeat.features.assemble import Assembled, Part, assemble, itself, no_records, work_over
-from hetfeat.features.batch import Batch, Examples, concatenate, joined
+from hetfeat.features.batch import Batch, Examples, Ints, concatenate, joined
 from hetfeat.features.out_of_core import room_bytes
 
 if TYPE_CHECKING:
     from distributed import Client
 
-Ints = npt.NDArray[np.int64]
 T = TypeVar("T")
 
 

@@ -8,12 +8,10 @@ from functools import cached_property
 from typing import IO, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from hetfeat.devices import host
-from hetfeat.features.batch import Batch, Features, joined
+from hetfeat.features.batch import Batch, Features, Ints, joined
 
-Ints = npt.NDArray[np.int64]
 T = TypeVar("T")
 
 

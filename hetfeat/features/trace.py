@@ -14,7 +14,7 @@ import numpy.typing as npt
 import orjson
 
 from hetfeat.errors import DataError
-from hetfeat.features.batch import Floats
+from hetfeat.features.batch import Floats, Ints
 from hetfeat.features.columns import PARTS, PRIMITIVES, SCOPES, SPLITS, THREADS, TRACE
 from hetfeat.features.trace_groups import TraceGroup, grouped
 from hetfeat.features.trace_steps import ON_LOOPS, Reading, Step, ValuesOfOne
@@ -67,7 +67,11 @@ def sequences(traces: Collection[Any], shape: tuple[int, int] = (STEPS, WIDTH)) 
     Raises:
         DataError: A trace is none.
     """
-    return _scaled_sequences(_read_all(traces, shape)[0])
+    rows, offsets, _ = _read_all(traces, shape)
+    lengths = np.diff(offsets)
+    padded = np.zeros((len(lengths), *shape), np.float32)
+    padded[np.arange(shape[0]) < lengths[:, None]] = _scaled_steps(rows)
+    return padded
 
 
 def vectors(traces: Collection[Any]) -> Floats:
@@ -82,10 +86,10 @@ def vectors(traces: Collection[Any]) -> Floats:
     Raises:
         DataError: A trace is none.
     """
-    return _finished(_read_all(traces)[1])
+    return _finished(_read_all(traces)[2])
 
 
-def vectors_of_steps(rows: Floats, offsets: npt.NDArray[np.int64]) -> Floats:
+def vectors_of_steps(rows: Floats, offsets: Ints) -> Floats:
     """What `vectors` says of sequences made by `steps`: of traces without post-processing.
 
     Returns:
@@ -99,14 +103,12 @@ def vectors_of_steps(rows: Floats, offsets: npt.NDArray[np.int64]) -> Floats:
     return _finished(np.array(made, np.float64).reshape(-1, len(TRACE)))
 
 
-def steps(
-    traces: Collection[Any], padded_at_once: int = 8192
-) -> tuple[Floats, npt.NDArray[np.int64]]:
+def steps(traces: Collection[Any], at_once: int = 8192) -> tuple[Floats, Ints]:
     """The sequences end to end, without padding, of `STEPS` steps at most.
 
     Args:
         traces: Traces as texts.
-        padded_at_once: Traces read at a time; 8192 by default.
+        at_once: Traces read at a time; 8192 by default.
 
     Returns:
         Steps, float32 [steps, WIDTH], and the first step of each program, int64 [programs + 1].
@@ -114,70 +116,75 @@ def steps(
     Raises:
         DataError: A trace is none.
     """
-    return steps_and_vectors(traces, padded_at_once)[:2]
+    return steps_and_vectors(traces, at_once)[:2]
 
 
-def steps_and_vectors(
-    traces: Collection[Any], padded_at_once: int = 8192
-) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
+def steps_and_vectors(traces: Collection[Any], at_once: int = 8192) -> tuple[Floats, Ints, Floats]:
     """What `steps` and `vectors` say, for which each trace is read once.
 
     Args:
         traces: Traces as texts.
-        padded_at_once: Traces read at a time, 3.5 kB each, most of it padding; 8192 by default.
+        at_once: Traces read at a time; 8192 by default.
 
     Raises:
         DataError: A trace is none.
     """
     given = list(traces)
-    found, lengths = [np.empty((0, WIDTH), np.float32)], [0]
-    rows = [np.empty((0, len(TRACE)), np.float32)]
-    for start in range(0, len(given), padded_at_once):
-        padded, unscaled = _read_all(given[start : start + padded_at_once])
-        there = padded[:, :, 0] > 0
-        found.append(_scaled_sequences(padded[there]))
-        rows.append(_finished(unscaled))
-        lengths += there.sum(axis=1).tolist()
-    return np.concatenate(found), np.cumsum(lengths, dtype=np.int64), np.concatenate(rows)
+    found, lengths = [np.empty((0, WIDTH), np.float32)], [np.zeros(1, np.int64)]
+    vectors = [np.empty((0, len(TRACE)), np.float32)]
+    for start in range(0, len(given), at_once):
+        rows, offsets, unscaled = _read_all(given[start : start + at_once])
+        found.append(_scaled_steps(rows))
+        lengths.append(np.diff(offsets))
+        vectors.append(_finished(unscaled))
+    return np.concatenate(found), np.cumsum(np.concatenate(lengths)), np.concatenate(vectors)
 
 
 def _read_all(
     traces: Collection[Any], shape: tuple[int, int] = (STEPS, WIDTH)
-) -> tuple[Floats, npt.NDArray[np.float64]]:
-    """Sequences and vectors, as they are before anything is scaled."""
+) -> tuple[Floats, Ints, npt.NDArray[np.float64]]:
+    """Steps end to end, the first of each program, and vectors, before anything is scaled."""
     given = [str(trace) for trace in traces]
-    sequences = np.zeros((len(given), *shape), np.float32)
     vectors = np.tile(_EMPTY, (len(given), 1))
+    read: list[tuple[Ints, Floats]] = []
     groups, alone = grouped(given)
     for group in groups:
         try:
-            _read_group(group, sequences, vectors)
+            read.append((group.rows, _read_group(group, vectors, shape)))
         except _NO_TRACE:
             alone += group.rows.tolist()
     for position in sorted(alone):
-        row = _VectorRow(_EMPTY.tolist())
-        read = Reading(*_parsed(given[position]))
-        for step, one in enumerate(_checked(read.before(), given[position])):
-            row.add(*one)
-            if step < shape[0]:
-                _write_step(sequences[position, step], *one)
-        row.add_all(_checked(read.after(), given[position]))
-        vectors[position] = row.values
-    return sequences, vectors
+        read.append((np.array([position]), _read_one(given[position], vectors[position], shape)))
+    lengths = np.zeros(len(given), np.int64)
+    for rows, made in read:
+        lengths[rows] = made.shape[1]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    found = np.empty((offsets[-1], shape[1]), np.float32)
+    for rows, made in read:
+        found[offsets[rows, None] + np.arange(made.shape[1])] = made
+    return found, offsets, vectors
 
 
-def _read_group(group: TraceGroup, sequences: Floats, vectors: npt.NDArray[np.float64]) -> None:
-    """Writes the rows of a group."""
+def _read_one(trace: str, vector: npt.NDArray[np.float64], shape: tuple[int, int]) -> Floats:
+    """Writes the vector of a trace; its steps, float32 [1, steps, width]."""
+    row = _VectorRow(_EMPTY.tolist())
+    read = Reading(*_parsed(trace))
+    made = np.zeros((1, *shape), np.float32)
+    length = _add_steps(row, _checked(read.before(), trace), made[0])
+    row.add_all(_checked(read.after(), trace))
+    vector[:] = row.values
+    return made[:, :length]
+
+
+def _read_group(
+    group: TraceGroup, vectors: npt.NDArray[np.float64], shape: tuple[int, int]
+) -> Floats:
+    """Writes the vectors of a group; their steps, float32 [n, steps, width]."""
     n = len(group.rows)
     read = Reading(group.instructions, group.chosen)
-    length, width = sequences.shape[1:]
     row = _VectorRow(list(np.repeat(_EMPTY[:, None], n, axis=1)), np.maximum)
-    made = np.zeros((length, width, n), np.float32)
-    for step, one in enumerate(read.before()):
-        row.add(*one)
-        if step < length:
-            _write_step(made[step], *one)
-    sequences[group.rows] = made.transpose(2, 0, 1)
+    made = np.zeros((min(shape[0], len(group.instructions)), shape[1], n), np.float32)
+    length = _add_steps(row, read.before(), made)
     values = np.stack([np.broadcast_to(value, n) for value in row.values], axis=1)
     vectors[group.rows] = values
     for position, (place, rest) in enumerate(zip(group.rows.tolist(), group.rest, strict=True)):
@@ -186,6 +193,17 @@ def _read_group(group: TraceGroup, sequences: Floats, vectors: npt.NDArray[np.fl
             known = ValuesOfOne(read.values, position)
             own.add_all(Reading(orjson.loads(rest), {}, known).after())
             vectors[place] = own.values
+    return made[:length].transpose(2, 0, 1)
+
+
+def _add_steps(row: "_VectorRow", steps: Iterable[Step], made: Floats) -> int:
+    """Adds all steps to a vector, and writes as many as there is place for: their number."""
+    count = 0
+    for count, one in enumerate(steps, 1):
+        row.add(*one)
+        if count <= len(made):
+            _write_step(made[count - 1], *one)
+    return min(count, len(made))
 
 
 def _write_step(made: Any, kind: str, word: str, numbers: Sequence[Any]) -> None:
@@ -195,8 +213,8 @@ def _write_step(made: Any, kind: str, word: str, numbers: Sequence[Any]) -> None
         made[column] = number
 
 
-def _scaled_sequences(rows: Floats) -> Floats:
-    rows[..., 2:] = _scaled(rows[..., 2:])
+def _scaled_steps(rows: Floats) -> Floats:
+    rows[:, 2:] = _scaled(rows[:, 2:])
     return rows
 
 
@@ -256,8 +274,12 @@ def _finished(rows: npt.NDArray[np.float64]) -> Floats:
 
 
 def _scaled(values: npt.NDArray[np.floating[Any]]) -> Floats:
-    scaled: Floats = (np.sign(values) * np.log2(1 + np.abs(values))).astype(np.float32)
-    return scaled
+    scaled = np.abs(values)
+    scaled += 1
+    np.log2(scaled, out=scaled)
+    np.copysign(scaled, values, out=scaled)
+    narrow: Floats = scaled.astype(np.float32, copy=False)
+    return narrow
 
 
 def _parsed(trace: str) -> tuple[list[Any], dict[int, Any]]:

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hetfeat.errors import RequestError
-from hetfeat.features.batch import Batch, Floats
+from hetfeat.features.batch import Batch, Floats, Ints
 from hetfeat.features.columns import HARDWARE, RELATIVE, STORE, TASK, TRACE
-from hetfeat.models.relative import relative_features
+from hetfeat.models.relative import Doubles, relative_features
 
 TABLES = ("flat", "sum")
 FOLDS = ("main", "total")
@@ -35,7 +35,7 @@ class FeatureTable:
     """
 
     rows: Floats
-    program: npt.NDArray[np.int64]
+    program: Ints
     programs: int
 
     def sums(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
@@ -89,7 +89,7 @@ def flat_features(batch: Batch) -> Floats:
     return np.concatenate([*folds, _context(batch)], axis=1)
 
 
-def _related(stores: Floats, batch: Batch, program: npt.NDArray[np.int64]) -> Floats:
+def _related(stores: Floats, batch: Batch, program: Ints) -> Floats:
     """Stores of the programs given, with their relation to task and device beside them."""
     relative = relative_features(stores, batch.task[program], batch.hardware[program])
     return np.concatenate([stores, relative], axis=1)
@@ -99,25 +99,48 @@ def _context(batch: Batch) -> Floats:
     return np.concatenate([batch.trace, batch.task, batch.hardware], axis=1)
 
 
-def _folds(batch: Batch) -> tuple[Floats, Floats]:
-    """Each program's main store and the sum over its stores, both float32 [n, 164]."""
-    some = np.diff(batch.offsets) > 0
-    starts = batch.offsets[:-1][some]
+def _folds(batch: Batch, at_once: int = 1024) -> tuple[Floats, Floats]:
+    """Each program's main store and the sum over its stores, both float32 [n, 164].
+
+    So many programs at a time stay in a core's cache.
+    """
     main, total = (np.zeros((len(batch), len(STORE)), np.float32) for _ in FOLDS)
-    if len(starts):
-        # Signed log2(1 + |x|) undone, summed and done again; float64 holds any product of loops.
-        quantity = np.sign(batch.stores) * (np.exp2(np.abs(batch.stores, dtype=np.float64)) - 1)
-        sums = np.add.reduceat(quantity, starts, axis=0)
-        main[some] = batch.stores[_main_stores(batch, quantity)]
-        total[some] = np.sign(sums) * np.log2(1 + np.abs(sums))
+    for start in range(0, len(batch), at_once):
+        offsets = batch.offsets[start : start + at_once + 1]
+        of_some = start + np.flatnonzero(np.diff(offsets))
+        stores = batch.stores[offsets[0] : offsets[-1]]
+        if len(stores):
+            main[of_some], total[of_some] = _folded(stores, offsets - offsets[0])
     return main, total
 
 
-def _main_stores(batch: Batch, quantity: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+def _folded(stores: Floats, offsets: Ints) -> tuple[Floats, Doubles]:
+    """Main store and sum of the programs that have stores, both [n, 164]."""
+    # Signed log2(1 + |x|) undone, summed and done again; float64 holds any product of loops.
+    quantity = np.abs(stores, dtype=np.float64)
+    np.exp2(quantity, out=quantity)
+    quantity -= 1
+    np.copysign(quantity, stores, out=quantity)
+    counts = np.diff(offsets)
+    sums = sums_of_runs(quantity, offsets[:-1][counts > 0], counts[counts > 0])
+    total = np.sign(sums) * np.log2(1 + np.abs(sums))
+    return stores[_main_stores(stores, offsets, quantity)], total
+
+
+def sums_of_runs(rows: Doubles, starts: Ints, counts: Ints) -> Doubles:
+    """Sums of consecutive rows: `np.add.reduceat`, in a sixth of its time for a few rows each."""
+    sums = rows[starts]
+    for number in range(1, int(counts.max())):
+        more = np.flatnonzero(counts > number)
+        sums[more] += rows[starts[more] + number]
+    return sums
+
+
+def _main_stores(stores: Floats, offsets: Ints, quantity: Doubles) -> Ints:
     """Row of the store with the most float operations and loops, of each program with stores."""
     math = np.log2(1 + quantity[:, _FLOAT_MATH].sum(axis=1))
-    work = math + batch.stores[:, _OUTER_PRODUCT]
-    program = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))
+    work = math + stores[:, _OUTER_PRODUCT]
+    program = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     order = np.lexsort((work, program))
-    ends = batch.offsets[1:][np.diff(batch.offsets) > 0] - 1
+    ends = offsets[1:][np.diff(offsets) > 0] - 1
     return order[ends]

@@ -8,6 +8,7 @@ import stores
 from hetfeat.dataset.stats import measured_between
 from hetfeat.dataset.store import RecordStore
 from hetfeat.errors import DataError
+from hetfeat.records import Measurement, Program
 
 
 @pytest.fixture
@@ -45,3 +46,16 @@ def test_the_digest_is_of_what_was_read(store):
     assert digest == store.digest()
     with pytest.raises(DataError, match="grew while it was read"), store.undisturbed():
         store.append(measurements(1))
+
+
+def test_a_shard_knows_whether_each_record_has_features(store):
+    bare = Measurement(Program(stores.task(0), "[[],[[9,9]]]"), "a", (), "schedule", 1.0, "")
+    store.append(measurements(0))
+    assert [piece.has_all("stores") for piece in store.pieces()] == [False]  # of a journal
+    store.compact()
+    (shard,) = store.pieces()
+    assert shard.has_all("stores") and shard.has_all("trace")
+    assert not shard.has_all("error") and not shard.has_all("latency")
+    store.append([bare])
+    store.compact()
+    assert not all(piece.has_all("stores") for piece in store.pieces())

@@ -189,10 +189,13 @@ def test_the_newest_of_any_measurements_counts(written, compact_after):
         assert latency in {s for when, s in measured if when == newest}
 
 
-def test_programs_without_features_are_left_out_and_counted(tmp_path):
+@pytest.mark.parametrize("compacts", [False, True])
+def test_programs_without_features_are_left_out_and_counted(tmp_path, compacts):
     store = stores.make_store(tmp_path / "s", devices=("a",), tasks=2, per_task=3)
     bare = Program(stores.task(0), "[[],[[9,9]]]")
     store.append([Measurement(bare, "a", (), "schedule", 1.0, "")])
+    if compacts:
+        store.compact()
     assembled = assemble(store)
     assert assembled.without_features == 1
     assert bare.key not in assembled.examples.program

@@ -173,7 +173,7 @@ class TestRealTraces:
 
     def test_without_padding_part_by_part(self, packaged):
         some = packaged.slice(0, 50).to_pylist()
-        steps, offsets = features.steps(some, padded_at_once=7)
+        steps, offsets = features.steps(some, at_once=7)
         padded = features.sequences(some)
         for i, own in enumerate(padded):
             length = offsets[i + 1] - offsets[i]

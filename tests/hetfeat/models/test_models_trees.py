@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import stores
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hetfeat.errors import RequestError
 from hetfeat.features import columns
@@ -13,7 +15,7 @@ from hetfeat.features.assemble import assemble
 from hetfeat.features.batch import Batch, Examples
 from hetfeat.features.trace import WIDTH
 from hetfeat.models import gbdt_parameters
-from hetfeat.models.aggregate import flat_features, table_names, table_of
+from hetfeat.models.aggregate import flat_features, sums_of_runs, table_names, table_of
 from hetfeat.models.engines.trees import RowObjective, rows_of
 from hetfeat.models.gbdt_parameters import GbdtParameters, LgbmParameters
 from hetfeat.models.hyperparameters import build
@@ -98,6 +100,14 @@ def test_flat_columns_fold_the_stores():
     assert flat["trace.split0_factor0"] == [3, 3, 3]
     assert flat["task.flops"] == [1, 1, 1]
     assert flat["hardware.threads"] == [2, 2, 2]
+
+
+@given(counts=st.lists(st.integers(1, 9), min_size=1, max_size=8), seed=st.integers(0, 99))
+def test_stores_are_summed_in_their_order(counts, seed):
+    rows = np.exp2(np.random.default_rng(seed).uniform(-30, 30, (sum(counts), 3)))
+    starts = np.cumsum([0, *counts[:-1]])
+    expected = np.add.reduceat(rows, starts, axis=0)
+    np.testing.assert_allclose(sums_of_runs(rows, starts, np.array(counts)), expected, 1e-14)
 
 
 def test_a_store_in_relation_to_its_task_and_device():
