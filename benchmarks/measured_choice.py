@@ -22,7 +22,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
@@ -162,23 +162,23 @@ def of_pair(given: argparse.Namespace, pair: str, seed: int, budgets: list[int])
         print(f"{pair} {count}: {time.process_time() - started:.0f} s", file=sys.stderr)
 
 
-def tables(lines: list[dict]) -> str:
+def tables(lines: list[dict], choices: Collection[str], where: str = "pair") -> str:
     """What random programs are worth, and by how much each other choice exceeds that."""
-    others = [name for name in CHOICES if name != "random"]
-    cells = dict.fromkeys((line["pair"], line["budget"]) for line in lines)
+    others = [name for name in choices if name != "random"]
+    cells = dict.fromkeys((line[where], line["budget"]) for line in lines)
     parts = []
     for figure in FIGURES:
         rows = []
-        for pair, budget in cells:
-            own = [line for line in lines if (line["pair"], line["budget"]) == (pair, budget)]
+        for place, budget in cells:
+            own = [line for line in lines if (line[where], line["budget"]) == (place, budget)]
             units = np.concatenate([line["units"] for line in own])
             told = {
                 name: np.concatenate([line["figures"][name][figure] for line in own])
-                for name in CHOICES
+                for name in choices
             }
             over = [shown(gain(told[n], told["random"], units), signed=True) for n in others]
-            rows.append([pair, str(budget), f"{mean(told['random'], units).mean:.3f}", *over])
-        head = ["pair", "N", "random", *(f"{name}, over random" for name in others)]
+            rows.append([place, str(budget), f"{mean(told['random'], units).mean:.3f}", *over])
+        head = [where, "N", "random", *(f"{name}, over random" for name in others)]
         parts.append(f"{figure}\n\n{table(head, rows)}")
     return "\n\n".join(parts)
 
@@ -194,7 +194,7 @@ def main() -> None:
     given = parser.parse_args()
     if not given.table:
         run(given)
-    print(tables(read_lines(given.out)))
+    print(tables(read_lines(given.out), CHOICES))
 
 
 if __name__ == "__main__":
