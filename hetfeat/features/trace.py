@@ -6,8 +6,9 @@ drawn; looking blocks and loops up is left out. Numbers are scaled as sign(x) lo
 """
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -89,18 +90,22 @@ def vectors(traces: Collection[Any]) -> Floats:
     return _finished(_read_all(traces)[2])
 
 
-def vectors_of_steps(rows: Floats, offsets: Ints) -> Floats:
+def vectors_of_steps(rows: Floats, offsets: Ints, at_once: int = 4096) -> Floats:
     """What `vectors` says of sequences made by `steps`: of traces without post-processing.
+
+    Args:
+        rows: Steps of all programs, float32 [steps, WIDTH].
+        offsets: First step of each program and the end of the last, int64 [programs + 1].
+        at_once: Programs read at a time; 4096 by default.
 
     Returns:
         Vectors, float32 [programs, len(columns.TRACE)].
     """
-    made = []
-    for a, b in itertools.pairwise(offsets):
-        row = _VectorRow(_EMPTY.tolist())
-        row.add_all(_read(rows[a:b]))
-        made.append(row.values)
-    return _finished(np.array(made, np.float64).reshape(-1, len(TRACE)))
+    vectors = np.tile(_EMPTY, (len(offsets) - 1, 1))
+    for start in range(0, len(vectors), at_once):
+        own = offsets[start : start + at_once + 1]
+        _read_steps(rows[own[0] : own[-1]], own - own[0], vectors[start : start + at_once])
+    return _finished(vectors)
 
 
 def steps(traces: Collection[Any], at_once: int = 8192) -> tuple[Floats, Ints]:
@@ -182,11 +187,10 @@ def _read_group(
     """Writes the vectors of a group; their steps, float32 [n, steps, width]."""
     n = len(group.rows)
     read = Reading(group.instructions, group.chosen)
-    row = _VectorRow(list(np.repeat(_EMPTY[:, None], n, axis=1)), np.maximum)
+    row = _VectorRow.of_group(n)
     made = np.zeros((min(shape[0], len(group.instructions)), shape[1], n), np.float32)
     length = _add_steps(row, read.before(), made)
-    values = np.stack([np.broadcast_to(value, n) for value in row.values], axis=1)
-    vectors[group.rows] = values
+    values = vectors[group.rows] = row.table(n)
     for position, (place, rest) in enumerate(zip(group.rows.tolist(), group.rest, strict=True)):
         if rest:
             own = _VectorRow(values[position].tolist(), splits=row.splits)
@@ -218,14 +222,34 @@ def _scaled_steps(rows: Floats) -> Floats:
     return rows
 
 
-def _read(rows: Floats) -> Iterator[Step]:
-    """The steps of a sequence; numbers are whole, so that scaling loses nothing."""
+def _read_steps(
+    rows: Floats, offsets: Ints, vectors: npt.NDArray[np.float64], least: int = 4
+) -> None:
+    """Writes vectors, of `least` programs that take the same steps at once."""
+    # They are whole, so that scaling lost nothing.
     numbers = np.rint(np.sign(rows[:, 2:]) * (np.exp2(np.abs(rows[:, 2:], dtype=np.float64)) - 1))
     there = numbers != 0  # the rest is padding
-    lengths = np.where(there.any(axis=1), numbers.shape[1] - there[:, ::-1].argmax(axis=1), 1)
-    heads = rows[:, :2].astype(int).tolist()
-    for (kind, word), values, length in zip(heads, numbers.tolist(), lengths, strict=True):
-        yield _KIND[kind - 1], _WORD[word], values[:length]
+    counts = np.where(there.any(axis=1), numbers.shape[1] - there[:, ::-1].argmax(axis=1), 1)
+    heads = np.column_stack([rows[:, :2], counts]).astype(np.int16)
+    alike: defaultdict[bytes, list[int]] = defaultdict(list)
+    for program, (start, end) in enumerate(itertools.pairwise(offsets.tolist())):
+        alike[heads[start:end].tobytes()].append(program)
+    for head, programs in alike.items():
+        kinds = [
+            (_KIND[k - 1], _WORD[w], n) for k, w, n in np.frombuffer(head, np.int16).reshape(-1, 3)
+        ]
+        taken = numbers[offsets[programs, None] + np.arange(len(kinds))]
+        if len(programs) < least:
+            for program, own in zip(programs, taken.tolist(), strict=True):
+                one = _VectorRow(_EMPTY.tolist())
+                one.add_all(
+                    (kind, word, of[:n]) for (kind, word, n), of in zip(kinds, own, strict=True)
+                )
+                vectors[program] = one.values
+            continue
+        row = _VectorRow.of_group(len(programs))
+        row.add_all((kind, word, [*taken[:, at, :n].T]) for at, (kind, word, n) in enumerate(kinds))
+        vectors[programs] = row.table(len(programs))
 
 
 class _VectorRow:
@@ -235,6 +259,18 @@ class _VectorRow:
         self, values: list[Any], maximum: Callable[[Any, Any], Any] = max, splits: int = 0
     ) -> None:
         self.values, self.maximum, self.splits = values, maximum, splits
+
+    @classmethod
+    def of_group(cls, programs: int) -> Self:
+        """An empty one of each program."""
+        return cls(list(np.repeat(_EMPTY[:, None], programs, axis=1)), np.maximum)
+
+    def table(self, programs: int) -> npt.NDArray[np.float64]:
+        """The vectors of a group, float64 [programs, columns]."""
+        table = np.empty((programs, len(self.values)))
+        for column, value in enumerate(self.values):
+            table[:, column] = value
+        return table
 
     def add_all(self, steps: Iterable[Step]) -> None:
         for step in steps:

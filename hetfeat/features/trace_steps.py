@@ -134,7 +134,10 @@ def _inferred(extent: Any, factors: list[Any]) -> list[Any]:
 
 def _word(attributes: list[Any]) -> str:
     """The first text; empty where there is none."""
-    return next((word for word in attributes if type(word) is str), "")
+    for word in attributes:  # sooner than `next` of a generator, for each step
+        if type(word) is str:
+            return word
+    return ""
 
 
 def _number(value: Any, values: dict[str, float]) -> float:

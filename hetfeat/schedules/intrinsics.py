@@ -8,6 +8,7 @@ one that finds the same modules but imports none by itself.
 import ast
 import importlib
 import importlib.util
+import inspect
 import platform
 import sys
 from collections.abc import Mapping
@@ -124,6 +125,7 @@ def load_for_cpu(triple: str | None = None) -> None:
     if not rounding.get_attr("TVectorizable"):
         rounding.set_attr("TVectorizable", True)
     host.allow_tiles()
+    _tell_inspect_of_frozen_modules()
     machine = triple.partition("-")[0] if triple else platform.machine()
     if PACKAGE not in sys.modules:
         found = importlib.util.find_spec(PACKAGE)
@@ -136,6 +138,15 @@ def load_for_cpu(triple: str | None = None) -> None:
         importlib.import_module(f"{PACKAGE}.{module}")
     if module:
         importlib.import_module("hetfeat.schedules.dot_intrinsics")
+
+
+def _tell_inspect_of_frozen_modules() -> None:
+    """Spares `inspect` a search of all modules for each frame of Python's importer.
+
+    TVM asks it of every frame, for every function that it parses: most of the time that took.
+    """
+    for name in ("importlib._bootstrap", "importlib._bootstrap_external", "runpy"):
+        inspect.modulesbyfile.setdefault(f"<frozen {name}>", name)
 
 
 class _OfTensorCores(SourceFileLoader):

@@ -68,12 +68,18 @@ def mutate_traces(
     def keeps(trace: traces.Trace) -> bool:
         return keeps_to_threads(trace) and unit.holds(trace, fewest)
 
+    heads = {id(sketch[0]): traces.dump(sketch[0]) for sketch in sketches}
+
+    def text_of(trace: traces.Trace) -> str:
+        instructions, decisions = trace  # a child's instructions are its sketch's
+        return f"[{heads[id(instructions)]},{traces.dump(decisions)}]"
+
     for _ in range(config.generations):
         new: dict[str, traces.Trace] = {}
         for _ in range(config.population):
             make_child = partial(_child, elite, sketches, rng, config)
             child = first_kept(make_child, keeps)
-            if child is not None and (text := traces.dump(child)) not in tried:
+            if child is not None and (text := text_of(child)) not in tried:
                 new[text] = child
         if not new:
             break

@@ -1,6 +1,8 @@
 """Our sketches of integer products: numpy's bits, by instructions that do not saturate."""
 
 import re
+import subprocess
+import sys
 
 import digested
 import numpy as np
@@ -198,3 +200,22 @@ def test_no_rule_for_avx512_saturates(cpu):
     for task in extract_tasks(lower(products(), target), target):
         for trace, _ in TaskSpace(task.module, target, 64).sample(8, 0):
             assert '"dot_16x4' not in trace
+
+
+def test_intrinsics_are_parsed_without_a_search_of_all_modules():
+    """TVM asks `inspect` of each frame of Python's importer, whose files no module has."""
+    code = (
+        "import inspect\n"
+        "from hetfeat.schedules.intrinsics import load_for_cpu\n"
+        "real, searched = inspect.getmodule, []\n"
+        "def told(of, filename=None):\n"
+        "    found = real(of, filename)\n"
+        "    if found is None and str(filename).startswith('<frozen'):\n"
+        "        searched.append(filename)\n"
+        "    return found\n"
+        "inspect.getmodule = told\n"
+        "load_for_cpu()\n"
+        "print(len(searched))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
