@@ -1,7 +1,7 @@
 """Checks a compiled network against the framework it came from."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -125,9 +125,7 @@ def reference_of(
             finite numbers in every output.
     """
     values = values_of(network) or []
-    drawn = []
-    for inputs in draws(network, values, seed, random_inputs if values else 0):
-        drawn.append((inputs, _computed(network, inputs)))
+    drawn = list(_drawn(network, values, seed, random_inputs))
     names = network.output_names(len(drawn[0][1]))
     facts = None
     if module is not None and (integers := quantised(module)):
@@ -136,7 +134,7 @@ def reference_of(
         facts = integers.facts(inexact)
     usable = [sample for sample in drawn if all(map(_is_finite, sample[1]))]
     if not usable:
-        raise _not_finite(network, names, [outputs for _, outputs in drawn], random_inputs + 1)
+        raise _not_finite(network, [outputs for _, outputs in drawn])
     usable.sort(key=lambda sample: not all(np.ptp(value) > 0 for value in sample[1]))
     outputs_of_each = zip(*(outputs for _, outputs in usable), strict=True)
     limits = [_limit(values, tolerance) for values in outputs_of_each]
@@ -152,15 +150,36 @@ def reference_of(
     return Reference(network, samples, silent, tuple(str(of) for of in values), facts)
 
 
-def _not_finite(
-    network: "Network", names: Sequence[str], draws: Sequence[list[Array]], tried: int
-) -> RequestError:
+def need_output(network: "Network", seed: int, random_inputs: int = 3) -> None:
+    """Refuses what `reference_of` would refuse of a network, with one usable input as a rule.
+
+    Raises:
+        RequestError: As `reference_of`.
+    """
+    found = []
+    for _, outputs in _drawn(network, values_of(network) or [], seed, random_inputs):
+        if all(map(_is_finite, outputs)):
+            return
+        found.append(outputs)
+    raise _not_finite(network, found)
+
+
+def _drawn(
+    network: "Network", values: Sequence[Any], seed: int, random_inputs: int
+) -> Iterator[tuple[list[Array], list[Array]]]:
+    """Inputs and what the framework makes of them, the network's own input first."""
+    for inputs in draws(network, values, seed, random_inputs if values else 0):
+        yield inputs, _computed(network, inputs)
+
+
+def _not_finite(network: "Network", draws: Sequence[list[Array]]) -> RequestError:
     """Says which outputs are no numbers on any draw; all, if each is on another one."""
+    names = network.output_names(len(draws[0]))
     finite = [any(map(_is_finite, values)) for values in zip(*draws, strict=True)]
     never = [name for name, some in zip(names, finite, strict=True) if not some]
     return RequestError(
         f"network '{network.name}', whose own output {', '.join(never or names)} is not a finite "
-        f"number for any of {tried} example inputs",
+        f"number for any of {len(draws)} example inputs",
         "outputs to compare the compiled ones with",
         "mend it, leave the output out with --output, or give example inputs that it works on by "
         "a module:function",

@@ -28,7 +28,7 @@ from hetfeat.deploy.request import (
     refuse_unguided,
 )
 from hetfeat.deploy.signing import signing_key
-from hetfeat.deploy.verify import reference_of
+from hetfeat.deploy.verify import need_output
 from hetfeat.devices.fleet.control import need_tracker
 from hetfeat.devices.host import need_cross_compiler
 from hetfeat.devices.probe import find_profile
@@ -313,7 +313,7 @@ def _import_networks(
         ]
         networks = [import_in_precision(*of, calibration, request.max_loss) for of in loaded]
     with refusals(request.network):
-        reference_of(networks[0].network, request.seed)
+        need_output(networks[0].network, request.seed)
     need_cross_compiler(profile.name, profile.target)
     return networks
 

@@ -22,6 +22,7 @@ from hetfeat.deploy.pipeline import deploy
 from hetfeat.deploy.runtime import BundleError, LoadedBundle, read_manifest
 from hetfeat.deploy.verify import (
     Reference,
+    need_output,
     reference_of,
     refuse_wrong_import,
     rows_are_independent,
@@ -145,13 +146,22 @@ class TestVerifying:
         assert reference.silent == ("output_1",) and not reference.tells
         assert reference.facts()["verified_on"]["silent"] == ["output_1"]
 
-    def test_one_that_is_never_a_number_is_refused_by_name(self):
+    @pytest.mark.parametrize("compute", [reference_of, need_output])
+    def test_one_that_is_never_a_number_is_refused_by_name(self, compute):
         with pytest.raises(RequestError, match=r"output output_1 is not a finite .* --output"):
-            reference_of(network_of(lambda x: x, lambda x: x / 0 - x / 0), 0)
+            compute(network_of(lambda x: x, lambda x: x / 0 - x / 0), 0)
 
-    def test_one_that_is_true_or_false_is_refused_by_name(self):
+    @pytest.mark.parametrize("compute", [reference_of, need_output])
+    def test_one_that_is_true_or_false_is_refused_by_name(self, compute):
         with pytest.raises(RequestError, match="output output_1 is true or false"):
-            reference_of(network_of(lambda x: x, lambda x: x > 0), 0)
+            compute(network_of(lambda x: x, lambda x: x > 0), 0)
+
+    def test_one_usable_input_is_enough_to_go_on(self):
+        computed_on = []
+        need_output(network_of(lambda x: computed_on.append(x) or x), 0)
+        once = len(computed_on)
+        reference_of(network_of(lambda x: computed_on.append(x) or x), 0)
+        assert len(computed_on) - once == once + 3
 
     @pytest.mark.parametrize(
         ("other", "independent"),
