@@ -239,17 +239,19 @@ def _read_steps(
             (_KIND[k - 1], _WORD[w], n) for k, w, n in np.frombuffer(head, np.int16).reshape(-1, 3)
         ]
         taken = numbers[offsets[programs, None] + np.arange(len(kinds))]
-        if len(programs) < least:
+        if len(programs) >= least:
+            row = _VectorRow.of_group(len(programs))
+            row.add_all(
+                (kind, word, [*taken[:, at, :n].T]) for at, (kind, word, n) in enumerate(kinds)
+            )
+            vectors[programs] = row.table(len(programs))
+        else:
             for program, own in zip(programs, taken.tolist(), strict=True):
-                one = _VectorRow(_EMPTY.tolist())
-                one.add_all(
+                row = _VectorRow(_EMPTY.tolist())
+                row.add_all(
                     (kind, word, of[:n]) for (kind, word, n), of in zip(kinds, own, strict=True)
                 )
-                vectors[program] = one.values
-            continue
-        row = _VectorRow.of_group(len(programs))
-        row.add_all((kind, word, [*taken[:, at, :n].T]) for at, (kind, word, n) in enumerate(kinds))
-        vectors[programs] = row.table(len(programs))
+                vectors[program] = row.values
 
 
 class _VectorRow:

@@ -103,7 +103,7 @@ def test_flat_columns_fold_the_stores():
 
 
 @given(counts=st.lists(st.integers(1, 9), min_size=1, max_size=8), seed=st.integers(0, 99))
-def test_stores_are_summed_in_their_order(counts, seed):
+def test_the_stores_of_each_program_are_summed(counts, seed):
     rows = np.exp2(np.random.default_rng(seed).uniform(-30, 30, (sum(counts), 3)))
     starts = np.cumsum([0, *counts[:-1]])
     expected = np.add.reduceat(rows, starts, axis=0)
