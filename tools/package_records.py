@@ -16,7 +16,8 @@ of the family's packaged ones (give these as `--more` to add to them). Their car
 written, too. What would make the whole data set larger than MOST_BYTES is refused.
 
 With `--append` all records of the stores that ran become shards beside the family's packaged ones,
-which stay as they are, with their card.
+which stay as they are, with their card. With `--known` those of tasks that are not packaged yet are
+left out: the tasks are one file of 7 MB, of which the history keeps each version.
 """
 
 import argparse
@@ -242,12 +243,23 @@ def add_family(
     print(f"{target}: the whole data set has {size / 1e6:.1f} MB")
 
 
-def append(stores: Sequence[RecordStore], family: str, networks: Sequence[str], root: Path) -> None:
-    """Adds what ran of some stores to a family's packaged records, but for tasks of `networks`."""
+def append(
+    stores: Sequence[RecordStore],
+    family: str,
+    networks: Sequence[str],
+    root: Path,
+    known: bool = False,
+) -> None:
+    """Adds what ran of some stores to a family's packaged records, but for tasks of `networks`.
+
+    With `known` tasks that are not packaged yet are left out, too.
+    """
     out = RecordStore(packaged.packaged_store(family, root), SMALL)
     profiles = dict(ChainMap(*(store.devices() for store in (out, *stores))))
     anchors = anchors_of(networks, next(iter(profiles.values())).target)
     without = {task for store in stores for task in tasks_of(store, anchors)}
+    if known:
+        without |= {task for store in stores for task in store.workloads()} - set(out.workloads())
     ran = pc.field("error").is_null() & ~pc.field("task").isin(texts(without))
     written(out, [(store, ran) for store in stores], profiles, without)
 
@@ -260,6 +272,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--family")
     parser.add_argument("--append", metavar="FAMILY")
+    parser.add_argument("--known", action="store_true")
     parser.add_argument("--more", type=Path, nargs="*", default=[])
     parser.add_argument("--programs", type=int, default=48)
     parser.add_argument("--without", nargs="*", default=WITHOUT)
@@ -273,7 +286,7 @@ def main(root: Path = packaged.HERE) -> None:
     given = arguments()
     whole, more = RecordStore.open(given.whole), [RecordStore.open(path) for path in given.more]
     if given.append:
-        append([whole, *more], given.append, given.without, root)
+        append([whole, *more], given.append, given.without, root, given.known)
         return
     profiles = dict(ChainMap(*(store.devices() for store in (whole, *more))))
     if given.family:

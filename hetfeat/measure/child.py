@@ -56,7 +56,7 @@ class Service(ProgramTimer):
     def __init__(self, start: Start) -> None:
         super().__init__(start.timing, start.target["kind"] == "cuda")
         self._target = tvm.target.Target(start.target)
-        self._cache_line_bytes = start.cache_line_bytes
+        self._cache_line_bytes, self._full_rate = start.cache_line_bytes, start.full_rate
         self._spaces: dict[str, TaskSpace] = {}
         self._built: dict[str, Any] = {}
 
@@ -76,7 +76,9 @@ class Service(ProgramTimer):
     def add_task(self, request: AddTask) -> None:
         """Makes a task known."""
         module = load_workload(request.module)
-        self._spaces[request.task] = TaskSpace(module, self._target, self._cache_line_bytes)
+        self._spaces[request.task] = TaskSpace(
+            module, self._target, self._cache_line_bytes, full_rate=self._full_rate
+        )
 
     def sample(self, request: SamplePrograms) -> list[Proposal]:
         """Random programs."""

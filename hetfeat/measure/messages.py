@@ -35,6 +35,7 @@ class Start(Schema):
         target: TVM's target of the device.
         cache_line_bytes: Length of a cache line of the device in bytes.
         memory_limit_bytes: Most bytes of address space that the child may take.
+        full_rate: Whether the device multiplies a vector in the time of a number; False by default.
         timing: Options of timing programs, default those of `TimingOptions`.
         ranking: Options that say when a GEMM state's first run tells enough, default those of
             `RankingOptions`.
@@ -43,6 +44,7 @@ class Start(Schema):
     target: dict[str, Any]
     cache_line_bytes: PositiveInt
     memory_limit_bytes: PositiveInt
+    full_rate: bool = False
     timing: TimingOptions = TimingOptions()
     ranking: RankingOptions = RankingOptions()
 

@@ -40,6 +40,7 @@ from hetfeat.measure.messages import (
 from hetfeat.measure.timing_options import TimingOptions
 from hetfeat.measure.worker import Lost, Worker
 from hetfeat.records import ErrorKind, Program, Task
+from hetfeat.schedules.registers import unit_of
 
 R = TypeVar("R")
 Item = TypeVar("Item")
@@ -78,6 +79,7 @@ class PoolOptions:
             target=dict(profile.target),
             cache_line_bytes=profile.cache_line_bytes,
             memory_limit_bytes=self.memory_limit_bytes or psutil.virtual_memory().total // 2,
+            full_rate=unit_of(profile).full_rate,
             timing=self.timing,
         )
 

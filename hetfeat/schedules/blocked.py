@@ -97,6 +97,36 @@ def by_channels(schedule: Any, unit: VectorUnit) -> None:
 SKETCHES: tuple[Sketch, ...] = (by_rows, by_channels)
 
 
+def reads_weights_once(schedule: Any, block: str, large_bytes: int = 2**22) -> bool:
+    """Whether cores had better divide a sum's weights, which are large, and larger than its data.
+
+    By rows each core reads all weights, again for each of its pieces, by channels all data
+    (docs/experiments/2026-11-30-first-choices-on-an-intel.md).
+
+    Args:
+        schedule: Schedule of the kernel.
+        block: Name of the block of the sum.
+        large_bytes: Weights from which on it is so, in bytes; 4 MiB by default: what a core's own
+            caches do not hold.
+    """
+    from tvm import DataType
+
+    data, weights = (
+        math.prod(map(int, read.source.shape)) * DataType(read.source.dtype).itemsize
+        for read in schedule.get(schedule.get_sblock(block)).reads
+    )
+    return weights >= max(large_bytes, data)
+
+
+def sketches(schedule: Any, unit: VectorUnit) -> tuple[Sketch, ...]:
+    """Those of a kernel that fills registers; with 16 of them images may be divided by rows."""
+    (block,) = sums(schedule)
+    axes = schedule.get(schedule.get_sblock(block)).iter_vars
+    has_window = [int(axis.iter_type) for axis in axes].count(REDUCTION) > 1
+    may_divide = not (unit.is_small and has_window) and reads_weights_once(schedule, block)
+    return (by_channels,) if may_divide else SKETCHES
+
+
 def by_rows_of_channels(schedule: Any, unit: VectorUnit) -> None:
     """Each core computes some rows of some channels of an image.
 
@@ -141,6 +171,7 @@ def _blocked(
         _flatten(schedule, anchor, output)
     *rows, channels = schedule.get_loops(output)
     computed = computed_loops(schedule, anchor, [*rows, channels])
+    steps = () if needs_uneven(extent(schedule, computed[-2])) else unit.steps
     wide, y0, between, tile = (
         _tile_pixels(schedule, rows[0], across_channels)
         if flat
@@ -159,7 +190,7 @@ def _blocked(
         schedule.unroll(row)
     schedule.compute_at(anchor, c1, preserve_unit_loops=True)
     schedule.parallel(loop)
-    _accumulated(schedule, anchor, unit, len(tile) > 1, flat)
+    _accumulated(schedule, anchor, unit, steps, len(tile) > 1, flat)
     for pad in pads:
         if not across_channels:
             schedule.compute_at(pad, loop, preserve_unit_loops=True)
@@ -283,13 +314,16 @@ def computed_loops(schedule: Any, anchor: Any, loops: list[Any]) -> list[Any]:
     return list(schedule.get_loops(anchor))[: len(loops)] if padded else loops
 
 
-def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool, flat: bool) -> None:
+def _accumulated(
+    schedule: Any, block: Any, unit: VectorUnit, at_once: Sequence[int], tall: bool, flat: bool
+) -> None:
     """The sum of one block of registers: over the depth innermost, or over a window unrolled.
 
     Args:
         schedule: Schedule of the kernel.
         block: Block of the sum.
         unit: The CPU's registers.
+        at_once: See `unrolled_steps`.
         tall: Whether a block of registers is of several rows of an image.
         flat: Whether its rows are pixels, of which the last block has fewer: in each innermost step
             it is tested which there are, so these steps are long.
@@ -302,15 +336,36 @@ def _accumulated(schedule: Any, block: Any, unit: VectorUnit, tall: bool, flat: 
         for loop in window:
             schedule.unroll(loop)
     vectors, vector = vectorized(schedule, channels, unit)
-    steps = [step for step in LONG_STEPS if flat and extent(schedule, depth) % step == 0]
-    if steps:
-        d0, d1 = schedule.split(depth, [None, _one_of(schedule, steps)])
+    long = [step for step in LONG_STEPS if flat and extent(schedule, depth) % step == 0]
+    if long:
+        d0, *inside = schedule.split(depth, [None, _one_of(schedule, long)])
     else:
+        depth, *steps = unrolled_steps(schedule, depth, at_once)
         d0, d1 = tile_loop(schedule, depth, 2, LARGEST_TILE)
+        inside = [d1, *steps]
     rows = [outer.pop(), x] if tall else [x]
-    schedule.reorder(*outer, d0, *window, d1, *rows, vectors, vector)
+    schedule.reorder(*outer, d0, *window, *inside, *rows, vectors, vector)
     for loop in (*rows, vectors):
         schedule.unroll(loop)
+
+
+def unrolled_steps(schedule: Any, depth: Any, at_once: Sequence[int]) -> list[Any]:
+    """The loop over a sum's depth, and inside it one unrolled, of the first number that divides it.
+
+    None is unrolled where rows are tested for: LLVM takes the tests out of a loop, and not out of
+    four steps of nine rows, which take twice as long.
+
+    Args:
+        schedule: Schedule of the kernel.
+        depth: Loop over the depth.
+        at_once: Numbers of steps, as `VectorUnit.steps` has them.
+    """
+    steps = next((steps for steps in at_once if extent(schedule, depth) % steps == 0), 1)
+    if steps == 1:
+        return [depth]
+    outer, inner = schedule.split(depth, [None, steps])
+    schedule.unroll(inner)
+    return [outer, inner]
 
 
 def tile_loop(

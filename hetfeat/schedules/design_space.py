@@ -47,6 +47,7 @@ class TaskSpace:
         module: Module of the task.
         target: Target of TVM to compile for.
         cache_line_bytes: Cache line of the device in bytes.
+        full_rate: See `VectorUnit`; False by default.
         tries_per_program: Draws allowed per program wanted; 4 by default: small tasks have fewer
             distinct programs than are asked.
         repeats_in_a_row: Random draws of known programs in a row, after which all are held to be
@@ -61,6 +62,7 @@ class TaskSpace:
         target: tvm.target.Target,
         cache_line_bytes: int,
         *,
+        full_rate: bool = False,
         tries_per_program: int = 4,
         repeats_in_a_row: int = 16,
         all_sketches: bool = False,
@@ -81,7 +83,7 @@ class TaskSpace:
         self._context = self._contexts[0]
         self._features = StoreFeatures(self._context, cache_line_bytes)
         self._gpu = target.kind.name == "cuda"
-        self._unit = vector_unit(target)
+        self._unit = vector_unit(target, full_rate)
         if self._gpu:
             limit_bytes = int(target.attrs["max_shared_memory_per_block"])
             reads_of = cache(partial(_reads_of, self._unscheduled()))
@@ -118,13 +120,13 @@ class TaskSpace:
         if target.kind.name != "llvm":
             return (), False
         if winograd.is_winograd(kernel):
-            return winograd.SKETCHES, few
+            return winograd.sketches(kernel), few
         if in_tiles := tiles.sketches(kernel, target):
             return in_tiles, True
         if instruction := dot_products.instruction_for(kernel, target):
             return dot_products.sketches(instruction), few or instruction.is_alone
         if blocked.fills_registers(kernel, narrowest):
-            return blocked.SKETCHES, few
+            return blocked.sketches(kernel, self._unit), few
         if blocked.is_depthwise(kernel, narrowest):
             return blocked.DEPTHWISE, True
         if row_wise.is_row_wise(kernel, narrowest):
@@ -168,8 +170,9 @@ class TaskSpace:
         def draw() -> Schedule | None:
             sketch = next(sketches)
             text = traces.dump(sketch.as_json())
-            if self._gpu or (self._unit.is_small and traces.is_custom_sketch(text)):
-                anew = partial(traces.drawn_anew, json.loads(text), rng)
+            given = json.loads(text)
+            if self._gpu or (self._unit.limits(given) and traces.is_custom_sketch(text)):
+                anew = partial(traces.drawn_anew, given, rng)
                 trace = first_kept(anew, self._keeps)
                 decided = traces.dump(trace)
                 if not self._gpu and decided in drawn:  # applied, it would be the same program
@@ -285,14 +288,15 @@ def _rules(target: tvm.target.Target) -> ms.SpaceGenerator:
     return ms.space_generator.PostOrderApply(sch_rules=kind, postprocs=kind, mutator_probs=kind)
 
 
-def vector_unit(target: tvm.target.Target) -> VectorUnit:
+def vector_unit(target: tvm.target.Target, full_rate: bool = False) -> VectorUnit:
     """Vector registers of a target's CPU; those of a GPU are none of our sketches' concern."""
     if target.kind.name != "llvm":
         return VectorUnit(1)
     names = ("mcpu", "mtriple", "mattr")
     given = {name: target.attrs[name] for name in names if name in target.attrs}
     isa, width_bytes = vector_isa({"kind": "llvm", **given})
-    return VectorUnit(width_bytes // FLOAT32_BYTES, 16 if isa in ISAS_OF_FEW_REGISTERS else 32)
+    registers = 16 if isa in ISAS_OF_FEW_REGISTERS else 32
+    return VectorUnit(width_bytes // FLOAT32_BYTES, registers, full_rate)
 
 
 def replay(module: tvm.IRModule, trace: str) -> Schedule:

@@ -17,6 +17,9 @@ from hetfeat.schedules.trace import CATEGORICAL, TILE, Trace, drawn_anew, withou
 
 FLOAT32_BYTES = 4
 
+STEPS = (4, 3, 2)
+"""See `VectorUnit.steps`."""
+
 WIDEST_BYTES = 64
 """Bytes of a register of AVX-512, the only vectors of x86 with 32 registers."""
 
@@ -28,6 +31,8 @@ class VectorUnit:
     Attributes:
         lanes: Elements of a register.
         registers: Number of registers, 16 or 32; 32 by default.
+        full_rate: Whether a vector is multiplied in the time of a number; False by default. Zen 4
+            takes twice as long for one of AVX-512, and half the sums keep it busy.
         operands: Fewest registers that the sums of a block must leave; 3 by default. Besides, each
             of its vectors of weights takes one, and a value of the data in all lanes another.
         fewest_sums: Sums of a block, in registers, that keep most multipliers busy; 6 by default:
@@ -39,6 +44,7 @@ class VectorUnit:
 
     lanes: int
     registers: int = 32
+    full_rate: bool = False
     operands: int = 3
     fewest_sums: int = 6
     wanted_sums: int = 12
@@ -47,6 +53,24 @@ class VectorUnit:
     def is_small(self) -> bool:
         """Whether it has 16 registers, as AVX2 and SSE have."""
         return self.registers <= 16
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Steps of a sum that a custom sketch takes at once, the first of these that divides it.
+
+        An Intel with AVX-512 counts on the ports that multiply: one step at a time takes an eighth
+        longer (docs/experiments/2026-11-30-first-choices-on-an-intel.md).
+        """
+        return STEPS if self.full_rate and not self.is_small else ()
+
+    def limits(self, trace: Trace) -> bool:
+        """Whether the sums of a trace must fill the registers, and keep to them.
+
+        With 16 registers always. With 32 those of floats must where vectors are multiplied at the
+        full rate: a model that knows other CPUs asks for too few
+        (docs/experiments/2026-11-30-first-choices-on-an-intel.md).
+        """
+        return self.is_small or (self.full_rate and not _is_tensorized(trace))
 
     @property
     def vector(self) -> int:
@@ -61,14 +85,14 @@ class VectorUnit:
     def holds(self, trace: Trace, fewest: int = 0) -> bool:
         """Whether the sums of a trace's innermost block leave room for their operands.
 
-        False where one core would do all the work, too. True where there are 32 registers, which
-        models have learnt of, and of MetaSchedule's sketches, which unroll nothing that is drawn.
+        False where one core would do all the work, too. True of traces that have no limits, and of
+        MetaSchedule's sketches, which unroll nothing that is drawn.
 
         Args:
             trace: Trace with its decisions.
             fewest: Fewest sums that will do, in registers; 0 by default.
         """
-        block = block_of(trace, self.lanes) if self.is_small else None
+        block = block_of(trace, self.lanes) if self.limits(trace) else None
         if block is None:
             return True
         sums, vectors = block
@@ -83,7 +107,7 @@ class VectorUnit:
         Args:
             sketches: Traces of a task, one at least of each sketch.
         """
-        if not self.is_small:
+        if not all(map(self.limits, sketches)):
             return 0
         floats = not any(_is_tensorized(sketch) for sketch in sketches)
         asked = (self.wanted_sums, self.fewest_sums) if floats else (self.fewest_sums,)
@@ -98,16 +122,23 @@ MANY_REGISTERS = VectorUnit(1)
 """Registers that hold the sums of any trace."""
 
 
-def unit_of(profile: DeviceProfile) -> VectorUnit:
+def unit_of(profile: DeviceProfile, full_rate: float = 2 / 3) -> VectorUnit:
     """The vector registers of a device, by its profile.
 
     `design_space.vector_unit` asks TVM's target for them, which the tuner's process does not load.
     A profile that does not say how wide they are limits nothing.
+
+    Args:
+        profile: Profile of the device.
+        full_rate: Vectors multiplied in the time of a number from which on the rate is full; 2/3 by
+            default: with AVX-512 it is 0.5 on Zen 4, 0.8 on an Intel, 0.9 on Zen 5.
     """
     if profile.family != "cpu-x86" or profile.vector_unit_bytes is None:
         return MANY_REGISTERS
-    is_small = profile.vector_unit_bytes < WIDEST_BYTES
-    return VectorUnit(profile.vector_unit_bytes // FLOAT32_BYTES, 16 if is_small else 32)
+    lanes = profile.vector_unit_bytes // FLOAT32_BYTES
+    peak, scalars = profile.peak_gflops, profile.scalar_gflops
+    is_full = bool(peak and scalars) and peak / scalars > full_rate * lanes
+    return VectorUnit(lanes, 16 if lanes * FLOAT32_BYTES < WIDEST_BYTES else 32, is_full)
 
 
 def sums_of(trace: Trace, lanes: int) -> int | None:
@@ -127,11 +158,13 @@ def block_of(trace: Trace, lanes: int) -> tuple[int, int] | None:
     None of another sketch.
     """
     instructions, extents = _extents(trace)
-    vector, unrolled = lanes, list[int]()
-    for kind, inputs, *_ in instructions:
-        if kind == "Vectorize" and not unrolled:
+    vector, unrolled, steps = lanes, list[int](), set[object]()
+    for kind, inputs, _, outputs in instructions:
+        if kind == "Split":  # what is not drawn
+            steps |= {loop for loop, by in zip(outputs, inputs[1:], strict=True) if by in STEPS}
+        elif kind == "Vectorize" and not unrolled:
             vector = extents.get(inputs[0], vector)
-        elif kind == "Unroll" and inputs[0] in extents:
+        elif kind == "Unroll" and inputs[0] in extents and inputs[0] not in steps:
             unrolled.append(extents[inputs[0]])
     if not unrolled:
         return None

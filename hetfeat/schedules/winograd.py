@@ -13,7 +13,9 @@ from hetfeat.schedules.blocked import (
     Sketch,
     blocks,
     extent,
+    reads_weights_once,
     tile_loop,
+    unrolled_steps,
     vectorized,
 )
 from hetfeat.schedules.registers import VectorUnit
@@ -58,6 +60,11 @@ def by_channels(schedule: Any, unit: VectorUnit) -> None:
 SKETCHES: tuple[Sketch, ...] = (by_rows, by_channels)
 
 
+def sketches(schedule: Any) -> tuple[Sketch, ...]:
+    """Those of a kernel of Winograd's."""
+    return (by_channels,) if reads_weights_once(schedule, "bgemm") else SKETCHES
+
+
 def _inlined(schedule: Any) -> Any:
     """The block that writes the output, once all but it and the stages are inlined."""
     *others, output = (name for name in blocks(schedule) if name not in STAGES)
@@ -77,10 +84,11 @@ def _stages(schedule: Any, unit: VectorUnit) -> None:
         if stage == "data_pack":
             _gather(schedule, vectors)
     *_, y, x, positions, channels, depth = schedule.get_loops(schedule.get_sblock("bgemm"))
+    depth, *steps = unrolled_steps(schedule, depth, unit.steps)
     p0, p1 = tile_loop(schedule, positions, 2, REGISTER_ROWS)
     vectors, vector = vectorized(schedule, channels, unit)
     c0, c1, c2 = tile_loop(schedule, vectors, 3, REGISTER_VECTORS)
-    schedule.reorder(y, x, c0, p0, c1, depth, p1, c2, vector)
+    schedule.reorder(y, x, c0, p0, c1, depth, *steps, p1, c2, vector)
     schedule.unroll(p1)
     schedule.unroll(c2)
 

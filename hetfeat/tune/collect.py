@@ -95,13 +95,11 @@ class _Wanted:
         task: Task.
         programs: Number of them.
         attempts: Most programs tried.
-        is_last: Whether nothing more is wanted of the task later.
     """
 
     task: Task
     programs: int
     attempts: int
-    is_last: bool
 
 
 @dataclass
@@ -176,19 +174,28 @@ class _Collecting:
         self._progress.known = sum(len(self._of(m, t).keys) for m in measurers for t in tasks)
 
     def run(self) -> Iterator[CollectProgress]:
-        programs, self._rounds = self._plan.programs_per_task, rounds_of(self._first)
+        self._rounds = rounds_of(self._first)
         try:
-            yield from self._fill(self._evaluation())
-            yield from self._fill(_Wanted(t, programs, programs, True) for t in self._tasks)
+            yield from self._fill(self._wanted())
         finally:
             self._rounds.stop()
         if self._passed_over and not self._progress.programs + self._progress.known:
             raise self._passed_over
 
-    def _evaluation(self) -> Iterator[_Wanted]:
+    def _wanted(self) -> Iterator[_Wanted]:
+        """Evaluation tasks first: an interrupted run has them."""
+        programs, dense = self._plan.programs_per_task, self._plan.evaluation_programs
+        attempts = max(programs, round(self._config.attempts * dense))
+        evaluation = set()
+        for task in self._evaluation_tasks() if self._plan.evaluation_tasks else ():
+            evaluation.add(task.hash)
+            yield _Wanted(task, max(programs, dense), attempts)
+        for task in self._tasks:
+            if task.hash not in evaluation:
+                yield _Wanted(task, programs, programs)
+
+    def _evaluation_tasks(self) -> Iterator[Task]:
         wanted, count = self._plan.evaluation_programs, self._plan.evaluation_tasks
-        if not count:
-            return
         chosen = sidecar_files.evaluation_tasks(self._store.path)
         by_hash = {task.hash: task for task in self._tasks}
         order = evaluation_order(self._tasks, self._plan.seed)
@@ -200,7 +207,7 @@ class _Collecting:
                     continue
                 chosen.append(task.hash)
                 sidecar_files.save_evaluation_tasks(self._store.path, chosen)
-            yield _Wanted(task, wanted, round(self._config.attempts * wanted), False)
+            yield task
 
     def _has(self, task: Task, wanted: int) -> bool:
         """Whether a task's design space has so many programs."""
@@ -232,7 +239,7 @@ class _Collecting:
                 if programs := self._next_programs(wanted):
                     self._rounds.begin(programs, self._incumbent_s(self._first, wanted.task))
                     flying[wanted.task.hash] = _Batch(wanted, programs, len(programs))
-                elif wanted.is_last:
+                else:
                     yield self._progress
             if not flying:
                 return
@@ -283,7 +290,7 @@ class _Collecting:
             self._pass_over(error)
             return []
         if not programs:
-            self._progress.tasks += wanted.is_last
+            self._progress.tasks += 1
             if answered.latency_s:
                 self._drift_probe.offer(task, answered.fastest(1)[0])
         return programs

@@ -171,6 +171,24 @@ def test_what_ran_is_added_to_a_family(tool, packaged, tmp_path, monkeypatch):
     assert found.workloads()[new.hash] == "module" and set(found.devices()) == {"a", "b", "c"}
 
 
+def test_known_tasks_alone_are_added(tool, packaged, tmp_path, monkeypatch):
+    known, new = stores.task(1), stores.task(3)
+    RecordStore.open(packaged).add_workloads({known.hash: "module"})
+    store = RecordStore.create(tmp_path / "new")
+    store.add_device(stores.profile("c"))
+    for of in (known, new):
+        (program,) = stores.programs(of, 1, seed=1)
+        store.append([Measurement(program, "c", (1e-3,), None, 1e9, "tvm")])
+    store.add_network("net", {known.hash: 1, new.hash: 2}, {t.hash: "module" for t in (known, new)})
+    store.compact()
+    command = ["package_records.py", str(store.path), "--append", "cpu-x86", "--known"]
+    monkeypatch.setattr(sys, "argv", command)
+    tool.main(packaged)
+    found = RecordStore.open(packaged)
+    assert pa.concat_tables(found.scan(["task"], "c")).to_pylist() == [{"task": known.hash}]
+    assert found.workloads() == {known.hash: "module"}
+
+
 def test_the_model_of_one_family_is_trained_anew(project, packaged, tmp_path):
     folder = tmp_path / "models"
     folder.mkdir()

@@ -21,8 +21,9 @@ from hetfeat.workloads.winograd import TRANSFORMS, transformed_filters
 
 pytestmark = pytest.mark.tvm
 
-AVX2, AVX512 = VectorUnit(8, 16), VectorUnit(16)
-UNITS = pytest.mark.parametrize("unit", [AVX2, AVX512], ids=["avx2", "avx512"])
+AVX2, AVX512, FULL_RATE = VectorUnit(8, 16), VectorUnit(16), VectorUnit(16, full_rate=True)
+NAMED = {"avx2": AVX2, "avx512": AVX512, "full-rate": FULL_RATE}
+UNITS = pytest.mark.parametrize("unit", NAMED.values(), ids=NAMED)
 HASWELL, ZEN4 = ({"kind": "llvm", "mcpu": cpu, "num-cores": 2} for cpu in ("haswell", "znver4"))
 LARGEST_ERROR = 1e-5
 """Relative to the largest output, beside float64; what F(4,3) has."""
@@ -56,6 +57,18 @@ def convolution(data, weights, stride=1, groups=1, epilogue=True):
         return [source, filters, found]
     bias = te.placeholder((1, 1, 1, weights[3]), name="bias")
     return [source, filters, bias, topi.nn.relu(topi.add(found, bias))]
+
+
+def by_winograd(data, channels, tile, pads=(1, 1, 1, 1)):
+    """The kernel of a 3x3 convolution by Winograd's algorithm, and a ReLU."""
+    from tvm import te, topi
+
+    from hetfeat.workloads.winograd import lowering
+
+    source = te.placeholder(data, name="data")
+    filters = te.placeholder((tile + 2, tile + 2, data[3], channels), name="filters")
+    found = lowering.convolution(source, filters, tile, pads)
+    return [source, filters, topi.nn.relu(found)]
 
 
 def drawn(tensors, seed=0):
@@ -136,6 +149,39 @@ def test_steps_of_a_sum_whose_rows_are_tested_for_are_long():
         found = scheduled(tensors, blocked.by_channels, AVX2, seed + 1).mod.script()
         (step,) = re.findall(r"T.axis.reduce\(96, \w+ \* (\d+) \+", found)
         assert int(step) in blocked.LONG_STEPS
+
+
+def steps_unrolled(script, depth):
+    """Extents of the unrolled loops over a sum's depth."""
+    loops = {}  # by their indentation: names come again
+    for line in script.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if loop := re.match(r" *for (\w+) in T\.(\w+)\((\d+)\)", line):
+            loops = {at: of for at, of in loops.items() if at < indent} | {indent: loop.groups()}
+        elif found := re.search(rf"T.axis.reduce\({depth}, (.*)\)", line):
+            used = re.findall(r"\w+", found[1])
+            around = [of for at, of in loops.items() if at < indent]
+            return [int(n) for name, kind, n in around if name in used and kind == "unroll"]
+    raise AssertionError("no such sum")
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(16, [4]), (17, [])])
+def test_no_steps_are_unrolled_where_rows_are_tested_for(rows, steps):
+    tensors = convolution((1, 9, rows, 40), (3, 3, 40, 32))
+    for sketch in blocked.SKETCHES:
+        assert steps_unrolled(scheduled(tensors, sketch, FULL_RATE).mod.script(), 40) == steps
+
+
+@pytest.mark.parametrize(("depth", "steps"), [(40, [4]), (9, [3]), (10, [2]), (7, [])])
+def test_at_the_full_rate_some_steps_of_a_sum_are_unrolled(depth, steps):
+    """Those of which they are counted would take the ports that multiply."""
+    for kernel, sketches in (
+        (convolution((1, 14, 14, depth), (1, 1, depth, 32)), blocked.SKETCHES),
+        (by_winograd((1, 8, 8, depth), 32, 2), winograd.SKETCHES),
+    ):
+        for sketch in sketches:
+            assert steps_unrolled(scheduled(kernel, sketch, FULL_RATE).mod.script(), depth) == steps
+            assert steps_unrolled(scheduled(kernel, sketch, AVX512).mod.script(), depth) == []
 
 
 @both(blocked.SKETCHES)
@@ -442,14 +488,7 @@ def test_kernels_that_reduce_rows(tensors, found):
     ],
 )
 def test_winograd(sketch, tile, data, channels, pads, unit):
-    from tvm import te, topi
-
-    from hetfeat.workloads.winograd.lowering import convolution
-
-    side = tile + 2
-    source = te.placeholder(data, name="data")
-    filters = te.placeholder((side, side, data[3], channels), name="filters")
-    tensors = [source, filters, topi.nn.relu(convolution(source, filters, tile, pads))]
+    tensors = by_winograd(data, channels, tile, pads)
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(3, 3, data[3], channels)).astype(np.float32)
     (image,) = drawn(tensors[::2])
@@ -488,7 +527,7 @@ class TestInATask:
     """What a task's design space makes of them."""
 
     @staticmethod
-    def space(tensors, target):
+    def space(tensors, target, **options):
         import tvm
         from tvm import te
 
@@ -498,7 +537,7 @@ class TestInATask:
         module = tensors
         if isinstance(tensors, list):
             module = tvm.IRModule({"main": te.create_prim_func(tensors)})
-        return TaskSpace(module, as_target(target), 64)
+        return TaskSpace(module, as_target(target), 64, **options)
 
     @pytest.mark.parametrize(("target", "others"), [(ZEN4, True), (HASWELL, False)])
     def test_a_few_programs_show_every_sketch(self, target, others):
@@ -519,6 +558,35 @@ class TestInATask:
         drawn = [trace for trace, _ in space.sample(4, seed=0)]
         assert drawn
         assert all(map(is_custom_sketch, drawn))
+
+    @pytest.mark.parametrize(
+        ("tensors", "names"),
+        [
+            (convolution((1, 7, 7, 512), (3, 3, 512, 512)), {"by_channels"}),
+            (convolution((1, 56, 56, 512), (3, 3, 512, 512)), {"by_channels"}),
+            (convolution((2, 56, 56, 512), (3, 3, 512, 512)), {"by_rows", "by_channels"}),
+            (convolution((1, 7, 7, 512), (1, 1, 512, 512)), {"by_rows", "by_channels"}),
+            (by_winograd((1, 7, 7, 512), 512, 2), {"by_channels"}),
+            (by_winograd((1, 7, 7, 64), 64, 2), {"by_rows", "by_channels"}),
+        ],
+        ids=["more weights", "9 MB and 6", "9 MB and 13", "1 MB", "winograd", "few, winograd"],
+    )
+    def test_cores_divide_large_weights_and_do_not_each_read_them(self, tensors, names):
+        sketches, _ = self.space(tensors, ZEN4)._own_sketches()
+        assert {sketch.__name__ for sketch in sketches} == names
+
+    @pytest.mark.parametrize(
+        ("tensors", "count"),
+        [
+            (convolution((1, 7, 7, 512), (3, 3, 512, 512)), 2),
+            (by_winograd((1, 7, 7, 512), 512, 2), 1),
+            (padded_product((128, 768), 3072, 0, 128), 1),
+        ],
+        ids=["image", "winograd", "product"],
+    )
+    def test_with_16_registers_images_may_be_divided_by_rows(self, tensors, count):
+        sketches, _ = self.space(tensors, HASWELL)._own_sketches()
+        assert len(sketches) == count
 
     def test_half_a_vector_will_do(self):
         space = self.space(convolution((1, 14, 14, 24), (1, 1, 24, 72)), ZEN4)
@@ -578,6 +646,22 @@ class TestInATask:
         assert varied
         sums = [sums_of(json.loads(trace), 8) for trace in (*drawn, *varied)]
         assert 6 <= min(sums) <= max(sums) <= 13
+
+    @pytest.mark.parametrize(
+        "tensors",
+        [convolution((1, 14, 14, 64), (1, 1, 64, 128)), kernels.matmul(96)],
+        ids=["14x14", "product"],
+    )
+    def test_sums_fill_32_registers_where_vectors_have_the_full_rate(self, tensors):
+        """MetaSchedule's programs stay as they are."""
+        space = self.space(tensors, ZEN4, full_rate=True)
+        drawn = [trace for trace, _ in space.sample(20, 0)]
+        ours = [trace for trace in drawn if is_custom_sketch(trace)]
+        assert 0 < len(ours) < len(drawn)
+        varied = [trace for trace, _ in space.vary(ours, 20, 0)]
+        assert varied
+        sums = [sums_of(json.loads(trace), 16) for trace in (*ours, *varied)]
+        assert 12 <= min(sums) <= max(sums) <= 29
 
     def test_rows_of_a_prime_number_fill_the_registers(self):
         """As the 197 of a ViT, of which 198 are computed: a tile has several rows."""

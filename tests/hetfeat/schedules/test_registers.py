@@ -3,9 +3,10 @@
 import pytest
 
 from hetfeat.devices.profile import DeviceProfile
+from hetfeat.measure.worker_pool import PoolOptions
 from hetfeat.schedules.registers import VectorUnit, is_shared, sums_of, unit_of
 
-AVX2, AVX512 = VectorUnit(8, 16), VectorUnit(16)
+AVX2, AVX512, FULL_RATE = VectorUnit(8, 16), VectorUnit(16), VectorUnit(16, full_rate=True)
 
 
 def block(rows, vectors, vector=8):
@@ -72,6 +73,21 @@ def test_sixteen_registers_hold_sums_beside_their_operands(rows, vectors, holds,
     assert AVX512.holds(trace)
 
 
+@pytest.mark.parametrize(
+    ("rows", "vectors", "holds"),
+    [(6, 2, True), (14, 2, True), (7, 4, False), (16, 2, False), (4, 2, False)],
+)
+def test_at_the_full_rate_32_registers_are_filled_too(rows, vectors, holds):
+    assert FULL_RATE.holds(block(rows, vectors, vector=16), fewest=12) is holds
+
+
+def test_steps_that_are_unrolled_are_no_sums():
+    instructions, decisions = block(6, 2)
+    steps = [["Split", ["l14", "None", 4], [True, False], ["l18", "l19"]]]
+    unrolled = [*instructions[:12], *steps, ["Unroll", ["l19"], [], []], *instructions[12:]]
+    assert sums_of([unrolled, decisions], 8) == 12
+
+
 @pytest.mark.parametrize(("times", "shared"), [(1, False), (2, True)])
 def test_a_loop_for_all_cores_runs_more_than_once(times, shared):
     instructions, [[at, [_, rows]], vectors] = block(6, 2)
@@ -114,6 +130,24 @@ def test_a_profile_tells_the_registers(family, vector_bytes, unit):
     assert unit_of(profile) == unit
 
 
+@pytest.mark.parametrize(
+    ("vector_bytes", "peak", "scalars", "full"),
+    [
+        (64, 233.5, 29.14, False),  # Zen 4
+        (64, 447.8, 32.11, True),  # Zen 5
+        (64, 352.2, 26.92, True),  # an Intel with AMX
+        (32, 206.8, 27.04, True),
+        (64, 352.2, None, False),
+        (64, None, 26.92, False),
+    ],
+)
+def test_a_profile_tells_the_rate_of_vectors(vector_bytes, peak, scalars, full):
+    figures = {"peak_gflops": peak, "scalar_gflops": scalars, "vector_unit_bytes": vector_bytes}
+    profile = DeviceProfile("d", "cpu-x86", {"kind": "llvm"}, threads=2, **figures)
+    assert unit_of(profile).full_rate is full
+    assert PoolOptions().start(profile).full_rate is full
+
+
 def test_sketches_that_can_not_fill_the_registers_ask_no_task_to():
     assert AVX2.fewest_of([block(6, 2)]) == 12
     assert AVX2.fewest_of([block(6, 2), block(2, 1, vector=4)]) == 6
@@ -121,9 +155,12 @@ def test_sketches_that_can_not_fill_the_registers_ask_no_task_to():
     few = [[["SamplePerfectTile", ["l1"], [1, 16], ["v1"]], ["Unroll", ["v1"], [], []]], [[0, [1]]]]
     assert AVX2.fewest_of([block(6, 2), few]) == 0
     assert AVX512.fewest_of([block(6, 2)]) == 0
+    assert FULL_RATE.fewest_of([block(6, 2, vector=16)]) == 12
 
 
 def test_products_of_integers_are_not_asked_for_as_many_sums():
     instructions, decisions = block(6, 2)
     tensorized = [*instructions[:9], ["Tensorize", ["l9"], ["dot"], []], *instructions[9:]]
     assert AVX2.fewest_of([[tensorized, decisions]]) == 6
+    assert FULL_RATE.fewest_of([[tensorized, decisions]]) == 0
+    assert FULL_RATE.holds([tensorized, decisions], fewest=100)
