@@ -112,7 +112,7 @@ def reads_weights_once(schedule: Any, block: str, large_bytes: int = 2**22) -> b
     from tvm import DataType
 
     data, weights = (
-        math.prod(map(int, read.source.shape)) * DataType(read.source.dtype).itemsize
+        math.prod(map(int, read.source.shape)) * int(DataType(read.source.dtype).itemsize)
         for read in schedule.get(schedule.get_sblock(block)).reads
     )
     return weights >= max(large_bytes, data)

@@ -136,8 +136,8 @@ def unit_of(profile: DeviceProfile, full_rate: float = 2 / 3) -> VectorUnit:
     if profile.family != "cpu-x86" or profile.vector_unit_bytes is None:
         return MANY_REGISTERS
     lanes = profile.vector_unit_bytes // FLOAT32_BYTES
-    peak, scalars = profile.peak_gflops, profile.scalar_gflops
-    is_full = bool(peak and scalars) and peak / scalars > full_rate * lanes
+    peak, scalars = profile.peak_gflops or 0.0, profile.scalar_gflops or math.inf
+    is_full = peak / scalars > full_rate * lanes
     return VectorUnit(lanes, 16 if lanes * FLOAT32_BYTES < WIDEST_BYTES else 32, is_full)
 
 
