@@ -4,7 +4,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from hetfeat.deploy.messages import CompareEngine, TimeEngine, WarmEngine
 from hetfeat.deploy.precision import FLOAT32, INT8, QUANTISED, multiplied_in, slug_in
 from hetfeat.deploy.request import journal_path
 from hetfeat.errors import RequestError, WorkFailed, not_one_of
+from hetfeat.measure.interruptible import InterruptibleThreads
 from hetfeat.measure.machine_lock import timing
 from hetfeat.measure.messages import Hello, Message, RequestFailed
 from hetfeat.measure.worker import Lost, Worker
@@ -239,7 +239,7 @@ def _start(workers: Mapping[str, Worker], timeout_s: float) -> dict[str, str]:
     """Loads all engines at once, then runs one after the other; why, by name, one does not."""
     for worker in workers.values():
         worker.start()  # by this thread: a child ends with the one that started it
-    threads = ThreadPoolExecutor(len(workers))
+    threads = InterruptibleThreads(len(workers))
     try:
         loaded = threads.map(lambda worker: _failure(worker, Hello(), timeout_s), workers.values())
         failures = dict(zip(workers, loaded, strict=True))

@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from hetfeat.devices import host
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import DataError
 from hetfeat.measure.base import make_measurement, need_measurable
+from hetfeat.measure.interruptible import InterruptibleThreads
 from hetfeat.measure.latencies import latencies_of
 from hetfeat.measure.local import CHILD, DEFAULTS, MeasureOptions
 from hetfeat.measure.machine_lock import timing, timing_gpu
@@ -54,7 +54,7 @@ class ElsewhereMeasurer(PoolMeasurer):
         self._runner = Worker(CHILD, [options.start(profile).model_dump_json()], profile.threads)
         self._ready_generation: int | None = None
         # A child ends with the thread that started it: rounds have threads of their own.
-        self._runs = ThreadPoolExecutor(1)
+        self._runs = InterruptibleThreads(1)
 
     def __enter__(self) -> Self:
         with ExitStack() as undone:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from hetfeat.dataset.schema import FEATURES_PER_STORE
 from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.build_timeout import BuildTimeout, BuildTimeoutOptions
+from hetfeat.measure.interruptible import InterruptibleThreads
 from hetfeat.measure.machine_lock import building
 from hetfeat.measure.messages import (
     AddTask,
@@ -114,7 +114,7 @@ class WorkerPool:
         self.options = options
         start = [options.start(profile).model_dump_json()]
         self.workers = [Worker(child, start, profile.threads) for _ in range(count)]
-        self.threads = ThreadPoolExecutor(len(self.workers))
+        self.threads = InterruptibleThreads(len(self.workers))
         self._alone = threading.local()
         self.built: dict[str, tuple[int, int]] = {}
         self.last_runner: int | None = None
@@ -176,7 +176,7 @@ class WorkerPool:
                 free.put(self._alone.index)
                 del self._alone.index
 
-        threads = ThreadPoolExecutor(len(self.workers))
+        threads = InterruptibleThreads(len(self.workers))
         try:
             return list(threads.map(on_one, items))
         finally:

@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import make_measurement, need_cpu
 from hetfeat.measure.cluster_builder import ClusterBuilder
+from hetfeat.measure.interruptible import InterruptibleThreads
 from hetfeat.measure.machine_lock import building
 from hetfeat.measure.pool_measurer import PoolMeasurer
 from hetfeat.measure.remote.batch import BlameOptions, Job, RemoteBatch
@@ -88,7 +89,7 @@ class RemoteMeasurer(PoolMeasurer):
             )
             for _ in range(options.sessions)
         ]
-        self._runs = ThreadPoolExecutor(options.sessions)
+        self._runs = InterruptibleThreads(options.sessions)
 
     def __enter__(self) -> Self:
         # Or every program would fail to build.
