@@ -31,7 +31,7 @@ MOST_PADDED = 1.06
 LONG_STEPS = (8, 16, 32, 64)
 """Innermost steps of a sum over pixels: one at a time took twice as long, each tested for."""
 LEAST_SHARES = 4
-"""Fewest pieces of work that the pixels of an image are divided into, for several cores."""
+"""Fewest pieces of work that pixels, or channels, are divided into, for several cores."""
 REDUCTION = 2
 """TVM's `IterVar.CommReduce`."""
 
@@ -97,8 +97,8 @@ def by_channels(schedule: Any, unit: VectorUnit) -> None:
 SKETCHES: tuple[Sketch, ...] = (by_rows, by_channels)
 
 
-def reads_weights_once(schedule: Any, block: str, large_bytes: int = 2**22) -> bool:
-    """Whether cores had better divide a sum's weights, which are large, and larger than its data.
+def divides_weights(schedule: Any, block: str, unit: VectorUnit, large_bytes: int = 2**22) -> bool:
+    """Whether cores had better divide a sum's weights: these are large, and larger than its data.
 
     By rows each core reads all weights, again for each of its pieces, by channels all data
     (docs/experiments/2026-11-30-first-choices-on-an-intel.md).
@@ -106,16 +106,20 @@ def reads_weights_once(schedule: Any, block: str, large_bytes: int = 2**22) -> b
     Args:
         schedule: Schedule of the kernel.
         block: Name of the block of the sum.
+        unit: The CPU's registers.
         large_bytes: Weights from which on it is so, in bytes; 4 MiB by default: what a core's own
             caches do not hold.
     """
     from tvm import DataType
 
+    found = schedule.get(schedule.get_sblock(block))
     data, weights = (
         math.prod(map(int, read.source.shape)) * int(DataType(read.source.dtype).itemsize)
-        for read in schedule.get(schedule.get_sblock(block)).reads
+        for read in found.reads
     )
-    return weights >= max(large_bytes, data)
+    *_, channels = (axis for axis in found.iter_vars if int(axis.iter_type) != REDUCTION)
+    has_shares = int(channels.dom.extent) >= LEAST_SHARES * unit.vector
+    return has_shares and weights >= max(large_bytes, data)
 
 
 def sketches(schedule: Any, unit: VectorUnit) -> tuple[Sketch, ...]:
@@ -123,8 +127,8 @@ def sketches(schedule: Any, unit: VectorUnit) -> tuple[Sketch, ...]:
     (block,) = sums(schedule)
     axes = schedule.get(schedule.get_sblock(block)).iter_vars
     has_window = [int(axis.iter_type) for axis in axes].count(REDUCTION) > 1
-    may_divide = not (unit.is_small and has_window) and reads_weights_once(schedule, block)
-    return (by_channels,) if may_divide else SKETCHES
+    by_rows_too = (unit.is_small and has_window) or not divides_weights(schedule, block, unit)
+    return SKETCHES if by_rows_too else (by_channels,)
 
 
 def by_rows_of_channels(schedule: Any, unit: VectorUnit) -> None:

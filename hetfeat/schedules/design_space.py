@@ -120,7 +120,7 @@ class TaskSpace:
         if target.kind.name != "llvm":
             return (), False
         if winograd.is_winograd(kernel):
-            return winograd.sketches(kernel), few
+            return winograd.sketches(kernel, self._unit), few
         if in_tiles := tiles.sketches(kernel, target):
             return in_tiles, True
         if instruction := dot_products.instruction_for(kernel, target):

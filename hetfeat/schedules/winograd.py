@@ -12,8 +12,8 @@ from hetfeat.schedules.blocked import (
     REGISTER_VECTORS,
     Sketch,
     blocks,
+    divides_weights,
     extent,
-    reads_weights_once,
     tile_loop,
     unrolled_steps,
     vectorized,
@@ -60,9 +60,9 @@ def by_channels(schedule: Any, unit: VectorUnit) -> None:
 SKETCHES: tuple[Sketch, ...] = (by_rows, by_channels)
 
 
-def sketches(schedule: Any) -> tuple[Sketch, ...]:
+def sketches(schedule: Any, unit: VectorUnit) -> tuple[Sketch, ...]:
     """Those of a kernel of Winograd's."""
-    return (by_channels,) if reads_weights_once(schedule, "bgemm") else SKETCHES
+    return (by_channels,) if divides_weights(schedule, "bgemm", unit) else SKETCHES
 
 
 def _inlined(schedule: Any) -> Any:

@@ -566,10 +566,19 @@ class TestInATask:
             (convolution((1, 56, 56, 512), (3, 3, 512, 512)), {"by_channels"}),
             (convolution((2, 56, 56, 512), (3, 3, 512, 512)), {"by_rows", "by_channels"}),
             (convolution((1, 7, 7, 512), (1, 1, 512, 512)), {"by_rows", "by_channels"}),
+            (padded_product((64, 16384), 64, 0, 64), {"by_rows", "by_channels"}),
             (by_winograd((1, 7, 7, 512), 512, 2), {"by_channels"}),
             (by_winograd((1, 7, 7, 64), 64, 2), {"by_rows", "by_channels"}),
         ],
-        ids=["more weights", "9 MB and 6", "9 MB and 13", "1 MB", "winograd", "few, winograd"],
+        ids=[
+            "more weights",
+            "9 MB and 6",
+            "9 MB and 13",
+            "1 MB",
+            "64 channels",
+            "winograd",
+            "few, winograd",
+        ],
     )
     def test_cores_divide_large_weights_and_do_not_each_read_them(self, tensors, names):
         sketches, _ = self.space(tensors, ZEN4)._own_sketches()
