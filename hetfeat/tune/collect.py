@@ -146,7 +146,7 @@ def collect(
         config: Settings; those of `CollectConfig` by default.
 
     Yields:
-        The progress, after each measurement.
+        The progress, after each measurement and at the end.
     """
     return _Collecting(store, measurers, list(tasks), plan, config).run()
 
@@ -177,6 +177,7 @@ class _Collecting:
         self._rounds = rounds_of(self._first)
         try:
             yield from self._fill(self._wanted())
+            yield self._progress
         finally:
             self._rounds.stop()
         if self._passed_over and not self._progress.programs + self._progress.known:
@@ -239,8 +240,6 @@ class _Collecting:
                 if programs := self._next_programs(wanted):
                     self._rounds.begin(programs, self._incumbent_s(self._first, wanted.task))
                     flying[wanted.task.hash] = _Batch(wanted, programs, len(programs))
-                else:
-                    yield self._progress
             if not flying:
                 return
             measurement = self._rounds.next()
