@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import uvicorn
 from built import build, rewrite
+from fleets import wait_until
 from PIL import Image
 
 from registry.tracking import pyfunc_bundle
@@ -241,14 +242,17 @@ class TestOwnServer:
 
     def test_a_full_queue_is_503_and_empties(self, own_server):
         head = b"POST /invocations HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
-        with contextlib.ExitStack() as stack:
-            for _ in range(2):  # whose bodies do not come
-                slow = stack.enter_context(socket.create_connection(("127.0.0.1", own_server.port)))
-                slow.sendall(head + b"Content-Length: 9\r\n\r\n")
-            time.sleep(1)
-            assert ask(own_server.url, {"inputs": ["x"]}).status == 503
-        time.sleep(1)
-        assert ask(own_server.url, {"inputs": ["x"]}).status == 400
+        head += b"Content-Length: 9\r\n\r\n"
+        with contextlib.ExitStack() as slow:
+
+            def is_full_with_one_more() -> bool:  # whose body does not come
+                address = ("127.0.0.1", own_server.port)
+                slow.enter_context(socket.create_connection(address)).sendall(head)
+                return ask(own_server.url, {"inputs": ["x"]}).status == 503
+
+            # More than two, as a request counts until its task has ended, after its answer.
+            wait_until(is_full_with_one_more, 20)
+        wait_until(lambda: ask(own_server.url, {"inputs": ["x"]}).status == 400, 20)
 
 
 @pytest.fixture(scope="module")
