@@ -3,6 +3,7 @@
     python benchmarks/first_choices.py sums STORE STORE ...
     python benchmarks/first_choices.py divided STORE STORE ...
     python benchmarks/first_choices.py steps [--network resnet50] [--tasks 8] [--programs 4]
+                                             [--isa avx2]
 
 `sums` reads records: of the programs of our sketches, by device, operator and range of sums, how
 much slower than their task's fastest they are. Tasks of fewer than 12 programs are left out.
@@ -32,7 +33,7 @@ from generations import largest
 from register_tiles import Built, loops_of
 
 from hetfeat.dataset.store import RecordStore
-from hetfeat.devices.probe import local_profile
+from hetfeat.devices.probe import local_profile, probe
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.design_space import TaskSpace
 from hetfeat.schedules.registers import STEPS, sums_of, unit_of
@@ -157,8 +158,8 @@ def pairs(found: NetworkTask, target: Any, line_bytes: int, count: int) -> Itera
             yield [Built(found.module, text, target) for text in texts]
 
 
-def print_steps(network: str, tasks: int, programs: int, rounds: int) -> None:
-    profile = local_profile()
+def print_steps(network: str, tasks: int, programs: int, rounds: int, isa: str | None) -> None:
+    profile = probe(isa=isa) if isa else local_profile()
     target = as_target({**profile.target, "num-cores": 1})
     header("task", "loops", "counted, ms", "of it with unrolled steps")
     ratios = []
@@ -187,13 +188,14 @@ def main() -> None:
     steps.add_argument("--tasks", type=int, default=8)
     steps.add_argument("--programs", type=int, default=4)
     steps.add_argument("--rounds", type=int, default=10)
+    steps.add_argument("--isa", help="vectors to keep to; by default the widest there are")
     given = parser.parse_args()
     if given.mode == "sums":
         print_sums(given.stores)
     elif given.mode == "divided":
         print_divided(given.stores)
     else:
-        print_steps(given.network, given.tasks, given.programs, given.rounds)
+        print_steps(given.network, given.tasks, given.programs, given.rounds, given.isa)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,13 +10,14 @@ from functools import partial
 from typing import TypeVar
 
 from hetfeat.dataset.store import RecordStore
+from hetfeat.devices.profile import DeviceProfile
 from hetfeat.errors import WorkFailed
 from hetfeat.measure.base import DeviceMeasurer
 from hetfeat.measure.rounds import Rounds, rounds_of
 from hetfeat.models.base import CostModel
 from hetfeat.progress import stage
 from hetfeat.records import Measurement, Program, Task
-from hetfeat.schedules.registers import unit_of
+from hetfeat.schedules.registers import FLOAT32_BYTES, unit_of
 from hetfeat.search.evolution import EvolutionConfig
 from hetfeat.search.strategies import EVOLUTION
 from hetfeat.search.task_search import make_task_search
@@ -125,7 +127,8 @@ def tune(
         library: Fast programs of other tasks and devices, tried first where they fit; empty by
             default.
         alternatives: Convolution and tile of some tasks, by hash, of which one will do; none by
-            default. Where none was measured, the library's expectation decides.
+            default. Where none was measured, the library's expectation decides, and how large their
+            weights are.
         picked: The model's picks where they are known already, by task hash; None, the default, to
             pick them here.
         on_round: Function called after each round; none by default.
@@ -159,7 +162,7 @@ def tune(
         """What is expected of the ways that nothing ran of, and the model's picks."""
         if guidance.model is None:
             return {}, {}
-        expected_s = _expect(scheduler.select_without_evidence(), library)
+        expected_s = _expect(scheduler.select_without_evidence(), library, profile)
         return expected_s, _pick(scheduler.select_unmeasured(expected_s), measurer)
 
     with session.kept_when_interrupted(), contextlib.ExitStack() as stack:
@@ -351,9 +354,20 @@ def _or_warning(propose: Callable[[], T]) -> T | None:
         return None
 
 
-def _expect(states: Sequence[TaskState], library: ScheduleLibrary) -> dict[str, float]:
-    """Latencies in seconds that the library lets expect, by task hash."""
-    return {state.task.hash: library.expected_s(state.task) for state in states}
+def _expect(
+    states: Sequence[TaskState], library: ScheduleLibrary, profile: DeviceProfile
+) -> dict[str, float]:
+    """Latencies in seconds that the library lets expect, by task hash.
+
+    None is shorter than its weights take to be read: a network's are in no cache, those that the
+    library's programs were measured with are.
+    """
+    bytes_per_s = 1e9 * (profile.bandwidth_gb_s or math.inf)
+    expected_s = {}
+    for task in (state.task for state in states):
+        weights_s = FLOAT32_BYTES * math.prod(task.shapes[1]) / bytes_per_s
+        expected_s[task.hash] = max(library.expected_s(task), weights_s)
+    return expected_s
 
 
 def _pick(states: Sequence[TaskState], measurer: DeviceMeasurer) -> dict[str, Program]:

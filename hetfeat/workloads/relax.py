@@ -177,7 +177,10 @@ def in_layout(
     normal = [step.CanonicalizeBindings(), fold_constants, step.FoldConstant()]
     passes: list[Pass] = [
         make_integers,  # before constants are folded: weights would become float32
-        *normal,  # folding warns of each index taken
+        step.CanonicalizeBindings(),
+        fold_constants,
+        simplify,  # FoldConstant warns of each index that is still taken
+        *normal,
         simplify,
         *normal,
         simplify,

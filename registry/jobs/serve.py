@@ -118,6 +118,8 @@ class Bounded:
             async with asyncio.timeout(self._body_s):
                 body = await self._body(receive)
             if body is None:
+                return None
+            if len(body) > self._max_bytes:
                 message = f"a request over {self._max_bytes} bytes"
                 return await _answer(scope, receive, send, 413, message)
             await self._app(scope, _replayed(body, receive), send)
@@ -128,15 +130,13 @@ class Bounded:
             self._waiting -= 1
 
     async def _body(self, receive: Any) -> bytes | None:
-        """The body; None where it is too long."""
+        """The body, of one too long the beginning; None where its client has gone."""
         body = bytearray()
         while (message := await receive())["type"] == "http.request":
             body += message.get("body", b"")
-            if len(body) > self._max_bytes:
-                return None
-            if not message.get("more_body"):
-                break
-        return bytes(body)
+            if len(body) > self._max_bytes or not message.get("more_body"):
+                return bytes(body)
+        return None
 
 
 def _replayed(body: bytes, receive: Any) -> Any:

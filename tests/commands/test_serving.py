@@ -1,5 +1,6 @@
 """A bundle served by MLflow: what a request may hold, and a server for real."""
 
+import asyncio
 import base64
 import contextlib
 import io
@@ -24,6 +25,7 @@ from built import build, rewrite
 from fleets import wait_until
 from PIL import Image
 
+from registry.jobs.serve import Bounded
 from registry.tracking import pyfunc_bundle
 
 pytestmark = pytest.mark.tvm
@@ -191,6 +193,22 @@ class TestBounds:
         (tmp_path / "run.py").write_text("raise SystemExit('ran')")
         monkeypatch.setenv("HETFEAT_PUBLIC_KEY", "public.pem")
         assert pyfunc_bundle._runtime(tmp_path) is runtime
+
+
+def test_nothing_is_computed_for_a_client_that_has_gone():
+    computed = []
+
+    async def receive() -> dict:
+        return {"type": "http.disconnect"}
+
+    async def compute(scope, receive, send) -> None:
+        computed.append(await receive())
+
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-type", b"application/json")]}
+    bounded = Bounded(compute, max_bytes=10, max_waiting=1)
+    for _ in range(2):  # the first one is no longer counted
+        asyncio.run(bounded(scope, receive, None))
+    assert not computed
 
 
 @pytest.fixture(scope="module")

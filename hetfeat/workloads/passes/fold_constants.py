@@ -15,12 +15,14 @@ from hetfeat.workloads.passes.simplify import operator_of, rewritten, static_sha
 ELEMENTWISE = {
     "relax.add": np.add,
     "relax.divide": np.divide,
+    "relax.less": np.less,
     "relax.multiply": np.multiply,
     "relax.negative": np.negative,
     "relax.sqrt": np.sqrt,
     "relax.subtract": np.subtract,
+    "relax.where": np.where,
 }
-"""Operators that a batch norm comes to."""
+"""Operators that a batch norm, or an index from either end, comes to."""
 SAME_ORDER = ("relax.expand_dims", "relax.reshape", "relax.squeeze")
 
 

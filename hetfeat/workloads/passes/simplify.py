@@ -35,6 +35,8 @@ def simplify(module: tvm.IRModule) -> tvm.IRModule:
       front: TVM's layout inference fails on negative ones.
       A reshape of a reshape is one, and one to the same shape is dropped. A permutation that moves
       dimensions of 1 alone is a reshape.
+    - What is taken beyond the end of a tensor is NaN, in integers the nearest: TVM's importers read
+      whatever lies there, which may end the process.
     - Taking one index is a slice; the queries, keys or values of an attention, taken from what was
       reshaped and permuted before, are a slice of the product's columns.
     - What follows a matrix product element by element is computed before the reshape that torch
@@ -85,8 +87,8 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             if _keeps_order(call):
                 return self._reshape(call.args[0], call.ty.shape)
             return relax.op.permute_dims(call.args[0], _from_the_front(call.attrs.axes))
-        if name == "relax.take" and (shape := static_shape(call.args[0])):
-            return self._take(call, shape)
+        if name == "relax.take":
+            return self._take(call)
         if name in ELEMENTWISE and static_shape(call) is not None:
             return self._elementwise(call)
         if name == "relax.where" and (softmax := self._unmasked_softmax(call.args[2])) is not None:
@@ -142,10 +144,14 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return value
         return relax.op.reshape(value, shape)
 
-    def _take(self, call: Any, shape: tuple[int, ...]) -> Any:
+    def _take(self, call: Any) -> Any:
         value, index = call.args
-        if not constants(index) or static_shape(index) != ():
-            return call
+        shape = static_shape(value)
+        if not shape or not constants(index) or static_shape(index) != ():
+            if str(call.attrs.mode) != "fast":
+                return call
+            beyond = "nan" if str(call.ty.dtype).startswith("float") else "clip"
+            return relax.op.take(value, index, call.attrs.axis, beyond)
         axis = int(call.attrs.axis or 0) % len(shape)
         index = int(index.value.numpy()) % shape[axis]
         if axis == 0 and (columns := self._columns(value, shape[0], index)) is not None:

@@ -352,6 +352,19 @@ def test_queries_keys_and_values_are_columns_of_their_product(device):
     assert "add" in work[-1] and work[-1].count("add") == 2, work
 
 
+def test_taking_an_index_warns_of_nothing(device, capfd):
+    lowered(Taken(), torch.randn(3, 4, 6), device.target)
+    assert "Warning" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("far", [5, -1, 2**30, -(2**30)])
+def test_a_row_beyond_its_table_is_nan(device, far):
+    table = nn.Embedding(5, 8)
+    _, got = lowered(table, torch.tensor([[1, far, 4]]), device.target)
+    np.testing.assert_array_equal(got[0, [0, 2]], table.weight.detach().numpy()[[1, 4]])
+    assert np.isnan(got[0, 1]).all()
+
+
 @pytest.mark.parametrize(
     ("rows", "computed"),
     [(197, 198), (257, 258), (577, 580), (83, 84), (128, 128), (49, 49), (17, 17), (1, 1)],
@@ -447,6 +460,7 @@ def test_constants_are_what_tvm_would_make_of_them():
                 make.emit(op.permute_dims(op.multiply(square, row))),
                 make.emit(op.permute_dims(op.expand_dims(square, 1), [2, 0, 1])),
                 make.emit(op.squeeze(op.reshape(square, (1, 9)))),
+                make.emit(op.where(op.less(square, row), square, row)),
             ]
             left = [make.emit(op.add(square, x)), make.emit(op.floor_divide(whole, whole))]
             output = make.emit_output(relax.Tuple([*known, *left]))
