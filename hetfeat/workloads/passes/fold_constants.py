@@ -3,6 +3,7 @@
 What is not known here is left to FoldConstant, which is to run afterwards.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from hetfeat.workloads.passes.simplify import operator_of, rewritten, static_shape
 
-ELEMENTWISE = {
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "relax.add": np.add,
     "relax.divide": np.divide,
     "relax.less": np.less,
