@@ -1,6 +1,7 @@
-"""Kernels that reduce rows, such as softmax: random programs of MetaSchedule's beside ours.
+"""Kernels that reduce rows, as softmax does, or turn a tensor: MetaSchedule's programs beside ours.
 
-    python benchmarks/row_sketches.py NETWORK... [--device avx2.yaml] [--programs 15]
+    python benchmarks/row_sketches.py NETWORK... [--kind transpositions] [--device avx2.yaml]
+                                                 [--programs 15]
 
 Of each task of the networks that our sketch is for, the fastest and the median of MetaSchedule's
 programs and the one of ours are told, in milliseconds, on random data. Tasks of one operator and
@@ -8,6 +9,7 @@ the same shapes are told of once. Nothing else may run.
 """
 
 import argparse
+import contextlib
 import statistics
 import sys
 from pathlib import Path
@@ -21,14 +23,23 @@ from hetfeat.devices.probe import find_profile
 from hetfeat.schedules.trace import is_custom_sketch
 
 
-def row(task: Any, target: Any, line_bytes: int, programs: int) -> str | None:
+def is_of(kind: str, task: Any, target: Any) -> bool:
+    """Whether a sketch of ours is for a task."""
     from tvm.s_tir import Schedule
 
-    from hetfeat.schedules.design_space import TaskSpace, replay, vector_unit
+    from hetfeat.schedules.design_space import REFUSALS, vector_unit
     from hetfeat.schedules.row_wise import is_row_wise
+    from hetfeat.schedules.transposed import is_transposition
 
-    if not is_row_wise(Schedule(task.module), vector_unit(target).narrowest):
-        return None
+    asked = {"rows": is_row_wise, "transpositions": is_transposition}[kind]
+    with contextlib.suppress(*REFUSALS):
+        return asked(Schedule(task.module), vector_unit(target).narrowest)
+    return False
+
+
+def row(task: Any, target: Any, line_bytes: int, programs: int) -> str:
+    from hetfeat.schedules.design_space import TaskSpace, replay
+
     ((own, _),) = TaskSpace(task.module, target, line_bytes).sample(1, seed=0)
     drawn = TaskSpace(task.module, target, line_bytes, all_sketches=True).sample(programs, seed=0)
     theirs = [
@@ -48,6 +59,7 @@ def main() -> None:
 
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("networks", nargs="+")
+    options.add_argument("--kind", default="rows", choices=("rows", "transpositions"))
     options.add_argument("--device", default="local", help="this machine, or a part of it")
     options.add_argument("--programs", type=int, default=15)
     given = options.parse_args()
@@ -60,12 +72,10 @@ def main() -> None:
         known = set()
         for task in extract_tasks(lower(import_network(load_network(name)), target), target):
             key = (task.task.operator, task.task.shapes)
-            told = None
-            if key not in known:
+            if key not in known and is_of(given.kind, task, target):
                 told = row(task, target, profile.cache_line_bytes, given.programs)
-            known.add(key)
-            if told:
                 print(f"| {Path(name).stem} {told}", flush=True)
+            known.add(key)
 
 
 if __name__ == "__main__":

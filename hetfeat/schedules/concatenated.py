@@ -28,7 +28,7 @@ def is_concatenation(schedule: Any, *, shortest: int = 4, most_pieces: int = 64)
     if sums(schedule):
         return False
     copied = schedule.copy()
-    *_, channels = copied.get_loops(_inlined(copied))
+    *_, channels = copied.get_loops(inlined(copied))
     piece = _piece(copied, extent(copied, channels))
     return shortest <= piece < extent(copied, channels) <= piece * most_pieces
 
@@ -38,7 +38,7 @@ def by_pieces(schedule: Any, unit: VectorUnit) -> None:
 
     Vectors of several registers are meant: of pieces of one register each, LLVM took minutes.
     """
-    *rows, channels = schedule.get_loops(_inlined(schedule))
+    *rows, channels = schedule.get_loops(inlined(schedule))
     pieces, piece = schedule.split(channels, [None, _piece(schedule, extent(schedule, channels))])
     schedule.vectorize(piece)
     schedule.unroll(pieces)
@@ -48,7 +48,7 @@ def by_pieces(schedule: Any, unit: VectorUnit) -> None:
 SKETCHES: tuple[Sketch, ...] = (by_pieces,)
 
 
-def _inlined(schedule: Any) -> Any:
+def inlined(schedule: Any) -> Any:
     """The block of the output; all others are inlined into it."""
     *others, output = blocks(schedule)
     for name in others:

@@ -19,7 +19,15 @@ from tvm.target.codegen import target_has_features
 from hetfeat.devices.nvidia import has_tensor_cores
 from hetfeat.devices.target import vector_isa
 from hetfeat.features.per_store import StoreFeatures
-from hetfeat.schedules import blocked, concatenated, dot_products, row_wise, tiles, winograd
+from hetfeat.schedules import (
+    blocked,
+    concatenated,
+    dot_products,
+    row_wise,
+    tiles,
+    transposed,
+    winograd,
+)
 from hetfeat.schedules import trace as traces
 from hetfeat.schedules.intrinsics import load_for_cpu, load_for_tensor_cores
 from hetfeat.schedules.registers import FLOAT32_BYTES, VectorUnit
@@ -109,11 +117,13 @@ class TaskSpace:
         """Our sketches for this kernel, and whether MetaSchedule's are left out beside them.
 
         With few registers next to none of their programs fit. Of products of two quantised tensors,
-        depthwise convolutions, concatenations and rows ours were faster than the fastest of theirs
+        depthwise convolutions, concatenations, rows and transpositions ours were faster than the
+        fastest of theirs
         (docs/experiments/2026-11-29-sketch-of-products-of-tensors.md,
         docs/experiments/2026-11-29-sketches-of-depthwise-convolutions.md,
         docs/experiments/2026-11-29-sketch-of-concatenations.md,
-        docs/experiments/2026-11-29-sketch-of-rows.md).
+        docs/experiments/2026-11-29-sketch-of-rows.md,
+        docs/experiments/2026-11-30-sketch-of-transpositions.md).
         """
         target, kernel = self._context.target, self._unscheduled()
         few, narrowest = self._unit.is_small, self._unit.narrowest
@@ -134,6 +144,8 @@ class TaskSpace:
         with contextlib.suppress(*REFUSALS):  # one of several outputs, which nothing is inlined in
             if concatenated.is_concatenation(kernel):
                 return concatenated.SKETCHES, True
+            if transposed.is_transposition(kernel, narrowest):
+                return transposed.SKETCHES, True
         return (), False
 
     def _custom_sketches(self) -> Iterator[Schedule]:

@@ -29,6 +29,7 @@ TVM_AT_MODULE_LEVEL = {
     "hetfeat/schedules/tensor_cores.py",
     "hetfeat/schedules/tile_intrinsics.py",
     "hetfeat/schedules/tiles.py",
+    "hetfeat/schedules/transposed.py",
     "hetfeat/workloads/brain_floats.py",
     "hetfeat/workloads/half_products.py",
     "hetfeat/workloads/passes/batch_norms.py",

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from hetfeat.records import Program
-from hetfeat.schedules import blocked, concatenated, row_wise, winograd
+from hetfeat.schedules import blocked, concatenated, row_wise, transposed, winograd
 from hetfeat.schedules.registers import VectorUnit, sums_of
 from hetfeat.schedules.trace import is_custom_sketch, without_postproc
 from hetfeat.workloads.winograd import TRANSFORMS, transformed_filters
@@ -331,6 +331,34 @@ def test_kernels_that_are_depthwise(data, weights, groups, found):
     assert blocked.is_depthwise(Schedule(kernel), 8) is found
 
 
+def transposition(tokens, heads, depth, padded=0):
+    """Its kernel: columns of a matrix as heads, turned, scaled for each token, zeros after them."""
+    from tvm import te, topi
+
+    data = te.placeholder((tokens, 3 * heads * depth), name="data")
+    scale = te.placeholder((tokens,), name="scale")
+    width = heads * depth
+    columns = topi.strided_slice(data, [0, width], [tokens, 2 * width], [1, 1])
+    turned = topi.transpose(topi.reshape(columns, (tokens, heads, depth)), (1, 2, 0))
+    found = topi.multiply(turned, scale)
+    if padded:
+        found = topi.nn.pad(found, [0, 0, 0], [0, 0, padded])
+    return [data, scale, found]
+
+
+@both(transposed.SKETCHES)
+@UNITS
+@pytest.mark.parametrize(("tokens", "padded"), [(32, 0), (27, 5), (48, 16)])
+def test_transpositions(sketch, unit, tokens, padded):
+    tensors = transposition(tokens, 3, 20, padded)
+    data, scale = inputs = drawn(tensors)
+    wanted = data[:, 60:120].reshape(tokens, 3, 20).transpose(1, 2, 0) * scale
+    wanted = np.pad(wanted, [(0, 0), (0, 0), (0, padded)])
+    found = scheduled(tensors, sketch, unit)
+    assert parallel_loops(found) == 1
+    assert np.array_equal(run(found, inputs, wanted.shape), wanted)
+
+
 def concatenation(channels, axis=-1, rows=(2, 3), epilogue=True):
     """Its kernel: tensors along an axis, a scale for each channel and ReLU after them."""
     from tvm import te, topi
@@ -341,6 +369,30 @@ def concatenation(channels, axis=-1, rows=(2, 3), epilogue=True):
         return [*parts, found]
     scale = te.placeholder(found.shape[-1:], name="scale")
     return [*parts, scale, topi.nn.relu(topi.multiply(found, scale))]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "found"),
+    [
+        (partial(transposition, 32, 3, 20), True),
+        (partial(transposition, 27, 3, 20, 5), True),
+        (partial(transposition, 27, 3, 20), False),  # no whole vectors
+        (partial(concatenation, (32, 32)), False),
+        (partial(convolution, (1, 4, 4, 8), (3, 3, 8, 16)), False),
+    ],
+)
+def test_kernels_that_are_transpositions(tensors, found):
+    import tvm
+    from tvm import te
+
+    from hetfeat.schedules.design_space import TaskSpace
+
+    kernel = te.create_prim_func(tensors())
+    assert transposed.is_transposition(tvm.s_tir.Schedule(kernel), 8) is found
+    space = TaskSpace(tvm.IRModule({"main": kernel}), tvm.target.Target(ZEN4), 64)
+    if found:
+        ((text, _),) = space.sample(8, seed=0)
+        assert is_custom_sketch(text)
 
 
 @both(concatenated.SKETCHES)
