@@ -178,6 +178,17 @@ class Taken(nn.Module):
         return x[:, 2] + x[:, -1] + x.permute(1, 0, 2)[0] + x.reshape(-1, 4, 6).permute(1, 0, 2)[3]
 
 
+class Selected(nn.Module):
+    """Whole numbers of a table."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", 3 * torch.arange(5, dtype=torch.int32))
+
+    def forward(self, x):
+        return torch.index_select(self.table, 0, x)
+
+
 class Products(nn.Module):
     """Rows in two dimensions, rows of many matrices, a matrix for all, a vector, whole numbers."""
 
@@ -363,6 +374,12 @@ def test_a_row_beyond_its_table_is_nan(device, far):
     _, got = lowered(table, torch.tensor([[1, far, 4]]), device.target)
     np.testing.assert_array_equal(got[0, [0, 2]], table.weight.detach().numpy()[[1, 4]])
     assert np.isnan(got[0, 1]).all()
+
+
+@pytest.mark.parametrize(("far", "nearest"), [(5, 12), (-1, 0), (2**30, 12)])
+def test_a_whole_number_beyond_its_table_is_the_nearest(device, far, nearest):
+    _, got = lowered(Selected(), torch.tensor([1, far]), device.target)
+    assert got.tolist() == [3, nearest]
 
 
 @pytest.mark.parametrize(
