@@ -17,6 +17,7 @@ import itertools
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -83,6 +84,7 @@ def deployed(out: Path, device: str, asked: list[str], environment: dict[str, st
     """The report of a deployment to a folder, and the seconds that its command took."""
     line = [sys.executable, DOOR, "deploy", *asked, "--device", device, "--out", out, "--json"]
     started_s = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which ends the deployment, too
     done = subprocess.run(
         line,
         cwd=out.parent,

@@ -8,7 +8,7 @@ a kernel, so that what a core writes, the same core reads.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -244,7 +244,7 @@ def _tile_pixels(
     if across_channels:
         return [], whole, [], [pixel]
     most = max(1, extent(schedule, whole) // LEAST_SHARES)
-    of_each = _one_of(schedule, [2**power for power in range(most.bit_length())])
+    of_each = one_of(schedule, [2**power for power in range(most.bit_length())])
     y0, y1 = schedule.split(whole, [None, of_each])
     return [], y0, [y1], [pixel]
 
@@ -342,7 +342,7 @@ def _accumulated(
     vectors, vector = vectorized(schedule, channels, unit)
     long = [step for step in LONG_STEPS if flat and extent(schedule, depth) % step == 0]
     if long:
-        d0, *inside = schedule.split(depth, [None, _one_of(schedule, long)])
+        d0, *inside = schedule.split(depth, [None, one_of(schedule, long)])
     else:
         depth, *steps = unrolled_steps(schedule, depth, at_once)
         d0, d1 = tile_loop(schedule, depth, 2, LARGEST_TILE)
@@ -391,11 +391,11 @@ def tile_loop(
 
 def uneven(schedule: Any, loop: Any) -> tuple[Any, Any]:
     """The loop split into blocks of as many rows as are drawn; the last one has what is left."""
-    blocks_of_rows, row = schedule.split(loop, [None, _one_of(schedule, UNEVEN_ROWS)])
+    blocks_of_rows, row = schedule.split(loop, [None, one_of(schedule, UNEVEN_ROWS)])
     return blocks_of_rows, row
 
 
-def _one_of(schedule: Any, values: Sequence[int]) -> Any:
+def one_of(schedule: Any, values: Sequence[int]) -> Any:
     """One of the values, drawn at random, each as likely."""
     return schedule.sample_categorical(list(values), [1 / len(values)] * len(values))
 
@@ -415,6 +415,14 @@ def blocks(schedule: Any) -> list[str]:
     """Names of a kernel's blocks, in their order."""
     children = schedule.get_child_blocks(schedule.get_sblock("root"))
     return [str(schedule.get(block).name_hint) for block in children]
+
+
+def inlined(schedule: Any, kept: Collection[str] = ()) -> Any:
+    """The block of the output; all others are inlined, but those whose names are kept."""
+    *others, output = (name for name in blocks(schedule) if name not in kept)
+    for name in others:
+        schedule.compute_inline(schedule.get_sblock(name))
+    return schedule.get_sblock(output)
 
 
 def extent(schedule: Any, loop: Any) -> int:

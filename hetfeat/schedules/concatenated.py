@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm.sym import detect_linear_equation
 
-from hetfeat.schedules.blocked import Sketch, blocks, extent, sums
+from hetfeat.schedules.blocked import Sketch, blocks, extent, inlined, sums
 from hetfeat.schedules.registers import VectorUnit
 
 LARGEST_PIECE = 128
@@ -46,14 +46,6 @@ def by_pieces(schedule: Any, unit: VectorUnit) -> None:
 
 
 SKETCHES: tuple[Sketch, ...] = (by_pieces,)
-
-
-def inlined(schedule: Any) -> Any:
-    """The block of the output; all others are inlined into it."""
-    *others, output = blocks(schedule)
-    for name in others:
-        schedule.compute_inline(schedule.get_sblock(name))
-    return schedule.get_sblock(output)
 
 
 def _piece(schedule: Any, channels: int) -> int:

@@ -1,6 +1,11 @@
-"""Sketches of products of quantised tensors, or of bfloat16, whose sums stay in AMX's tiles."""
+"""Sketches of products of quantised tensors, or of bfloat16, whose sums stay in AMX's tiles.
 
-from collections.abc import Iterator
+No model has seen such programs. So a sketch lets nothing be drawn that is known to be slow: cores
+have equal shares, and divide what costs less (docs/experiments/2026-11-30-programs-in-tiles.md).
+"""
+
+import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -26,27 +31,75 @@ def sketches(schedule: Any, target: Target) -> tuple[blocked.Sketch, ...]:
     """
     if not target_has_features("amx-tile", target) or not blocked.fills_registers(schedule, LANES):
         return ()
-    return tuple(
-        partial(in_tiles, block, across_channels)
-        for block in _blocks(schedule)
-        if target_has_features(FEATURES[block.data], target)
-        for across_channels in (False, True)
-    )
+    block, cores = _block(schedule), int(target.attrs["num-cores"])
+    if block is None or not target_has_features(FEATURES[block.data], target):
+        return ()
+    divided = _divided(schedule, block, cores)
+    return tuple(partial(in_tiles, block, cores, by_channels) for by_channels in divided)
 
 
-def _blocks(schedule: Any) -> Iterator[TileBlock]:
-    """Blocks of sums for a kernel."""
+def _block(schedule: Any) -> TileBlock | None:
+    """The block of sums for a kernel, if tiles divide it."""
     anchor = schedule.get(dot_products.anchor_of(schedule))
     data, *others = (str(read.source.dtype) for read in anchor.reads)
     if data not in FACTORS or others != [FACTORS[data].weights]:
-        return
+        return None
     axes = [(int(axis.dom.extent), int(axis.iter_type)) for axis in anchor.iter_vars]
     *_, rows, channels = [extent for extent, kind in axes if kind != blocked.REDUCTION]
     *_, depth = [extent for extent, kind in axes if kind == blocked.REDUCTION]
-    if (step := _step(schedule)) is None:
-        return
-    for sizes in tiles_of(rows, channels, depth, FACTORS[data].bytes):
-        yield TileBlock(data, *sizes, step)
+    step, sizes = _step(schedule), tiles_of(rows, channels, depth, FACTORS[data].bytes)
+    return TileBlock(data, *sizes, step) if step and sizes else None
+
+
+def _divided(
+    schedule: Any, block: TileBlock, cores: int, large_bytes: int = 2**20
+) -> Sequence[bool]:
+    """Whether cores had better divide channels, or rows; both, where neither keeps them busy.
+
+    By rows each core reads all weights: those of a megabyte and more are divided.
+    """
+    anchor = schedule.get(dot_products.anchor_of(schedule))
+    *of_rows, channels = (
+        int(axis.dom.extent)
+        for axis in anchor.iter_vars
+        if int(axis.iter_type) != blocked.REDUCTION
+    )
+    weights = anchor.reads[1].source
+    bytes_ = math.prod(map(int, weights.shape)) * block.of.bytes
+    wide = math.prod(of_rows[:-1])
+    of_channels = _keep_busy(channels // (block.channels * LANES), cores)
+    if _keep_busy(wide if wide > 1 else of_rows[-1] // (block.along * block.rows), cores):
+        return (of_channels and bytes_ >= large_bytes,)
+    return (True,) if of_channels else (False, True)
+
+
+def _keep_busy(shares: int, cores: int, least: float = 0.89) -> bool:
+    """Whether equal shares keep cores busy most of the time: nine do two, and seven do not."""
+    return _busy(shares, cores) >= least
+
+
+def _busy(shares: int, cores: int) -> float:
+    """Share of the time that cores are busy with equal shares."""
+    return shares / (math.ceil(shares / cores) * cores)
+
+
+def _shared(schedule: Any, loop: Any, cores: int, times: int = 1) -> tuple[Any, Any]:
+    """The loop split into shares of the cores, and what each has: few that keep them busy.
+
+    Args:
+        schedule: Schedule of the kernel.
+        loop: Loop to split.
+        cores: Cores of the CPU.
+        times: Iterations of the loops around, which cores share with it; 1 by default.
+    """
+    extent = blocked.extent(schedule, loop)
+    equal = [n for n in range(1, extent + 1) if extent % n == 0]
+    shares = [n for n in equal if _keep_busy(n * times, cores)] or [
+        max(equal, key=lambda n: _busy(n * times, cores))
+    ]
+    few = [n for n in shares if n <= 2 * shares[0]]
+    outer, inner = schedule.split(loop, [blocked.one_of(schedule, few), None])
+    return outer, inner
 
 
 def _step(schedule: Any) -> int | None:
@@ -57,11 +110,14 @@ def _step(schedule: Any) -> int | None:
     return int(found[0]) if found else None
 
 
-def in_tiles(block: TileBlock, across_channels: bool, schedule: Any, unit: VectorUnit) -> None:
+def in_tiles(
+    block: TileBlock, cores: int, across_channels: bool, schedule: Any, unit: VectorUnit
+) -> None:
     """A block of tiles of sums, over whose depth products go in steps.
 
     Args:
         block: Tiles of sums.
+        cores: Cores of the CPU.
         across_channels: Whether each core computes some channels, or some rows.
         schedule: Schedule of the kernel.
         unit: Vector registers of the device.
@@ -76,33 +132,33 @@ def in_tiles(block: TileBlock, across_channels: bool, schedule: Any, unit: Vecto
     *_, of, _ = blocked.computed_loops(schedule, anchor, [*outer, x, channels])
     together = block.along * block.rows
     blocks = blocked.extent(schedule, of) // together
-    if wide:
-        y0, y1 = blocked.tile_loop(schedule, wide.pop(), 2, blocked.LARGEST_TILE)
-        x0, x1 = schedule.split(x, [blocks, together])
-        inside = [y1, x0]
+    along, x1 = schedule.split(x, [blocks, together])
+    rows, inside = (wide.pop(), [along]) if wide else (along, [])
+    if across_channels:
+        y0, y1 = blocked.tile_loop(schedule, rows, 2, blocked.LARGEST_TILE)
     else:
-        outer_rows, x1 = schedule.split(x, [blocks, together])
-        y0, x0 = blocked.tile_loop(schedule, outer_rows, 2, blocked.LARGEST_TILE)
-        inside = [x0]
+        around = math.prod(blocked.extent(schedule, loop) for loop in wide)
+        y0, y1 = _shared(schedule, rows, cores, around)
+    inside = [y1, *inside]
     c0, c1, vector = schedule.split(channels, [None, block.channels, LANES])
     if across_channels:
-        c0, more = blocked.tile_loop(schedule, c0, 2, blocked.LARGEST_TILE)
+        c0, more = _shared(schedule, c0, cores)
         schedule.reorder(c0, *wide, y0, more, *inside, x1, c1, vector)
         loop = c0
     else:
         schedule.reorder(*wide, y0, c0, *inside, x1, c1, vector)
         loop = schedule.fuse(*wide, y0)
     schedule.vectorize(vector)
-    schedule.compute_at(stored, x0, preserve_unit_loops=True)
-    schedule.compute_at(anchor, x0, preserve_unit_loops=True)
+    schedule.compute_at(stored, inside[-1], preserve_unit_loops=True)
+    schedule.compute_at(anchor, inside[-1], preserve_unit_loops=True)
     schedule.parallel(loop)
     for pad in pads:
         if not across_channels:
             schedule.compute_at(pad, loop, preserve_unit_loops=True)
-        *around, _, depth = schedule.get_loops(pad)
+        *around, row, depth = schedule.get_loops(pad)
         blocked.vectorized(schedule, depth, unit)
         if across_channels:
-            schedule.parallel(schedule.fuse(*around))
+            schedule.parallel(schedule.fuse(*around) if around else row)
     _accumulate(schedule, anchor, stored, block)
 
 

@@ -12,8 +12,7 @@ from tvm.sym import detect_linear_equation
 from tvm.sym.analyzer import Analyzer
 from tvm.tirx.analysis import undefined_vars
 
-from hetfeat.schedules.blocked import Sketch, extent, sums
-from hetfeat.schedules.concatenated import inlined
+from hetfeat.schedules.blocked import Sketch, extent, inlined, sums
 from hetfeat.schedules.registers import VectorUnit
 
 

@@ -14,6 +14,7 @@ from hetfeat.schedules.blocked import (
     blocks,
     divides_weights,
     extent,
+    inlined,
     tile_loop,
     unrolled_steps,
     vectorized,
@@ -30,7 +31,7 @@ def is_winograd(schedule: Any) -> bool:
 
 def by_rows(schedule: Any, unit: VectorUnit) -> None:
     """Each core takes rows of tiles through all stages."""
-    output = _inlined(schedule)
+    output = inlined(schedule, STAGES)
     tile = extent(schedule, schedule.get_loops(schedule.get_sblock("inverse"))[0])
     count, y, _, channels = schedule.get_loops(output)
     rows, _ = schedule.split(y, [None, tile])
@@ -45,7 +46,7 @@ def by_rows(schedule: Any, unit: VectorUnit) -> None:
 
 def by_channels(schedule: Any, unit: VectorUnit) -> None:
     """Each core computes some output channels of all tiles, once the input is transformed."""
-    output = _inlined(schedule)
+    output = inlined(schedule, STAGES)
     count, y, x, channels = schedule.get_loops(output)
     vectors, vector = vectorized(schedule, channels, unit)
     loop, inner = tile_loop(schedule, vectors, 2, REGISTER_VECTORS)
@@ -63,14 +64,6 @@ SKETCHES: tuple[Sketch, ...] = (by_rows, by_channels)
 def sketches(schedule: Any, unit: VectorUnit) -> tuple[Sketch, ...]:
     """Those of a kernel of Winograd's."""
     return (by_channels,) if divides_weights(schedule, "bgemm", unit) else SKETCHES
-
-
-def _inlined(schedule: Any) -> Any:
-    """The block that writes the output, once all but it and the stages are inlined."""
-    *others, output = (name for name in blocks(schedule) if name not in STAGES)
-    for name in others:
-        schedule.compute_inline(schedule.get_sblock(name))
-    return schedule.get_sblock(output)
 
 
 def _stages(schedule: Any, unit: VectorUnit) -> None:

@@ -1,7 +1,5 @@
 """Which products AMX's tiles divide: registers of up to 16 rows of 64 bytes."""
 
-from collections.abc import Iterator
-
 LANES = 16
 """Sums of a tile's row, of 32 bits each."""
 MOST_ROWS, MOST_BYTES = 16, 64
@@ -18,8 +16,11 @@ def tiles_of(
     *,
     fewest_rows: int = 7,
     fewest_bytes: int = 16,
-) -> Iterator[tuple[int, int, int, int]]:
-    """Blocks of sums that divide a product: one tile of rows and many of channels, two by two.
+) -> tuple[int, int, int, int] | None:
+    """The block of sums that divides a product: one tile of rows and many of channels, or 2 by 2.
+
+    Of the two the one with fewer loads and products for a sum
+    (docs/experiments/2026-11-30-programs-in-tiles.md).
 
     Args:
         rows: Rows of the output; of an image, pixels of one of its rows.
@@ -29,17 +30,26 @@ def tiles_of(
         fewest_rows: Rows of a tile, 7 by default, as small images have; others are idle.
         fewest_bytes: Bytes of a tile's row of data, 16 by default, for the same reason.
 
-    Yields:
-        Tiles along the rows, rows of a tile, tiles along the channels, and products at a time.
+    Returns:
+        Tiles along the rows, rows of a tile, tiles along the channels, and products at a time; None
+        where no block of such rows divides it.
     """
     group = 4 // bytes_
     of_row = range(group, MOST_BYTES // bytes_ + 1, group)
     deep = max((n for n in of_row if depth % n == 0), default=0)
     if channels % LANES or deep * bytes_ < fewest_bytes:
-        return
+        return None
+    found = []
     for along in (1, 2):
         tall = max((n for n in range(1, MOST_ROWS + 1) if rows % (along * n) == 0), default=0)
         most = MOST_SUMS // along
         wide = max(n for n in range(1, most + 1) if channels // LANES % n == 0)
         if tall >= fewest_rows:
-            yield along, tall, wide, deep
+            found.append((along, tall, wide, deep))
+    return min(found, key=_work, default=None)
+
+
+def _work(block: tuple[int, int, int, int]) -> float:
+    """Loads and products that a sum takes in each step of the depth."""
+    along, tall, wide, _ = block
+    return (along + wide + along * wide) / (along * tall * wide)

@@ -166,7 +166,7 @@ class _Tiles(_BFloat16):
         if not _has_weights(value):
             return False
         rows, channels, depth = _sizes(value)
-        return any(tiles_of(self._rows(rows), channels, depth, 2))
+        return tiles_of(self._rows(rows), channels, depth, 2) is not None
 
 
 class _Pairs(_BFloat16):

@@ -1,5 +1,6 @@
 """Products of quantised tensors in AMX's tiles."""
 
+import json
 import re
 import subprocess
 import sys
@@ -36,30 +37,44 @@ def network(side=14, channels=64, deep=64, stride=1, kernel=3):
     return from_onnx(net.model(net.qdq(value, "uint8", scale=2.0, zero=0)))
 
 
-def task_of(cpu, **sizes):
+def product(rows, deep, channels):
+    """A product of a quantised matrix and quantised weights."""
+    from tvm.relax.frontend.onnx import from_onnx
+
+    net = quantised.Qdq((rows, deep), seed=3)
+    weights, _ = net.filters((deep, channels), axis=1)
+    value = net.node("MatMul", net.qdq("x", "uint8", scale=0.03, zero=0), weights)
+    return from_onnx(net.model(net.qdq(value, "uint8", scale=2.0, zero=0)))
+
+
+def task_of(cpu, cores=1, matrices=None, **sizes):
     from hetfeat.workloads.relax import as_target
 
-    target = as_target(on(cpu))
-    _, tasks = tasks_of(network(**sizes), target)
-    return next(task for task in tasks if task.task.operator == "conv2d"), target
+    target = as_target(on(cpu) | {"num-cores": cores})
+    _, tasks = tasks_of(product(*matrices) if matrices else network(**sizes), target)
+    return next(task for task in tasks if task.task.operator in ("conv2d", "matmul")), target
 
 
-def blocks(cpu, **sizes):
+def sketches(cpu, **given):
     from tvm.s_tir import Schedule
 
     from hetfeat.schedules import tiles
 
-    task, target = task_of(cpu, **sizes)
-    found = tiles.sketches(Schedule(task.module), target)
-    return {(b.along, b.rows, b.channels, b.deep, b.step) for b in (s.args[0] for s in found)}
+    task, target = task_of(cpu, **given)
+    return tiles.sketches(Schedule(task.module), target)
+
+
+def blocks(cpu, **sizes):
+    found = (sketch.args[0] for sketch in sketches(cpu, **sizes))
+    return {(b.along, b.rows, b.channels, b.deep, b.step) for b in found}
 
 
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        ({}, {(1, 14, 4, 64, 1), (2, 7, 2, 64, 1)}),
-        ({"side": 56, "kernel": 1}, {(1, 14, 4, 64, 1), (2, 14, 2, 64, 1)}),
-        ({"side": 28, "stride": 2, "channels": 48}, {(1, 14, 3, 64, 2), (2, 7, 1, 64, 2)}),
+        ({}, {(1, 14, 4, 64, 1)}),  # two by two, tiles would have 7 rows
+        ({"side": 56, "kernel": 1}, {(2, 14, 2, 64, 1)}),
+        ({"side": 28, "stride": 2, "channels": 48}, {(1, 14, 3, 64, 2)}),
         ({"side": 7, "deep": 80, "channels": 32}, {(1, 7, 2, 40, 1)}),
         ({"side": 5}, set()),  # too few rows
         ({"deep": 8}, set()),  # too few products
@@ -72,6 +87,53 @@ def test_blocks_divide_what_they_are_of(sizes, expected):
 
 def test_another_cpu_has_no_tiles():
     assert blocks(VNNI) == set()
+
+
+@pytest.mark.parametrize(
+    ("given", "by_channels"),
+    [
+        ({}, {False}),
+        ({"side": 7, "channels": 128}, {True}),  # seven rows are no equal shares of two cores
+        ({"side": 7, "channels": 64}, {False, True}),  # nor is one block of channels
+        ({"matrices": (197, 64, 128)}, {False}),
+        ({"matrices": (197, 1024, 1024)}, {True}),  # each core would read a megabyte
+    ],
+)
+def test_cores_divide_what_costs_less(given, by_channels):
+    assert {sketch.args[2] for sketch in sketches(AMX, cores=2, **given)} == by_channels
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({"side": 28}, {4}), ({"matrices": (197, 1024, 1024)}, {4, 8})]
+)
+def test_four_cores_have_a_few_equal_shares(given, expected):
+    from hetfeat.schedules.design_space import TaskSpace
+
+    task, target = task_of(AMX, cores=4, **given)
+    drawn_of = [json.loads(trace) for trace, _ in TaskSpace(task.module, target, 64).sample(16, 0)]
+    shares = {
+        attributes[0][dict(decisions)[at]]
+        for instructions, decisions in drawn_of
+        for at, (kind, _, attributes, _) in enumerate(instructions)
+        if kind == "SampleCategorical"
+    }
+    assert shares == expected
+
+
+def test_tiles_are_configured_where_they_are_not_already():
+    """To configure them for each block would take the time of twelve products."""
+    import tvm
+
+    from hetfeat.schedules.design_space import replay
+
+    task, target = task_of(AMX)
+    assembly = quantised.assembly(
+        tvm.compile(replay(task.module, drawn(task, target).trace).mod, target)
+    )
+    asks, empties, configures = (
+        assembly.index(name) for name in ("sttilecfg", "tilezero", "ldtilecfg")
+    )
+    assert asks < min(empties, configures)
 
 
 def test_a_library_asks_linux_for_tiles_itself(tmp_path):
