@@ -101,7 +101,7 @@ class TaskSpace:
     @cached_property
     def _sketches(self) -> list[TvmTrace]:
         own = list(self._custom_sketches())
-        _, alone = self._own_sketches
+        _, alone = self._own_sketches()
         if not own or self._all_sketches or not alone:
             found = [context.generate_design_space() for context in self._contexts]
             own = [*itertools.chain.from_iterable(found), *own]
@@ -113,7 +113,6 @@ class TaskSpace:
         given = [json.loads(traces.dump(sketch.as_json())) for sketch in self._sketches]
         return self._unit.fewest_of(given)
 
-    @cached_property
     def _own_sketches(self) -> tuple[tuple[blocked.Sketch, ...], bool]:
         """Our sketches for this kernel, and whether MetaSchedule's are left out beside them.
 
@@ -151,7 +150,7 @@ class TaskSpace:
 
     def _custom_sketches(self) -> Iterator[Schedule]:
         """The kernel as each of our sketches schedules it, decisions drawn."""
-        sketches, _ = self._own_sketches
+        sketches, _ = self._own_sketches()
         for sketch in sketches:
             with contextlib.suppress(*REFUSALS):  # what follows a sum may not be for them
                 schedule = self._unscheduled()

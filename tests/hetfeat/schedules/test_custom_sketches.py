@@ -633,7 +633,7 @@ class TestInATask:
         ],
     )
     def test_cores_divide_large_weights_and_do_not_each_read_them(self, tensors, names):
-        sketches, _ = self.space(tensors, ZEN4)._own_sketches
+        sketches, _ = self.space(tensors, ZEN4)._own_sketches()
         assert {sketch.__name__ for sketch in sketches} == names
 
     @pytest.mark.parametrize(
@@ -646,7 +646,7 @@ class TestInATask:
         ids=["image", "winograd", "product"],
     )
     def test_with_16_registers_images_may_be_divided_by_rows(self, tensors, count):
-        sketches, _ = self.space(tensors, HASWELL)._own_sketches
+        sketches, _ = self.space(tensors, HASWELL)._own_sketches()
         assert len(sketches) == count
 
     def test_half_a_vector_will_do(self):
