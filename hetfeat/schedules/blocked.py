@@ -110,16 +110,19 @@ def divides_weights(schedule: Any, block: str, unit: VectorUnit, large_bytes: in
         large_bytes: Weights from which on it is so, in bytes; 4 MiB by default: what a core's own
             caches do not hold.
     """
-    from tvm import DataType
-
     found = schedule.get(schedule.get_sblock(block))
-    data, weights = (
-        math.prod(map(int, read.source.shape)) * int(DataType(read.source.dtype).itemsize)
-        for read in found.reads
-    )
+    data, weights = map(bytes_of, found.reads)
     *_, channels = (axis for axis in found.iter_vars if int(axis.iter_type) != REDUCTION)
     has_shares = int(channels.dom.extent) >= LEAST_SHARES * unit.vector
     return has_shares and weights >= max(large_bytes, data)
+
+
+def bytes_of(read: Any) -> int:
+    """Bytes of the whole tensor that a block reads some region of."""
+    from tvm import DataType
+
+    elements = math.prod(map(int, read.source.shape))
+    return elements * int(DataType(read.source.dtype).itemsize)
 
 
 def sketches(schedule: Any, unit: VectorUnit) -> tuple[Sketch, ...]:

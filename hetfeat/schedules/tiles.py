@@ -1,7 +1,8 @@
 """Sketches of products of quantised tensors, or of bfloat16, whose sums stay in AMX's tiles.
 
-No model has seen such programs. So a sketch lets nothing be drawn that is known to be slow: cores
-have equal shares, and divide what costs less (docs/experiments/2026-11-30-programs-in-tiles.md).
+The packaged model has met no such program. So a sketch lets nothing be drawn that is known to be
+slow: cores have equal shares, and divide what costs less
+(docs/experiments/2026-11-30-programs-in-tiles.md).
 """
 
 import math
@@ -64,12 +65,10 @@ def _divided(
         for axis in anchor.iter_vars
         if int(axis.iter_type) != blocked.REDUCTION
     )
-    weights = anchor.reads[1].source
-    bytes_ = math.prod(map(int, weights.shape)) * block.of.bytes
     wide = math.prod(of_rows[:-1])
     of_channels = _keep_busy(channels // (block.channels * LANES), cores)
     if _keep_busy(wide if wide > 1 else of_rows[-1] // (block.along * block.rows), cores):
-        return (of_channels and bytes_ >= large_bytes,)
+        return (of_channels and blocked.bytes_of(anchor.reads[1]) >= large_bytes,)
     return (True,) if of_channels else (False, True)
 
 
